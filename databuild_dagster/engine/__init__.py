@@ -1,0 +1,28 @@
+"""The one door for change, the orchestrator's tick, and leases. Knows the store; not Dagster, not Spark."""
+
+from databuild_dagster.engine.engine import Engine, Outcome
+from databuild_dagster.engine.holders import surely_gone, this_process
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder, Observation
+from databuild_dagster.engine.tick import TickLimits, TickReport, tick
+
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "LEASE_SECONDS",
+    "DagsterRunState",
+    "DagsterRunStatus",
+    "Engine",
+    "Foreign",
+    "Judge",
+    "LaunchOrder",
+    "Launcher",
+    "Observation",
+    "Outcome",
+    "TickLimits",
+    "TickReport",
+    "new_id",
+    "surely_gone",
+    "this_process",
+    "tick",
+]

@@ -1,0 +1,133 @@
+"""The one door for change: a command, in one transaction, becomes events and new state, or is refused (SPEC 3.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.model import events as e
+from databuild_dagster.model.catalog import Catalog
+from databuild_dagster.model.commands import Command
+from databuild_dagster.model.decide import Deciding, decide
+from databuild_dagster.model.decide.context import Claim
+from databuild_dagster.model.errors import IllegalMove, InvalidRequest, Refused
+from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.standing import DERIVATIVE, follow_ups
+from databuild_dagster.store import Heartbeats, Queries, Store, log
+from databuild_dagster.store.unit_of_work import UnitOfWork
+
+#: Longest chain of derivative wants that one command may set going.
+MAX_FOLLOW_UPS = 10_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command became. The same for a repeated command id as for the first time."""
+
+    events: tuple[e.Event, ...]
+    #: True when the command id was known and nothing was done now.
+    repeated: bool = False
+    #: What a Dagster run gets; only for `ClaimRefs`, and only the first time.
+    claim: Claim | None = None
+
+    @property
+    def request_id(self) -> str | None:
+        """The request of the wants that were recorded."""
+        return next((event.fact.request_id for event in self.events if isinstance(event.fact, e.WantCreated)), None)
+
+    @property
+    def want_ids(self) -> tuple[str, ...]:
+        """Wants that were asked for; derivative wants that followed are not among them."""
+        created = [event.fact for event in self.events if isinstance(event.fact, e.WantCreated)]
+        return tuple(want.id for fact in created if fact.source != DERIVATIVE for want in fact.wants)
+
+    @property
+    def job_run_ids(self) -> tuple[str, ...]:
+        """Job runs that were buffered or, for a start, that are running now."""
+        ids: dict[str, None] = {}
+        for event in self.events:
+            match event.fact:
+                case e.JobRunBuffered(runs=runs):
+                    ids.update(dict.fromkeys(run.job_run_id for run in runs))
+                case e.JobRunStarted(job_run_ids=started):
+                    ids.update(dict.fromkeys(started))
+        return tuple(ids)
+
+    @property
+    def taint_id(self) -> str | None:
+        """The taint that was recorded."""
+        return next((event.fact.taint_id for event in self.events if isinstance(event.fact, e.TaintCreated)), None)
+
+
+class Engine:
+    """Commands in, events and state out, over one store. Thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        *,
+        heartbeats: Heartbeats | None = None,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = new_id,
+    ) -> None:
+        self.store = store
+        self.catalog = catalog
+        self.clock = clock
+        self.new_id = new_id
+        self.queries = Queries(store)
+        self.heartbeats = heartbeats or Heartbeats(None if store.path is None else f"{store.path}.heartbeats")
+
+    def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
+        """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
+
+        A `command_id` that was handled before gives its first outcome again and changes nothing.
+        """
+        if command_id is not None and (not command_id or log.CONTINUATION in command_id):
+            raise InvalidRequest(what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r}")
+        with self.store.writing() as work:
+            if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
+                return Outcome(tuple(before), repeated=True)
+            head = log.head(work.connection)
+            now = max(self.clock(), head.at)
+            deciding = Deciding(work, now, self.new_id, self.catalog)
+            recording = _Recording(work, head.seq, now, command_id or self.new_id(), actor)
+            facts = decide(command, deciding)
+            for _ in range(MAX_FOLLOW_UPS):
+                for fact in facts:
+                    recording.record(fact)
+                facts = follow_ups(work, now, self.new_id)
+                if not facts:
+                    return Outcome(tuple(recording.events), claim=deciding.claim)
+            raise IllegalMove(
+                seq=head.seq, entity=type(command).__name__, state="-", on="follow-ups", why=f"more than {MAX_FOLLOW_UPS}"
+            )
+
+    def beat(self, launch_ids: Iterable[str]) -> None:
+        """Say that launches are alive. Never waits for the log (SPEC 6.9)."""
+        self.heartbeats.beat(launch_ids, self.clock())
+
+
+class _Recording:
+    """The events of one command as they are appended and folded."""
+
+    def __init__(self, work: UnitOfWork, seq: int, now: float, command_id: str, actor: str) -> None:
+        self.work = work
+        self.seq = seq
+        self.now = now
+        self.command_id = command_id
+        self.actor = actor
+        self.events: list[e.Event] = []
+
+    def record(self, fact: e.Fact) -> None:
+        place = len(self.events)
+        self.seq += 1
+        event = e.Event(self.seq, self.now, fact, log.event_command_id(self.command_id, place), self.actor)
+        log.append(self.work.connection, event)
+        fold(self.work, event)
+        self.events.append(event)
+
+
+__all__ = ["Engine", "Outcome", "Refused"]

@@ -1,0 +1,61 @@
+"""Who may be declared lost (SPEC 6.9).
+
+A launch is lost when its process is known to be gone, when its Dagster run has ended with job runs still open, or when
+its heartbeat has lapsed. The last is only said by a judge that itself ran undisturbed for a whole lease: after a laptop
+wakes up, everybody's heartbeat looks old, the judge's own included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from databuild_dagster.engine.holders import surely_gone
+from databuild_dagster.engine.ports import DagsterRunState
+from databuild_dagster.store.queries import LaunchView
+
+#: How often a launch says that it is alive.
+HEARTBEAT_SECONDS = 10.0
+#: After how long without a heartbeat it is lost.
+LEASE_SECONDS = 30.0
+#: How long a buffered launch belongs to the orchestrator that buffered it, without a Dagster run.
+OWNERSHIP_SECONDS = 60.0
+
+
+class Judge:
+    """Remembers how long it has been looking without a break. One per process, called by every tick."""
+
+    def __init__(
+        self, *, lease_seconds: float = LEASE_SECONDS, gone: Callable[[str], bool] = surely_gone
+    ) -> None:
+        self.lease_seconds = lease_seconds
+        self._gone = gone
+        self._since: float | None = None
+        self._last: float | None = None
+
+    def look(self, now: float) -> None:
+        """Note that the judge is awake; a break of more than half a lease starts it anew."""
+        if self._last is None or not 0 <= now - self._last <= self.lease_seconds / 2:
+            self._since = now
+        self._last = now
+
+    def undisturbed(self, now: float) -> bool:
+        return self._since is not None and now - self._since >= self.lease_seconds
+
+    def verdict(
+        self, launch: LaunchView, heartbeat: float | None, dagster_run: DagsterRunState | None, now: float
+    ) -> str | None:
+        """Why a launch is lost, None while it may still live."""
+        if dagster_run is not None and dagster_run.status.ended:
+            return f"its Dagster run {dagster_run.dagster_run_id} ended ({dagster_run.status.value}) without reporting"
+        if launch.holder is None:
+            return None
+        if self._gone(launch.holder):
+            return "its process is gone"
+        heard = max(heartbeat or 0.0, launch.started_at or 0.0)
+        if self.undisturbed(now) and now - heard > self.lease_seconds:
+            return f"nothing was heard of it for {now - heard:.0f} s"
+        return None
+
+    def abandoned(self, launch: LaunchView, now: float) -> bool:
+        """Whether another orchestrator may take over a launch that has no Dagster run."""
+        return now - launch.buffered_at > OWNERSHIP_SECONDS or self._gone(launch.owner)

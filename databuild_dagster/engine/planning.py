@@ -1,0 +1,158 @@
+"""What is due becomes launches, dep misses and observations, as commands that the tick carries out (SPEC 6.2, 6.3, 11.2).
+
+Looks at the store only; no user code is imported. Each command is decided again in its own transaction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ports import Foreign, LaunchOrder, Observation
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.events import Arrival, BufferedRun
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.store.queries import DueRef
+
+
+@dataclass
+class Plan:
+    """What one level of planning found to do."""
+
+    observed: list[c.Command] = field(default_factory=list)
+    arrived: list[str] = field(default_factory=list)
+    missed: list[c.BufferMissed] = field(default_factory=list)
+    launches: list[tuple[c.BufferLaunch, LaunchOrder]] = field(default_factory=list)
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.observed or self.missed or self.launches)
+
+
+def plan_due(
+    engine: Engine,
+    datasets: Mapping[int, DatasetSpec],
+    foreign: Foreign,
+    *,
+    owner: str,
+    location: str,
+    room: int,
+    most: int,
+) -> Plan:
+    """One level: of the refs that are due, those with missing inputs miss, the others are launched, `room` launches at most."""
+    plan = Plan()
+    due = engine.queries.due_refs(datasets, engine.clock(), most)
+    if not due:
+        return plan
+    if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind is not DatasetKind.OURS]:
+        _observe(engine, foreign_refs, foreign, plan)
+    inputs = {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
+    states = _states_of_inputs(engine, inputs, foreign, plan)
+    if plan.observed:
+        # What was observed changes what is due; look again with it recorded.
+        return plan
+    by_job: dict[str, list[DueRef]] = defaultdict(list)
+    for ref in due:
+        if datasets[ref.dataset_id].kind is not DatasetKind.SOURCE:
+            by_job[datasets[ref.dataset_id].job].append(ref)
+    for job, refs in by_job.items():
+        missing = {
+            ref.ref: found
+            for ref in refs
+            if (found := tuple(i for i in inputs[ref.ref] if states[i] is not InstanceState.LIVE))
+        }
+        spec = datasets[refs[0].dataset_id]
+        if missing:
+            plan.missed.append(_missed(engine, job, spec, missing, owner, location))
+        ready = [ref for ref in refs if ref.ref not in missing]
+        if ready and len(plan.launches) < room:
+            plan.launches += _launches(engine, job, datasets, ready, owner, location)[: room - len(plan.launches)]
+    return plan
+
+
+def _observe(engine: Engine, refs: list[str], foreign: Foreign, plan: Plan) -> dict[str, Observation]:
+    """SPEC 6.11: what Dagster knows of refs that are not ours becomes a fact of ours when it has changed."""
+    seen = foreign.observe(tuple(refs))
+    canonical = engine.queries.canonical(refs)
+    arrivals = []
+    gone: dict[str, str] = {}
+    for ref in refs:
+        known = canonical[ref]
+        if known.state in LEASED:
+            continue
+        observation = seen[ref]
+        if observation.live and (known.state is not InstanceState.LIVE or known.origin != observation.origin):
+            if known.origin != observation.origin and observation.origin is not None:
+                arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
+        elif not observation.live and known.state is InstanceState.LIVE:
+            gone[ref] = observation.reason or "Dagster has no materialization of it any more"
+    if arrivals:
+        plan.observed.append(c.ArriveLots(arrivals=tuple(arrivals)))
+        plan.arrived += [arrival.ref for arrival in arrivals]
+    for ref, reason in gone.items():
+        plan.observed.append(c.TaintPartitions(refs=(ref,), reason=reason))
+    return seen
+
+
+def _states_of_inputs(
+    engine: Engine, inputs: dict[str, tuple[str, ...]], foreign: Foreign, plan: Plan
+) -> dict[str, InstanceState | None]:
+    wanted = list(dict.fromkeys(ref for refs in inputs.values() for ref in refs))
+    kinds: dict[str, bool] = {}
+    for asset in dict.fromkeys(asset_of(ref) for ref in wanted):
+        spec = engine.queries.dataset(asset)
+        kinds[asset] = spec is not None and spec.kind is not DatasetKind.OURS
+    if foreign_refs := [ref for ref in wanted if kinds[asset_of(ref)]]:
+        _observe(engine, foreign_refs, foreign, plan)
+    return engine.queries.states(wanted)
+
+
+def _missed(
+    engine: Engine, job: str, spec: DatasetSpec, missing: dict[str, tuple[str, ...]], owner: str, location: str
+) -> c.BufferMissed:
+    """One job run per partition key, holding only the outputs that miss something."""
+    runs = _runs(engine, list(missing))
+    return c.BufferMissed(
+        launch_id=engine.new_id(),
+        job=job,
+        location=location,
+        owner=owner,
+        runs=tuple(runs),
+        misses=tuple(c.RunMiss(run.job_run_id, {ref: missing[ref] for ref in run.refs}) for run in runs),
+        code_version=spec.code_version,
+    )
+
+
+def _runs(engine: Engine, refs: list[str]) -> list[BufferedRun]:
+    by_key: dict[str | None, list[str]] = defaultdict(list)
+    for ref in refs:
+        by_key[partition_key_of(ref)].append(ref)
+    return [BufferedRun(engine.new_id(), tuple(refs), key) for key, refs in by_key.items()]
+
+
+def _launches(
+    engine: Engine, job: str, datasets: Mapping[int, DatasetSpec], ready: list[DueRef], owner: str, location: str
+) -> list[tuple[c.BufferLaunch, LaunchOrder]]:
+    spec = datasets[ready[0].dataset_id]
+    runs = {run.partition_key: run for run in _runs(engine, [ref.ref for ref in ready])}
+    launches = []
+    for keys in engine.catalog.launchable(spec, tuple(runs), spec.max_partitions_per_launch):
+        chosen = tuple(runs[key] for key in keys)
+        command = c.BufferLaunch(
+            launch_id=engine.new_id(), job=job, location=location, owner=owner, runs=chosen, code_version=spec.code_version
+        )
+        order = LaunchOrder(
+            launch_id=command.launch_id,
+            job=job,
+            location=location,
+            kind=spec.kind,
+            assets=tuple(dict.fromkeys(asset_of(ref) for run in chosen for ref in run.refs)),
+            partition_keys=keys,
+            priority=max(ref.priority for ref in ready),
+        )
+        launches.append((command, order))
+    return launches

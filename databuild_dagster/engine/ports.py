@@ -1,0 +1,82 @@
+"""What the engine needs of the world outside, to be filled in by the floors above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from databuild_dagster.model.catalog import Catalog
+from databuild_dagster.model.datasets import DatasetKind
+
+__all__ = ["Catalog", "DagsterRunState", "DagsterRunStatus", "Foreign", "LaunchOrder", "Launcher", "Observation"]
+
+
+@dataclass(frozen=True)
+class LaunchOrder:
+    """One Dagster run to be started. Which refs it builds it learns from the store, by its launch id."""
+
+    launch_id: str
+    job: str
+    location: str
+    kind: DatasetKind
+    assets: tuple[str, ...]
+    #: In the order of the partitions definition; a single None for an unpartitioned asset.
+    partition_keys: tuple[str | None, ...]
+    priority: int = 0
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class DagsterRunStatus(str, Enum):
+    """As much of Dagster's run status as matters here."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (DagsterRunStatus.QUEUED, DagsterRunStatus.RUNNING)
+
+
+class DagsterRunState(NamedTuple):
+    """The Dagster run of a launch."""
+
+    dagster_run_id: str
+    status: DagsterRunStatus
+
+
+class Launcher(Protocol):
+    """Starts Dagster runs and knows what became of them."""
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Start it, or see to it that it will be; asking again for the same launch id starts nothing twice."""
+        ...
+
+    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
+        """The Dagster runs of launches, given by launch id with the Dagster run id where it is known; those without a run are left out."""
+        ...
+
+    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        """Tell Dagster that a run whose process is gone has failed; nothing if it has ended."""
+        ...
+
+
+class Observation(NamedTuple):
+    """What Dagster knows of a partition that is not ours (SPEC 6.11)."""
+
+    live: bool
+    #: Where its data is known from, None when it is not live.
+    origin: str | None = None
+    #: Why it is not live, where there is something to say.
+    reason: str | None = None
+
+
+class Foreign(Protocol):
+    """Looks at what plain Dagster assets and external ones have."""
+
+    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+        """One observation for every ref."""
+        ...

@@ -1,0 +1,187 @@
+"""One bounded pass of the orchestrator (SPEC 11.1); the same in the sensor and on the command line.
+
+First what became of the launches that are out, then what is due now. Ticks may overlap and crash anywhere: each step
+is a command of its own, decided again in its transaction, so the worst that a second orchestrator does is nothing.
+"""
+
+from __future__ import annotations
+
+
+from dataclasses import dataclass, field
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.planning import Plan, plan_due
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.store.queries import JobRunView, LaunchView
+
+#: Planning goes on while dep misses make new refs due; deeper graphs go on in the next tick.
+MAX_LEVELS = 50
+#: Who handles a tick's commands, in the log.
+ACTOR = "orchestrator"
+
+
+@dataclass(frozen=True)
+class TickLimits:
+    """How much one tick may start."""
+
+    #: Launches buffered by one tick.
+    launches: int = 20
+    #: Launches out at once, this location's, whoever started them.
+    open_launches: int = 20
+    #: Due refs looked at by one level of planning.
+    due_refs: int = 10_000
+
+
+@dataclass
+class TickReport:
+    """What one tick did."""
+
+    #: Launches handed to the launcher, new or again.
+    launched: list[str] = field(default_factory=list)
+    #: Launches judged to be gone, and why.
+    lost: dict[str, str] = field(default_factory=dict)
+    #: Refs that the orchestrator itself found to miss an input.
+    missed: list[str] = field(default_factory=list)
+    #: Refs of assets that are not ours, found to be there.
+    arrived: list[str] = field(default_factory=list)
+
+    @property
+    def idle(self) -> bool:
+        return not (self.launched or self.lost or self.missed or self.arrived)
+
+
+def tick(
+    engine: Engine,
+    *,
+    location: str,
+    launcher: Launcher,
+    foreign: Foreign,
+    judge: Judge,
+    owner: str,
+    limits: TickLimits = TickLimits(),
+) -> TickReport:
+    """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`)."""
+    now = engine.clock()
+    judge.look(now)
+    report = TickReport()
+    out = engine.queries.open_launches()
+    if out:
+        _look_after(engine, out, location, launcher, foreign, judge, owner, now, report)
+    datasets = engine.queries.datasets(location)
+    for _ in range(MAX_LEVELS):
+        room = min(limits.launches - len(report.launched), limits.open_launches - _n_open(engine, location))
+        plan = plan_due(engine, datasets, foreign, owner=owner, location=location, room=room, most=limits.due_refs)
+        if plan.nothing:
+            break
+        _carry_out(engine, plan, launcher, report)
+    return report
+
+
+def _n_open(engine: Engine, location: str) -> int:
+    return sum(launch.location == location for launch in engine.queries.open_launches())
+
+
+def _carry_out(engine: Engine, plan: Plan, launcher: Launcher, report: TickReport) -> None:
+    for command in plan.observed:
+        engine.handle(command, actor=ACTOR)
+    report.arrived += plan.arrived
+    for miss in plan.missed:
+        if engine.handle(miss, actor=ACTOR).events:
+            report.missed += [ref for run in miss.runs for ref in run.refs]
+    for command, order in plan.launches:
+        if engine.handle(command, actor=ACTOR).events:
+            launcher.launch(order)
+            report.launched.append(order.launch_id)
+
+
+def _look_after(
+    engine: Engine,
+    out: list[LaunchView],
+    location: str,
+    launcher: Launcher,
+    foreign: Foreign,
+    judge: Judge,
+    owner: str,
+    now: float,
+    report: TickReport,
+) -> None:
+    """Lost launches of any location are declared so by whoever sees it; only this one's are started again."""
+    dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
+    heartbeats = engine.heartbeats.last([launch.launch_id for launch in out])
+    for launch in out:
+        dagster_run = dagster_runs.get(launch.launch_id)
+        dataset = _dataset_of(engine, launch)
+        if dataset is not None and dataset.kind is not DatasetKind.OURS:
+            _follow_plain(engine, launch, dagster_run, foreign)
+        elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
+            if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
+                report.lost[launch.launch_id] = why
+                if launch.dagster_run_id is not None:
+                    launcher.fail_dagster_run(launch.dagster_run_id, f"databuild: the launch is lost: {why}")
+            continue
+        if dagster_run is None and launch.dagster_run_id is None and launch.location == location:
+            if launch.owner == owner or judge.abandoned(launch, now):
+                launcher.launch(_order_again(engine, launch, dataset))
+                report.launched.append(launch.launch_id)
+
+
+def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:
+    runs = engine.queries.job_runs_of_launch(launch.launch_id)
+    return engine.queries.dataset(asset_of(runs[0].refs[0])) if runs else None
+
+
+def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None) -> LaunchOrder:
+    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.QUEUED]
+    keys = tuple(run.partition_key for run in runs)
+    if dataset is not None and len(keys) > 1:
+        keys = tuple(key for chunk in engine.catalog.launchable(dataset, keys, len(keys)) for key in chunk)
+    return LaunchOrder(
+        launch_id=launch.launch_id,
+        job=launch.job,
+        location=launch.location,
+        kind=dataset.kind if dataset is not None else DatasetKind.OURS,
+        assets=tuple(dict.fromkeys(asset_of(ref) for run in runs for ref in run.refs)),
+        partition_keys=keys,
+    )
+
+
+def _follow_plain(engine: Engine, launch: LaunchView, dagster_run: DagsterRunState | None, foreign: Foreign) -> None:
+    """A plain asset's step does not report to us; its Dagster run does (SPEC 6.11)."""
+    if dagster_run is None or dagster_run.status is DagsterRunStatus.QUEUED:
+        return
+    if launch.dagster_run_id is None:
+        start = c.StartLaunch(
+            launch_id=launch.launch_id, dagster_run_id=dagster_run.dagster_run_id, holder=f"dagster run {dagster_run.dagster_run_id}"
+        )
+        engine.handle(start, actor=ACTOR)
+    if not dagster_run.status.ended:
+        return
+    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
+    for run in runs:
+        try:
+            engine.handle(_end_of_plain(run, dagster_run, foreign), actor=ACTOR)
+        except Refused:
+            # Another orchestrator was faster; the log says what it found.
+            continue
+
+
+def _end_of_plain(run: JobRunView, dagster_run: DagsterRunState, foreign: Foreign) -> c.Command:
+    if dagster_run.status is DagsterRunStatus.CANCELED:
+        return c.CancelJobRuns(job_run_ids=(run.id,), reason=f"Dagster run {dagster_run.dagster_run_id} was canceled")
+    seen = foreign.observe(run.refs)
+    not_live = [ref for ref in run.refs if not seen[ref].live]
+    if dagster_run.status is DagsterRunStatus.SUCCEEDED and not not_live:
+        outputs = tuple(OutputFact(ref=ref, origin=seen[ref].origin) for ref in run.refs)
+        return c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),))
+    error = f"Dagster run {dagster_run.dagster_run_id} {dagster_run.status.value} without materializing {', '.join(not_live) or 'all'}"
+    return c.FailJobRuns(failures=(c.RunFailure(run.id, error),))
+
+
+

@@ -1,0 +1,25 @@
+"""What the rules need to know of partitions, answered by the floor that knows Dagster (SPEC 5.7)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from databuild_dagster.model.datasets import DatasetSpec
+
+
+class Catalog(Protocol):
+    """Partition definitions and mappings, from registered datasets alone; imports no user code."""
+
+    def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
+        """One sentence why the key is not a partition of the dataset, None if it is."""
+        ...
+
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
+        """The declared input refs of one partition, through the partition mappings; each once."""
+        ...
+
+    def launchable(
+        self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """The keys in the order of the definition, cut into sets that one Dagster run can host (SPEC 11.2)."""
+        ...

@@ -1,0 +1,162 @@
+"""What can be asked of the engine. A command is an imperative; it is decided into events or refused (SPEC 3.3)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.events import Arrival, BufferedRun, RunSuccess
+
+#: A want lives a week unless it says otherwise (SPEC 5.5).
+DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
+#: A want that a Dagster run leaves behind lives a day (SPEC 8.1).
+CLAIM_TTL_SECONDS = 24 * 3600.0
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Something asked of the engine."""
+
+
+class RegisterDatasets(Command, frozen=True, kw_only=True):
+    """A code location tells all its datasets; what changed since the last time is recorded."""
+
+    location: str
+    datasets: tuple[DatasetSpec, ...]
+
+
+class CreateWants(Command, frozen=True, kw_only=True):
+    """Record wants under one request. Each inner tuple is one want, all or nothing (SPEC 5.4).
+
+    Refused: a malformed ref, a ref named twice, an unknown asset, a key outside the partitions, a TTL that is not positive.
+    """
+
+    wants: tuple[tuple[str, ...], ...]
+    request_id: str | None = None
+    source: str = "user"
+    source_id: str | None = None
+    comment: str = ""
+    priority: int = 0
+    ttl_seconds: float | None = DEFAULT_TTL_SECONDS
+    sla_seconds: float | None = None
+    data_timestamp: float | None = None
+
+
+class CancelWants(Command, frozen=True, kw_only=True):
+    """Take wants back, by want id or request id. Queued job runs that nobody else wants are canceled, running ones with `terminate` (SPEC 6.10)."""
+
+    ids: tuple[str, ...]
+    reason: str = ""
+    terminate: bool = False
+
+
+class BufferLaunch(Command, frozen=True, kw_only=True):
+    """The orchestrator takes the leases of one launch. Refs that are no longer due are left out; a launch without refs is nothing."""
+
+    launch_id: str
+    job: str
+    location: str
+    owner: str
+    runs: tuple[BufferedRun, ...]
+    code_version: str | None = None
+
+
+class RunMiss(msgspec.Struct, frozen=True):
+    """One job run's missing refs, by impacted output."""
+
+    job_run_id: str
+    impacted: dict[str, tuple[str, ...]]
+
+
+class BufferMissed(Command, frozen=True, kw_only=True):
+    """The orchestrator found declared inputs missing before launching: lease and dep miss in one step, no process (SPEC 6.3)."""
+
+    launch_id: str
+    job: str
+    location: str
+    owner: str
+    runs: tuple[BufferedRun, ...]
+    misses: tuple[RunMiss, ...]
+    code_version: str | None = None
+
+
+class StartLaunch(Command, frozen=True, kw_only=True):
+    """A Dagster run begins a launch. Refused as `AlreadyStarted` for a second starter (SPEC 6.9)."""
+
+    launch_id: str
+    dagster_run_id: str
+    holder: str
+
+
+class ClaimRefs(Command, frozen=True, kw_only=True):
+    """A Dagster run that is not a launch asks for refs of one job (SPEC 8.1): build, join, reuse or refused, per ref."""
+
+    launch_id: str
+    job: str
+    location: str
+    dagster_run_id: str
+    holder: str
+    runs: tuple[BufferedRun, ...]
+    by_person: bool = True
+    code_version: str | None = None
+
+
+class SucceedJobRuns(Command, frozen=True, kw_only=True):
+    """Job runs wrote their data. Refused as `StaleJobRun` when one of them is not running any more: fencing."""
+
+    runs: tuple[RunSuccess, ...]
+
+
+class MissDeps(Command, frozen=True, kw_only=True):
+    """Job runs found inputs missing."""
+
+    misses: tuple[RunMiss, ...]
+
+
+class RunFailure(msgspec.Struct, frozen=True):
+    """Why one job run failed; `kind` is "hard" or "transient" (SPEC 6.8)."""
+
+    job_run_id: str
+    error: str
+    kind: str = "hard"
+
+
+class FailJobRuns(Command, frozen=True, kw_only=True):
+    """Job runs raised."""
+
+    failures: tuple[RunFailure, ...]
+
+
+class CancelJobRuns(Command, frozen=True, kw_only=True):
+    """Stop job runs. Without `keep_wants` the wants open for their refs are canceled with them (SPEC 6.10)."""
+
+    job_run_ids: tuple[str, ...]
+    reason: str = ""
+    keep_wants: bool = False
+
+
+class LoseLaunches(Command, frozen=True, kw_only=True):
+    """Launches were judged to be gone; every job run of them that has not ended is lost (SPEC 6.9)."""
+
+    launch_ids: tuple[str, ...]
+    reason: str
+
+
+class TaintPartitions(Command, frozen=True, kw_only=True):
+    """Say that canonical instances are wrong. All or nothing (SPEC 7.1)."""
+
+    refs: tuple[str, ...]
+    reason: str
+    taint_id: str | None = None
+
+
+class UntaintPartitions(Command, frozen=True, kw_only=True):
+    """Take a taint back."""
+
+    taint_id: str
+    reason: str = ""
+
+
+class ArriveLots(Command, frozen=True, kw_only=True):
+    """Data of refs came from outside. Leased refs are refused; an origin that is canonical already is left out."""
+
+    arrivals: tuple[Arrival, ...]

@@ -1,0 +1,47 @@
+"""What a code location says of its datasets (SPEC 5.7).
+
+Partition definitions and mappings are opaque texts here: the floor that knows Dagster writes and reads them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class DatasetKind(str, Enum):
+    """Who can build a dataset."""
+
+    #: Built by a job of ours: its step claims its refs and reports for itself.
+    OURS = "ours"
+    #: A plain Dagster asset: launched as an ordinary Dagster run, judged by its run's end (SPEC 6.11).
+    PLAIN = "plain"
+    #: Nothing here can build it; it waits until it appears.
+    SOURCE = "source"
+
+
+class InputSpec(msgspec.Struct, frozen=True):
+    """One declared input of a dataset: the asset, its partition mapping (opaque), and the parameter that reads it."""
+
+    asset: str
+    mapping: str | None = None
+    #: None when it only has to be live.
+    param: str | None = None
+
+
+class DatasetSpec(msgspec.Struct, frozen=True):
+    """One dataset as its code location registered it."""
+
+    asset: str
+    #: What builds it together with the other outputs of the same name.
+    job: str
+    location: str
+    kind: DatasetKind = DatasetKind.OURS
+    #: The partitions definition, None when unpartitioned.
+    partitions: str | None = None
+    inputs: tuple[InputSpec, ...] = ()
+    code_version: str | None = None
+    max_partitions_per_launch: int = 1000
+    #: Launches of its job that may run at once; None leaves it to the tick's limits.
+    concurrency: int | None = None

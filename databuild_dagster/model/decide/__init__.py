@@ -1,0 +1,44 @@
+"""decide: a command and the state make events, or a refusal. All rules live here (SPEC 3.3).
+
+One file per subject; this one only says which function answers which command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets
+from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
+from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
+from databuild_dagster.model.decide.misses import miss_deps
+from databuild_dagster.model.decide.taints import taint_partitions, untaint_partitions
+from databuild_dagster.model.decide.wants import cancel_wants, create_wants
+from databuild_dagster.model.events import Fact
+
+__all__ = ["Deciding", "decide"]
+
+_DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
+    c.RegisterDatasets: register_datasets,
+    c.CreateWants: create_wants,
+    c.CancelWants: cancel_wants,
+    c.BufferLaunch: buffer_launch,
+    c.BufferMissed: buffer_missed,
+    c.StartLaunch: start_launch,
+    c.ClaimRefs: claim_refs,
+    c.SucceedJobRuns: succeed_job_runs,
+    c.MissDeps: miss_deps,
+    c.FailJobRuns: fail_job_runs,
+    c.CancelJobRuns: cancel_job_runs,
+    c.LoseLaunches: lose_launches,
+    c.TaintPartitions: taint_partitions,
+    c.UntaintPartitions: untaint_partitions,
+    c.ArriveLots: arrive_lots,
+}
+
+
+def decide(command: c.Command, deciding: Deciding) -> list[Fact]:
+    """The events that a command becomes, perhaps none. Raises a subclass of `Refused`."""
+    return _DECISIONS[type(command)](command, deciding)

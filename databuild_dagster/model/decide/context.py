@@ -1,0 +1,122 @@
+"""What every decision may look at: the state, the time, fresh ids, and what partitions exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from databuild_dagster.model.catalog import Catalog
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DuplicateRef, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, RefRow
+from databuild_dagster.model.view import View
+
+#: First delay of the exponential backoff of failed attempts, and its ceiling (SPEC 6.8).
+BACKOFF_SECONDS = 5.0
+MAX_BACKOFF_SECONDS = 600.0
+#: Attempts of a ref since it was last live or tainted before it fails for good (SPEC 6.8).
+MAX_ATTEMPTS = 3
+#: Dep misses in a row before a ref fails for good (SPEC 6.7).
+MAX_MISSES = 20
+
+_spec_decoder = msgspec.json.Decoder(DatasetSpec)
+
+
+@dataclass
+class Claim:
+    """What a Dagster run gets for each ref it asked for (SPEC 8.1)."""
+
+    launch_id: str
+    #: Ref to the job run of this claim that builds it.
+    build: dict[str, str] = field(default_factory=dict)
+    #: Ref to the job run that is building it, or waits for its inputs.
+    join: dict[str, str] = field(default_factory=dict)
+    #: Ref to the live instance.
+    reuse: dict[str, str] = field(default_factory=dict)
+    #: Ref to the reason.
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Deciding:
+    """The surroundings of one decision."""
+
+    view: View
+    now: float
+    new_id: Callable[[], str]
+    catalog: Catalog
+    #: Filled by the decision about `ClaimRefs`.
+    claim: Claim | None = None
+
+    def dataset_of(self, ref: PartitionRef) -> DatasetRow:
+        """Raises `UnknownAsset`, with the nearest names that exist."""
+        row = self.view.datasets([ref.asset]).get(ref.asset)
+        if row is None or row.removed:
+            near = difflib.get_close_matches(ref.asset, self.view.asset_names(), n=3)
+            suggestion = f"Did you mean {' or '.join(near)}?" if near else "Load a code location that defines it first."
+            raise UnknownAsset(asset=ref.asset, suggestion=suggestion)
+        return row
+
+    def check_wantable(self, text: str) -> None:
+        """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (SPEC 5.7)."""
+        ref = PartitionRef.parse(text)
+        spec = spec_of(self.dataset_of(ref))
+        if why := self.catalog.why_not(spec, ref.partition_key):
+            raise UnknownPartition(ref=text, why=why, asset=ref.asset)
+
+    def why_not_wantable(self, text: str) -> str | None:
+        try:
+            self.check_wantable(text)
+        except Refused as refused:
+            return refused.message
+        return None
+
+    def existing_refs(self, texts: Iterable[str]) -> dict[str, RefRow | None]:
+        """Rows of refs that must be well formed and wantable; None where nothing ever happened to one."""
+        checked = list(texts)
+        no_duplicates(checked)
+        rows = self.view.refs(checked)
+        for text in checked:
+            if text not in rows:
+                self.check_wantable(text)
+        return {text: rows.get(text) for text in checked}
+
+    def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
+        """Raises `NotFound`."""
+        wanted = list(job_run_ids)
+        rows = self.view.job_runs(wanted)
+        for job_run_id in wanted:
+            if job_run_id not in rows:
+                raise NotFound(kind="job run", name=job_run_id)
+        return rows
+
+    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, list[tuple[RefRow, InstanceRow]]]:
+        """Refs and instances of job runs, by the job run's row id."""
+        found: dict[int, list[tuple[RefRow, InstanceRow]]] = {job_run.id: [] for job_run in job_runs}
+        instances = self.view.instances_of_job_runs(found)
+        refs = self.view.refs_by_id(instance.ref_id for instance in instances)
+        for instance in instances:
+            found[instance.job_run_id].append((refs[instance.ref_id], instance))
+        return found
+
+    def backoff(self, attempts: int) -> float:
+        """When to try again after that many attempts (SPEC 6.8)."""
+        return self.now + min(BACKOFF_SECONDS * 2 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
+
+
+def spec_of(row: DatasetRow) -> DatasetSpec:
+    """The registration behind a dataset's row."""
+    return _spec_decoder.decode(row.spec)
+
+
+def no_duplicates(refs: Iterable[str]) -> None:
+    """Raises `DuplicateRef`."""
+    seen: set[str] = set()
+    for ref in refs:
+        if ref in seen:
+            raise DuplicateRef(ref=ref)
+        seen.add(ref)

@@ -1,0 +1,107 @@
+"""How job runs end: success, failure, cancellation, loss (SPEC 6.8-6.10)."""
+
+from __future__ import annotations
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
+from databuild_dagster.model.decide.wants import open_wants_of_job_runs
+from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound, StaleJobRun
+from databuild_dagster.model.rows import JobRunRow, RefRow
+from databuild_dagster.model.states import OPEN_JOB_RUNS, JobRunState
+
+
+def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fact]:
+    """Fencing: only a running job run may succeed, with exactly its outputs and inputs that exist."""
+    job_runs = _running([run.job_run_id for run in command.runs], deciding)
+    outputs = deciding.outputs(job_runs.values())
+    uuids = {uuid for run in command.runs for output in run.outputs for uuid in output.inputs.values()}
+    known = deciding.view.instances_by_uuid(uuids)
+    for run in command.runs:
+        expected = {ref.ref for ref, _ in outputs[job_runs[run.job_run_id].id]}
+        told = [output.ref for output in run.outputs]
+        if set(told) != expected or len(told) != len(expected):
+            why = f"its outputs are {', '.join(sorted(expected))}"
+            raise InvalidRequest(what=f"success of job run {run.job_run_id}", value=told, why=why)
+        for output in run.outputs:
+            for uuid in output.inputs.values():
+                if uuid not in known:
+                    raise NotFound(kind="input instance", name=uuid)
+    return [e.JobRunSucceeded(runs=command.runs)]
+
+
+def _running(job_run_ids: list[str], deciding: Deciding) -> dict[str, JobRunRow]:
+    if len(set(job_run_ids)) != len(job_run_ids):
+        raise InvalidRequest(what="the list of job runs", value=job_run_ids, why="one is named twice")
+    rows = deciding.job_runs(job_run_ids)
+    for row in rows.values():
+        if row.state is not JobRunState.RUNNING:
+            raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
+    return rows
+
+
+def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
+    """Hard failures end it; transient ones are retried until the attempts are used up (SPEC 6.8)."""
+    job_runs = _running([failure.job_run_id for failure in command.failures], deciding)
+    outputs = deciding.outputs(job_runs.values())
+    return [
+        e.JobRunFailed(
+            failures=tuple(
+                e.RunFailureFact(
+                    job_run_id=failure.job_run_id,
+                    error=failure.error,
+                    retries=_retries([ref for ref, _ in outputs[job_runs[failure.job_run_id].id]], deciding)
+                    if failure.kind == "transient"
+                    else {},
+                )
+                for failure in command.failures
+            )
+        )
+    ]
+
+
+def _retries(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
+    return {ref.ref: deciding.backoff(ref.attempts + 1) for ref in refs if ref.attempts + 1 < MAX_ATTEMPTS}
+
+
+def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
+    """Every job run of the launches that has not ended, queued ones included (SPEC 6.9). A repeated judgement is nothing."""
+    launches = deciding.view.launches(command.launch_ids)
+    for launch_id in command.launch_ids:
+        if launch_id not in launches:
+            raise NotFound(kind="launch", name=launch_id)
+    runs = deciding.view.job_runs_of_launches(launch.id for launch in launches.values())
+    lost = [run for run in runs if run.state in OPEN_JOB_RUNS]
+    if not lost:
+        return []
+    outputs = deciding.outputs(lost)
+    return [
+        e.JobRunLost(
+            failures=tuple(
+                e.RunFailureFact(
+                    job_run_id=run.job_run_id,
+                    error=command.reason,
+                    retries=_retries_of_loss([ref for ref, _ in outputs[run.id]], deciding),
+                )
+                for run in lost
+            )
+        )
+    ]
+
+
+def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
+    """The first loss is retried at once: the wait for the lease was delay enough."""
+    retries = _retries(refs, deciding)
+    return {ref.ref: deciding.now if not ref.attempts else retries[ref.ref] for ref in refs if ref.ref in retries}
+
+
+def cancel_job_runs(command: c.CancelJobRuns, deciding: Deciding) -> list[e.Fact]:
+    """A job run canceled by a person is not retried by the wants then open for it, unless it says so (SPEC 6.10)."""
+    rows = deciding.job_runs(command.job_run_ids)
+    for row in rows.values():
+        if row.state not in OPEN_JOB_RUNS:
+            raise JobRunEnded(job_run_id=row.job_run_id, state=row.state.value)
+    facts: list[e.Fact] = []
+    if not command.keep_wants and (want_ids := open_wants_of_job_runs(command.job_run_ids, deciding)):
+        facts.append(e.WantCanceled(want_ids=want_ids, reason=command.reason or "its job run was canceled"))
+    return [*facts, e.JobRunCanceled(job_run_ids=tuple(rows), reason=command.reason)]

@@ -1,0 +1,199 @@
+"""Taking leases: launches of the orchestrator, and claims of Dagster runs that it did not launch (SPEC 6.2, 6.9, 8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
+from databuild_dagster.model.decide.misses import miss_facts
+from databuild_dagster.model.errors import AlreadyStarted, InstanceExists, InvalidRequest, NotFound
+from databuild_dagster.model.refs import checked_job_run_id, derive_partition_uuid
+from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
+
+
+def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
+    """Of what was planned, whatever is still due; another orchestrator may have been faster."""
+    runs = _still_due(command.runs, deciding)
+    return [_buffered(command, runs)] if runs else []
+
+
+def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
+    """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (SPEC 6.3)."""
+    misses = {miss.job_run_id: miss for miss in command.misses}
+    rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
+    runs = [
+        run
+        for run in _still_due(command.runs, deciding)
+        if any(_is_missing(rows.get(ref)) for refs in misses[run.job_run_id].impacted.values() for ref in refs)
+    ]
+    if not runs:
+        return []
+    kept = [
+        c.RunMiss(job_run_id=run.job_run_id, impacted=_still_missing(misses[run.job_run_id].impacted, rows))
+        for run in runs
+    ]
+    return [_buffered(command, runs), *miss_facts(kept, {run.job_run_id: run.refs for run in runs}, deciding)]
+
+
+def _is_missing(row: RefRow | None) -> bool:
+    return row is None or row.state is not InstanceState.LIVE
+
+
+def _still_missing(
+    impacted: dict[str, tuple[str, ...]], rows: dict[str, RefRow]
+) -> dict[str, tuple[str, ...]]:
+    left = {ref: tuple(m for m in missing if _is_missing(rows.get(m))) for ref, missing in impacted.items()}
+    return {ref: missing for ref, missing in left.items() if missing}
+
+
+def _still_due(runs: tuple[e.BufferedRun, ...], deciding: Deciding) -> list[e.BufferedRun]:
+    _check_runs(runs, deciding)
+    rows = deciding.view.refs(ref for run in runs for ref in run.refs)
+    kept = []
+    for run in runs:
+        due = tuple(ref for ref in run.refs if (row := rows.get(ref)) is not None and row.due_at(deciding.now))
+        if due:
+            kept.append(e.BufferedRun(job_run_id=run.job_run_id, refs=due, partition_key=run.partition_key))
+    return kept
+
+
+def _check_runs(runs: tuple[e.BufferedRun, ...], deciding: Deciding) -> None:
+    """No ref twice, and no identity that exists already (SPEC 2.2)."""
+    if not runs or not all(run.refs for run in runs):
+        raise InvalidRequest(what="the launch", value=[], why="it names no ref")
+    no_duplicates(ref for run in runs for ref in run.refs)
+    for run in runs:
+        checked_job_run_id(run.job_run_id)
+    taken = deciding.view.job_runs(run.job_run_id for run in runs)
+    for run in runs:
+        if run.job_run_id in taken:
+            raise InstanceExists(uuid=derive_partition_uuid(run.job_run_id, run.refs[0]), ref=run.refs[0])
+
+
+def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.BufferedRun]) -> e.JobRunBuffered:
+    return e.JobRunBuffered(
+        launch_id=command.launch_id,
+        job=command.job,
+        location=command.location,
+        owner=command.owner,
+        runs=tuple(runs),
+        code_version=command.code_version,
+    )
+
+
+def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
+    """Accepted once; job runs of it that ended meanwhile stay ended (SPEC 6.9)."""
+    launch = deciding.view.launches([command.launch_id]).get(command.launch_id)
+    if launch is None:
+        raise NotFound(kind="launch", name=command.launch_id)
+    if launch.dagster_run_id is not None:
+        raise AlreadyStarted(launch_id=command.launch_id, dagster_run_id=launch.dagster_run_id)
+    runs = deciding.view.job_runs_of_launches([launch.id])
+    queued = tuple(run.job_run_id for run in runs if run.state is JobRunState.QUEUED)
+    if not queued:
+        return []
+    return [
+        e.JobRunStarted(
+            launch_id=command.launch_id,
+            dagster_run_id=command.dagster_run_id,
+            holder=command.holder,
+            job_run_ids=queued,
+        )
+    ]
+
+
+def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
+    """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (SPEC 8.1, 8.4)."""
+    _check_runs(command.runs, deciding)
+    rows = deciding.existing_refs(ref for run in command.runs for ref in run.refs)
+    claim = deciding.claim = Claim(launch_id=command.launch_id)
+    opened = _sort_refs(command, rows, claim, deciding)
+    facts: list[e.Fact] = []
+    if opened:
+        reason = f"opened by Dagster run {command.dagster_run_id}"
+        facts.append(e.TaintCreated(taint_id=deciding.new_id(), refs=tuple(opened), reason=reason))
+    if wanted := [ref for ref in rows if ref in claim.build or ref in claim.join]:
+        facts.append(_wants_of_claim(command, wanted, deciding))
+    if claim.build:
+        facts.extend(_claimed(command, claim))
+    if skipped := [run for run in command.runs if all(ref in claim.reuse for ref in run.refs)]:
+        facts.append(_skipped(command, skipped, deciding if claim.build else None))
+    return facts
+
+
+def _sort_refs(
+    command: c.ClaimRefs, rows: dict[str, RefRow | None], claim: Claim, deciding: Deciding
+) -> list[str]:
+    """Fill the claim; returns the failed refs that a person's asking opens again."""
+    ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
+    instances = deciding.view.instances_by_id(ids)
+    builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
+    opened = []
+    for run in command.runs:
+        for ref in run.refs:
+            row = rows[ref]
+            if row is None or row.schedulable or row.canonical_id is None:
+                claim.build[ref] = run.job_run_id
+                continue
+            instance = instances[row.canonical_id]
+            if row.state is InstanceState.LIVE:
+                claim.reuse[ref] = instance.uuid
+            elif row.leased:
+                claim.join[ref] = builders[instance.job_run_id].job_run_id
+            elif row.state in FAILING and command.by_person:
+                claim.build[ref] = run.job_run_id
+                opened.append(ref)
+            else:
+                claim.refused[ref] = f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
+    return opened
+
+
+def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -> e.WantCreated:
+    """What the Dagster run cannot build is followed up after it has ended (SPEC 8.1)."""
+    return e.WantCreated(
+        request_id=command.dagster_run_id,
+        wants=tuple(e.WantFact(id=deciding.new_id(), refs=(ref,)) for ref in refs),
+        source="dagster run",
+        source_id=command.dagster_run_id,
+        ttl_seconds=c.CLAIM_TTL_SECONDS,
+        expires_at=deciding.now + c.CLAIM_TTL_SECONDS,
+    )
+
+
+def _claimed(command: c.ClaimRefs, claim: Claim) -> list[e.Fact]:
+    runs = []
+    for run in command.runs:
+        if mine := tuple(ref for ref in run.refs if ref in claim.build):
+            runs.append(e.BufferedRun(job_run_id=run.job_run_id, refs=mine, partition_key=run.partition_key))
+    return [
+        e.JobRunBuffered(
+            launch_id=command.launch_id,
+            job=command.job,
+            location=command.location,
+            owner=command.dagster_run_id,
+            runs=tuple(runs),
+            code_version=command.code_version,
+        ),
+        e.JobRunStarted(
+            launch_id=command.launch_id,
+            dagster_run_id=command.dagster_run_id,
+            holder=command.holder,
+            job_run_ids=tuple(run.job_run_id for run in runs),
+        ),
+    ]
+
+
+def _skipped(command: c.ClaimRefs, runs: list[e.BufferedRun], deciding: Deciding | None) -> e.JobRunSkipped:
+    """A launch of its own where the claim's launch builds something, since a launch is born once."""
+    return e.JobRunSkipped(
+        launch_id=deciding.new_id() if deciding else command.launch_id,
+        job=command.job,
+        location=command.location,
+        dagster_run_id=command.dagster_run_id,
+        runs=tuple(
+            e.SkippedRun(job_run_id=run.job_run_id, refs=run.refs, partition_key=run.partition_key) for run in runs
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Dep misses: what is missing, whether it can come at all, and whether waiting for it closes a cycle (SPEC 6.3-6.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
+from databuild_dagster.model.errors import InvalidRequest, StaleJobRun
+from databuild_dagster.model.states import InstanceState, JobRunState
+
+#: Refs looked at in search of a cycle; a waiting graph larger than this is a mistake of its own.
+MAX_CYCLE_SEARCH = 1_000_000
+
+
+def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
+    """Refused for a job run that is not running, for an output that is not of it, and for an empty list of missing refs."""
+    job_runs = deciding.job_runs(miss.job_run_id for miss in command.misses)
+    outputs = deciding.outputs(job_runs.values())
+    refs = {}
+    for miss in command.misses:
+        job_run = job_runs[miss.job_run_id]
+        if job_run.state is not JobRunState.RUNNING:
+            raise StaleJobRun(job_run_id=miss.job_run_id, state=job_run.state.value)
+        refs[miss.job_run_id] = tuple(ref.ref for ref, _ in outputs[job_run.id])
+    return miss_facts(command.misses, refs, deciding)
+
+
+def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[str, ...]], deciding: Deciding) -> list[e.Fact]:
+    """The event for misses of job runs whose outputs are given; derivative wants follow by the standing rule."""
+    #: What waits for what by the misses of this very command, which the state does not know yet.
+    waiting: dict[str, tuple[str, ...]] = {}
+    facts = []
+    for miss in misses:
+        impacts = []
+        for ref, missing in miss.impacted.items():
+            if ref not in outputs[miss.job_run_id]:
+                raise InvalidRequest(what="dep miss", value=ref, why=f"it is no output of job run {miss.job_run_id}")
+            if not missing:
+                raise InvalidRequest(what="dep miss", value=ref, why="it names no missing ref")
+            impact = _impact(ref, tuple(dict.fromkeys(missing)), waiting, deciding)
+            impacts.append(impact)
+            if impact.verdict == "wait":
+                waiting[ref] = impact.missing
+        if not impacts:
+            raise InvalidRequest(what="dep miss", value=miss.job_run_id, why="it names no impacted output")
+        facts.append(e.RunMissFact(job_run_id=miss.job_run_id, impacted=tuple(impacts)))
+    return [e.JobRunDepMissed(misses=tuple(facts), retry_at=deciding.backoff(1))]
+
+
+def _impact(
+    ref: str, missing: tuple[str, ...], waiting: dict[str, tuple[str, ...]], deciding: Deciding
+) -> e.ImpactFact:
+    for text in missing:
+        if why := deciding.why_not_wantable(text):
+            reason = f"it needs {text!r}, which nothing can build: {why}"
+            return e.ImpactFact(ref=ref, missing=missing, verdict="unbuildable", reason=reason)
+    row = deciding.view.refs([ref]).get(ref)
+    if row is not None and row.misses >= MAX_MISSES:
+        reason = f"it missed inputs {row.misses + 1} times in a row, the last time {missing[0]}"
+        return e.ImpactFact(ref=ref, missing=missing, verdict="too_many_misses", reason=reason)
+    if cycle := _cycle(ref, missing, waiting, deciding):
+        reason = "a cycle of dep misses: " + " → ".join([*cycle, cycle[0]])
+        return e.ImpactFact(ref=ref, missing=missing, verdict="cycle", reason=reason, cycle=cycle)
+    return e.ImpactFact(ref=ref, missing=missing)
+
+
+def _cycle(
+    ref: str, missing: tuple[str, ...], waiting: dict[str, tuple[str, ...]], deciding: Deciding
+) -> tuple[str, ...]:
+    """The refs from this one through what each waits for back to this one, or nothing. Level by level, in bulk."""
+    came_from = dict.fromkeys(missing, ref)
+    level = list(missing)
+    while level and len(came_from) <= MAX_CYCLE_SEARCH:
+        if ref in came_from:
+            return _spelled_out(ref, came_from)
+        following = []
+        for text, waits_for in _waits_for(level, waiting, deciding).items():
+            for needed in waits_for:
+                if needed not in came_from:
+                    came_from[needed] = text
+                    following.append(needed)
+        level = following
+    return ()
+
+
+def _spelled_out(ref: str, came_from: dict[str, str]) -> tuple[str, ...]:
+    back = [came_from[ref]] if came_from[ref] != ref else []
+    while back and came_from[back[-1]] != ref:
+        back.append(came_from[back[-1]])
+    return (ref, *reversed(back))
+
+
+def _waits_for(
+    texts: list[str], waiting: dict[str, tuple[str, ...]], deciding: Deciding
+) -> dict[str, tuple[str, ...]]:
+    view = deciding.view
+    found = {text: waiting[text] for text in texts if text in waiting}
+    rows = [row for row in view.refs(texts).values() if row.state is InstanceState.UPSTREAM_BUILDING]
+    ref_of = {row.canonical_id: row.ref for row in rows if row.canonical_id is not None}
+    pairs = view.missing_of(ref_of)
+    needed = view.refs_by_id(ref_id for _, ref_id in pairs)
+    for instance_id, ref_id in pairs:
+        if needed[ref_id].state is not InstanceState.LIVE:
+            found[ref_of[instance_id]] = (*found.get(ref_of[instance_id], ()), needed[ref_id].ref)
+    return found

@@ -1,0 +1,99 @@
+"""Recording and taking back wants (SPEC 5, 6.10)."""
+
+from __future__ import annotations
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
+from databuild_dagster.model.rows import WantRow
+from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.view import Openness
+
+
+def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
+    """All of a request is good, or nothing of it is recorded."""
+    if not command.wants or not all(command.wants):
+        raise InvalidRequest(what="the request", value=[list(refs) for refs in command.wants], why="it names no ref")
+    for what, seconds in (("ttl_seconds", command.ttl_seconds), ("sla_seconds", command.sla_seconds)):
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise InvalidRequest(what=what, value=seconds, why="it must be a positive number of seconds")
+    texts = [text for refs in command.wants for text in refs]
+    no_duplicates(texts)
+    for text in texts:
+        deciding.check_wantable(text)
+    return [
+        e.WantCreated(
+            request_id=command.request_id or deciding.new_id(),
+            wants=tuple(e.WantFact(id=deciding.new_id(), refs=refs) for refs in command.wants),
+            source=command.source,
+            source_id=command.source_id,
+            comment=command.comment,
+            priority=command.priority,
+            data_timestamp=command.data_timestamp,
+            ttl_seconds=command.ttl_seconds,
+            sla_seconds=command.sla_seconds,
+            expires_at=None if command.ttl_seconds is None else deciding.now + command.ttl_seconds,
+            deadline=_deadline(command, deciding.now),
+        )
+    ]
+
+
+def _deadline(command: c.CreateWants, now: float) -> float | None:
+    """The SLA counts from the data's timestamp if there is one (SPEC 5.5)."""
+    if command.sla_seconds is None:
+        return None
+    return (now if command.data_timestamp is None else command.data_timestamp) + command.sla_seconds
+
+
+def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
+    """Queued job runs that nobody else wants end by the standing rules; running ones only with `terminate`."""
+    wants = _wants_named(command, deciding)
+    open_wants = [want for want in wants if want.state in OPEN_WANTS]
+    if not open_wants:
+        raise WantEnded(want_id=wants[0].want_id, state=wants[0].state.value)
+    facts: list[e.Fact] = [e.WantCanceled(want_ids=tuple(want.want_id for want in open_wants), reason=command.reason)]
+    if command.terminate and (ids := _job_runs_only_for(open_wants, deciding)):
+        facts.append(e.JobRunCanceled(job_run_ids=ids, reason=command.reason or "its wants were canceled"))
+    return facts
+
+
+def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
+    named = deciding.view.wants(command.ids)
+    of_requests = deciding.view.wants_of_requests([i for i in command.ids if i not in named])
+    requests = {want.request_id for want in of_requests}
+    for wanted in command.ids:
+        if wanted not in named and wanted not in requests:
+            raise NotFound(kind="want or request", name=wanted)
+    wants = {want.id: want for want in [*named.values(), *of_requests]}
+    if not wants:
+        raise InvalidRequest(what="the list of wants", value=[], why="it names none")
+    return list(wants.values())
+
+
+def _job_runs_only_for(wants: list[WantRow], deciding: Deciding) -> tuple[str, ...]:
+    """Job runs of which no output has an open want beside these."""
+    view = deciding.view
+    mine: dict[int, int] = {}
+    for _, ref_id in view.refs_of_wants([want.id for want in wants]):
+        mine[ref_id] = mine.get(ref_id, 0) + 1
+    refs = view.refs_by_id(mine)
+    building = [ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING]
+    instances = view.instances_by_id(i for i in building if i is not None)
+    job_runs = view.job_runs_by_id(instance.job_run_id for instance in instances.values())
+    outputs = deciding.outputs(job_runs.values())
+    return tuple(
+        job_run.job_run_id
+        for job_run in job_runs.values()
+        if job_run.state is JobRunState.RUNNING
+        and all(ref.n_open_wants <= mine.get(ref.id, 0) for ref, _ in outputs[job_run.id])
+    )
+
+
+def open_wants_of_job_runs(job_run_ids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
+    """The ids of the wants that are open for any ref of job runs that have not ended."""
+    view = deciding.view
+    job_runs = [row for row in view.job_runs(job_run_ids).values() if row.state in OPEN_JOB_RUNS]
+    ref_ids = {ref.id for outputs in deciding.outputs(job_runs).values() for ref, _ in outputs}
+    wants = view.wants_by_id({want_id for _, want_id in view.wants_holding(ref_ids, Openness.OPEN)})
+    return tuple(want.want_id for want in wants.values())

@@ -1,0 +1,127 @@
+"""What can go wrong, told by what the caller should do about it.
+
+A class's docstring is its message, with the facts as fields; `hint` says what to do. `Refused` is shown to the
+user, `Conflict` means read again and retry, `NotFound` means there is nothing, `IllegalMove` is our own bug.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class DatabuildError(Exception):
+    """Something went wrong in databuild."""
+
+    #: What the user can do about it; fields of the facts may stand in it.
+    hint: ClassVar[str] = ""
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+        template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
+        self.message = template.format(**facts)
+        self.advice = type(self).hint.format(**facts)
+        super().__init__(f"{self.message} {self.advice}".strip())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.facts)
+
+
+def _restore(cls: type[DatabuildError], facts: dict[str, Any]) -> DatabuildError:
+    return cls(**facts)
+
+
+class Refused(DatabuildError):
+    """The command was refused: {why}"""
+
+
+class Conflict(DatabuildError):
+    """Another writer changed {entity} first."""
+
+
+class NotFound(DatabuildError):
+    """There is no {kind} {name!r}."""
+
+    hint = "Check the spelling."
+
+
+class IllegalMove(DatabuildError):
+    """Impossible at seq {seq}: {entity} in state {state} cannot take {on}: {why}"""
+
+    hint = "This is a bug or a damaged log: run `databuild check` and report what it prints."
+
+
+class InvalidRef(Refused):
+    """{text!r} is not a partition ref: {why}."""
+
+    hint = "Write path/of/asset@partition_key, or path/of/asset for an unpartitioned asset."
+
+
+class DuplicateRef(Refused):
+    """{ref} is named twice in one request."""
+
+    hint = "Name each ref once."
+
+
+class UnknownAsset(Refused):
+    """No code location has registered an asset {asset!r}."""
+
+    hint = "{suggestion}"
+
+
+class UnknownPartition(Refused):
+    """{ref} cannot be built: {why}"""
+
+    hint = "`databuild partitions {asset}` lists the partitions that exist."
+
+
+class InvalidRequest(Refused):
+    """{what} is {value!r}, which is not possible: {why}."""
+
+
+class AlreadyStarted(Refused):
+    """Launch {launch_id} was started already, by Dagster run {dagster_run_id}."""
+
+    hint = "Nothing to do: that run builds what this one would have."
+
+
+class StaleJobRun(Refused):
+    """Job run {job_run_id} is {state}, so what it reports is not taken."""
+
+    hint = "Its data stays unread; the ref is built again when it is wanted."
+
+
+class BeingBuilt(Refused):
+    """{ref} is being built by job run {job_run}."""
+
+    hint = "Wait until it has ended, or cancel it with `databuild job-runs cancel {job_run}`."
+
+
+class NothingToTaint(Refused):
+    """{ref} has nothing to taint: it is {state}."""
+
+    hint = "It will be built when it is wanted: `databuild want create {ref}`."
+
+
+class NothingToUntaint(Refused):
+    """Taint {taint_id} holds no canonical instance back: {why}."""
+
+    hint = "`databuild history REF` shows every instance of a ref."
+
+
+class WantEnded(Refused):
+    """Want {want_id} is {state} already."""
+
+    hint = "Nothing to cancel; `databuild want list` shows what is open."
+
+
+class JobRunEnded(Refused):
+    """Job run {job_run_id} is {state} already."""
+
+    hint = "Nothing to cancel; `databuild job-runs` shows what is going on."
+
+
+class InstanceExists(Refused):
+    """Instance {uuid} of {ref} exists already."""
+
+    hint = "Job run ids must be fresh UUIDv7 strings; this one was used before."

@@ -1,0 +1,256 @@
+"""The facts of the log (SPEC 3.6). A stored name and shape lives for ever.
+
+An event carries what was decided, with every id and time it needs; the fold makes none. Facts about many entities
+of one command are one event with many entries. The stored name of an event is its tag, whatever the class is called.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.model.datasets import DatasetSpec
+
+
+class Fact(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """A past-tense entry of the log."""
+
+
+class WantFact(msgspec.Struct, frozen=True):
+    """One want of a request."""
+
+    id: str
+    refs: tuple[str, ...]
+
+
+class WantCreated(Fact, frozen=True, tag="WantCreated"):
+    """Somebody wants refs to be live (SPEC 5.1)."""
+
+    request_id: str
+    wants: tuple[WantFact, ...]
+    source: str
+    #: Who or what asked, as far as it has an id: a job run, a Dagster run.
+    source_id: str | None = None
+    comment: str = ""
+    priority: int = 0
+    data_timestamp: float | None = None
+    ttl_seconds: float | None = None
+    sla_seconds: float | None = None
+    #: Decided from TTL and SLA (5.5); for a derivative want taken from the wants that need it (6.4).
+    expires_at: float | None = None
+    deadline: float | None = None
+
+
+class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
+    """Wants were taken back, by a person or because nothing waits for them any more."""
+
+    want_ids: tuple[str, ...]
+    reason: str = ""
+
+
+class BufferedRun(msgspec.Struct, frozen=True):
+    """A job run of a launch: the partition key and the refs whose leases it takes."""
+
+    job_run_id: str
+    refs: tuple[str, ...]
+    partition_key: str | None = None
+
+
+class JobRunBuffered(Fact, frozen=True, tag="JobRunBuffered"):
+    """Job runs took the leases of their refs; each ref got a new instance, canonical at once (SPEC 4.2)."""
+
+    launch_id: str
+    job: str
+    location: str
+    #: The orchestrator that has to bring the launch to Dagster (6.9), or the Dagster run that claimed.
+    owner: str
+    runs: tuple[BufferedRun, ...]
+    code_version: str | None = None
+
+
+class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
+    """A launch began in a Dagster run; accepted once (SPEC 6.9)."""
+
+    launch_id: str
+    dagster_run_id: str
+    #: The process that hosts it, as far as another process can tell whether it still exists.
+    holder: str
+    job_run_ids: tuple[str, ...]
+
+
+class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a manifest says, as far as planning and showing need it; the record itself lies beside the data."""
+
+    #: "complete" or "empty".
+    state: str
+    uri: str
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One output of a job run that succeeded: from exactly which instances it was made (SPEC 4.6)."""
+
+    ref: str
+    #: Input ref to the uuid that was read.
+    inputs: dict[str, str] = {}
+    code_version: str | None = None
+    #: None for a plain Dagster asset, whose data is in its own place.
+    manifest: ManifestFact | None = None
+    #: Where a plain asset's data is known from: its Dagster run and event.
+    origin: str | None = None
+
+
+class RunSuccess(msgspec.Struct, frozen=True):
+    """One job run that succeeded, with all its outputs."""
+
+    job_run_id: str
+    outputs: tuple[OutputFact, ...]
+
+
+class JobRunSucceeded(Fact, frozen=True, tag="JobRunSucceeded"):
+    """Job runs wrote their outputs; these are live."""
+
+    runs: tuple[RunSuccess, ...]
+
+
+class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One output that cannot be built yet, and what decide found about it."""
+
+    ref: str
+    missing: tuple[str, ...]
+    #: "wait", "unbuildable", "cycle" or "too_many_misses".
+    verdict: str = "wait"
+    reason: str = ""
+    #: The refs of the cycle, this one first; the others are failed by the same event.
+    cycle: tuple[str, ...] = ()
+
+
+class RunMissFact(msgspec.Struct, frozen=True):
+    """One job run that missed inputs."""
+
+    job_run_id: str
+    impacted: tuple[ImpactFact, ...]
+
+
+class JobRunDepMissed(Fact, frozen=True, tag="JobRunDepMissed"):
+    """Job runs found inputs missing (SPEC 6.3)."""
+
+    misses: tuple[RunMissFact, ...]
+    #: When to retry what is found to be live by now (6.5).
+    retry_at: float
+
+
+class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job run that failed or was lost: the refs that are retried, and when; all others failed for good."""
+
+    job_run_id: str
+    error: str
+    retries: dict[str, float] = {}
+
+
+class JobRunFailed(Fact, frozen=True, tag="JobRunFailed"):
+    """Job runs raised (SPEC 6.8)."""
+
+    failures: tuple[RunFailureFact, ...]
+
+
+class JobRunLost(Fact, frozen=True, tag="JobRunLost"):
+    """Job runs whose launch is gone (SPEC 6.9)."""
+
+    failures: tuple[RunFailureFact, ...]
+
+
+class JobRunCanceled(Fact, frozen=True, tag="JobRunCanceled"):
+    """Job runs were stopped, by a person or because nobody wants them any more."""
+
+    job_run_ids: tuple[str, ...]
+    reason: str = ""
+
+
+class SkippedRun(msgspec.Struct, frozen=True):
+    """A job run that had nothing to do, with the instances that served instead."""
+
+    job_run_id: str
+    refs: tuple[str, ...]
+    partition_key: str | None = None
+
+
+class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
+    """A Dagster run asked for what is live already (SPEC 8.2)."""
+
+    launch_id: str
+    job: str
+    location: str
+    dagster_run_id: str
+    runs: tuple[SkippedRun, ...]
+
+
+class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
+    """Somebody says that the canonical instances of refs are wrong (SPEC 7.1)."""
+
+    taint_id: str
+    refs: tuple[str, ...]
+    reason: str
+
+
+class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
+    """A taint was taken back from every instance."""
+
+    taint_id: str
+    reason: str = ""
+
+
+class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Data of one ref that came from outside; the job run id only gives the instance its uuid (SPEC 4.2)."""
+
+    job_run_id: str
+    ref: str
+    #: Where it came from, so that the same arrival is recorded once.
+    origin: str
+    manifest: ManifestFact | None = None
+
+
+class LotArrived(Fact, frozen=True, tag="LotArrived"):
+    """Data came from outside: a new instance, live at once."""
+
+    arrivals: tuple[Arrival, ...]
+
+
+class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
+    """A code location said what it can build; only what changed is told (SPEC 5.7)."""
+
+    location: str
+    datasets: tuple[DatasetSpec, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+EVENT_TYPES: tuple[type[Fact], ...] = (
+    WantCreated,
+    WantCanceled,
+    JobRunBuffered,
+    JobRunStarted,
+    JobRunSucceeded,
+    JobRunDepMissed,
+    JobRunFailed,
+    JobRunLost,
+    JobRunCanceled,
+    JobRunSkipped,
+    TaintCreated,
+    TaintCanceled,
+    LotArrived,
+    DatasetRegistered,
+)
+
+
+class Event(NamedTuple):
+    """A fact with its envelope (SPEC 3.1)."""
+
+    seq: int
+    #: Seconds since 1970 UTC, never before the event before.
+    at: float
+    fact: Fact
+    command_id: str
+    actor: str

@@ -1,0 +1,379 @@
+"""An event makes new state: look the move up, do the bookkeeping, then react until nothing follows any more.
+
+Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). What cannot be is an `IllegalMove`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.folding import Folding
+from databuild_dagster.model.react import count_want, settle
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.rows import (
+    NEVER,
+    DatasetRow,
+    InstanceRow,
+    JobRunRow,
+    LaunchRow,
+    RefRow,
+    TaintRow,
+    WantRow,
+)
+from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause, JobRunState, WantCause
+from databuild_dagster.model.view import View
+
+_json = msgspec.json.Encoder()
+
+#: What decide found about an impacted output, as the cause of its move.
+_VERDICTS = {
+    "unbuildable": InstanceCause.MISSED_UNBUILDABLE,
+    "cycle": InstanceCause.ON_CYCLE,
+    "too_many_misses": InstanceCause.TOO_MANY_MISSES,
+}
+
+
+def fold(view: View, event: e.Event) -> None:
+    """Apply one event to the state. Raises `IllegalMove` when the log and the state cannot both be right."""
+    folding = Folding(view, event)
+    match event.fact:
+        case e.WantCreated() as fact:
+            _want_created(folding, fact)
+        case e.WantCanceled() as fact:
+            _want_canceled(folding, fact)
+        case e.JobRunBuffered() as fact:
+            _job_run_buffered(folding, fact)
+        case e.JobRunStarted() as fact:
+            _job_run_started(folding, fact)
+        case e.JobRunSucceeded() as fact:
+            _job_run_succeeded(folding, fact)
+        case e.JobRunDepMissed() as fact:
+            _job_run_dep_missed(folding, fact)
+        case e.JobRunFailed() as fact:
+            _job_run_gave_out(folding, fact.failures, JobRunCause.FAILED)
+        case e.JobRunLost() as fact:
+            _job_run_gave_out(folding, fact.failures, JobRunCause.LOST)
+        case e.JobRunCanceled() as fact:
+            _job_run_canceled(folding, fact)
+        case e.JobRunSkipped() as fact:
+            _job_run_skipped(folding, fact)
+        case e.TaintCreated() as fact:
+            _taint_created(folding, fact)
+        case e.TaintCanceled() as fact:
+            _taint_canceled(folding, fact)
+        case e.LotArrived() as fact:
+            _lot_arrived(folding, fact)
+        case e.DatasetRegistered() as fact:
+            _dataset_registered(view, fact)
+        case _:
+            raise IllegalMove(
+                seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it"
+            )
+    settle(folding)
+
+
+def _want_created(folding: Folding, fact: e.WantCreated) -> None:
+    view, at = folding.view, folding.at
+    expires_at = NEVER if fact.expires_at is None else fact.expires_at
+    deadline = NEVER if fact.deadline is None else fact.deadline
+    refs = view.ensure_refs(ref for want in fact.wants for ref in want.refs)
+    for entry in fact.wants:
+        want = WantRow(
+            id=view.next_id(WantRow.TABLE),
+            want_id=entry.id,
+            request_id=fact.request_id,
+            source=fact.source,
+            source_id=fact.source_id,
+            comment=fact.comment,
+            priority=fact.priority,
+            created_at=at,
+            data_timestamp=fact.data_timestamp,
+            expires_at=expires_at,
+            deadline=deadline,
+            n_refs=len(entry.refs),
+        )
+        view.add(want)
+        folding.record(want, None)
+        view.link_want(want.id, [refs[ref].id for ref in entry.refs])
+        for ref in entry.refs:
+            row = refs[ref]
+            count_want(row, want)
+            folding.count_state(want, row.state, +1)
+            if row.state is InstanceState.UPSTREAM_BUILDING:
+                view.unsettled.add(row.id)
+        folding.new_wants.append(want)
+
+
+def _want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
+    for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
+        folding.end_want(want, WantCause.CANCELED)
+
+
+def _launch(folding: Folding, launch_id: str, job: str, location: str, owner: str, code_version: str | None) -> LaunchRow:
+    launch = LaunchRow(
+        id=folding.view.next_id(LaunchRow.TABLE),
+        launch_id=launch_id,
+        job=job,
+        location=location,
+        owner=owner,
+        code_version=code_version,
+        buffered_at=folding.at,
+    )
+    folding.view.add(launch)
+    return launch
+
+
+def _job_run(folding: Folding, launch: LaunchRow, run: e.BufferedRun | e.SkippedRun, cause: JobRunCause) -> JobRunRow:
+    job_run = JobRunRow(
+        id=folding.view.next_id(JobRunRow.TABLE),
+        job_run_id=run.job_run_id,
+        launch_id=launch.id,
+        partition_key=run.partition_key,
+        refs=_json.encode(run.refs).decode(),
+        buffered_at=folding.at,
+    )
+    folding.view.add(job_run)
+    folding.bear_job_run(job_run, launch, cause)
+    return job_run
+
+
+def _job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
+    refs = folding.view.ensure_refs(ref for run in fact.runs for ref in run.refs)
+    launch = _launch(folding, fact.launch_id, fact.job, fact.location, fact.owner, fact.code_version)
+    for run in fact.runs:
+        job_run = _job_run(folding, launch, run, JobRunCause.BUFFERED)
+        for ref in run.refs:
+            _new_instance(folding, refs[ref], job_run, InstanceCause.BUFFERED, code_version=fact.code_version)
+
+
+def _new_instance(
+    folding: Folding, ref: RefRow, job_run: JobRunRow, cause: InstanceCause, *, code_version: str | None = None
+) -> InstanceRow:
+    """Instances are canonical at once; the one before becomes history (SPEC 4.2)."""
+    if ref.leased:
+        raise IllegalMove(
+            seq=folding.seq, entity=ref.ref, state=str(ref.state), on=cause.value, why="the ref is leased (I1)"
+        )
+    instance = InstanceRow(
+        id=folding.view.next_id(InstanceRow.TABLE),
+        uuid=derive_partition_uuid(job_run.job_run_id, ref.ref),
+        ref_id=ref.id,
+        job_run_id=job_run.id,
+        previous_id=ref.last_id,
+        created_seq=folding.seq,
+        created_at=folding.at,
+        code_version=code_version,
+    )
+    folding.view.add(instance)
+    folding.bear_instance(instance, ref, cause)
+    return instance
+
+
+def _job_run_started(folding: Folding, fact: e.JobRunStarted) -> None:
+    launch = folding.found(folding.view.launches([fact.launch_id]), [fact.launch_id], "launch")[fact.launch_id]
+    launch.dagster_run_id = fact.dagster_run_id
+    launch.holder = fact.holder
+    launch.started_at = folding.at
+    for job_run in folding.job_runs(fact.job_run_ids):
+        job_run.started_at = folding.at
+        folding.move_job_run(job_run, JobRunCause.STARTED)
+
+
+def _job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
+    view = folding.view
+    job_runs = {row.job_run_id: row for row in folding.job_runs(run.job_run_id for run in fact.runs)}
+    instances = folding.outputs(job_runs.values())
+    outputs = [(job_runs[run.job_run_id], output) for run in fact.runs for output in run.outputs]
+    inputs = view.instances_by_uuid(uuid for _, output in outputs for uuid in output.inputs.values())
+    for job_run in job_runs.values():
+        folding.move_job_run(job_run, JobRunCause.SUCCEEDED)
+    for job_run, output in outputs:
+        instance = folding.output(instances, job_run, output.ref)
+        folding.found(inputs, output.inputs.values(), "input instance")
+        view.add_inputs(instance.id, [(inputs[uuid].ref_id, inputs[uuid].id) for uuid in output.inputs.values()])
+        instance.code_version = output.code_version
+        instance.origin = output.origin
+        _keep_manifest(instance, output.manifest)
+        folding.move_instance(instance, InstanceCause.SUCCEEDED)
+
+
+def _keep_manifest(instance: InstanceRow, manifest: e.ManifestFact | None) -> None:
+    if manifest is None:
+        return
+    instance.manifest_state = manifest.state
+    instance.manifest_uri = manifest.uri
+    instance.n_files = manifest.files
+    instance.n_rows = manifest.rows
+    instance.n_bytes = manifest.bytes
+
+
+def _job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
+    """SPEC 6.3 and 6.5: what is missing is judged now, so that no wake-up between the look and the record is lost."""
+    view = folding.view
+    job_runs = {row.job_run_id: row for row in folding.job_runs(miss.job_run_id for miss in fact.misses)}
+    instances = folding.outputs(job_runs.values())
+    impacts = [impact for miss in fact.misses for impact in miss.impacted]
+    missing = view.ensure_refs(ref for impact in impacts if impact.verdict == "wait" for ref in impact.missing)
+    for miss in fact.misses:
+        job_run = job_runs[miss.job_run_id]
+        impacted = {impact.ref: impact for impact in miss.impacted}
+        job_run.error = _describe(miss)
+        folding.move_job_run(job_run, JobRunCause.DEP_MISSED)
+        for instance in instances[job_run.id].values():
+            ref = folding.ref_of(instance)
+            impact = impacted.get(ref.ref)
+            if impact is None:
+                folding.move_instance(instance, InstanceCause.OTHERS_MISSED)
+                continue
+            ref.misses += 1
+            if impact.verdict == "wait":
+                _wait(folding, instance, ref, [missing[text] for text in impact.missing], fact.retry_at)
+            else:
+                instance.reason = impact.reason
+                folding.move_instance(instance, _VERDICTS[impact.verdict])
+    _fail_cycles(folding, impacts)
+
+
+def _describe(miss: e.RunMissFact) -> str:
+    missing = sorted({ref for impact in miss.impacted for ref in impact.missing})
+    shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return f"missing: {shown}"
+
+
+def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
+    failed = [row.ref for row in missing if row.state in FAILING]
+    unmet = [row for row in missing if row.state is not InstanceState.LIVE]
+    if failed:
+        instance.reason = f"{failed[0]} failed"
+        folding.wait_for(instance, missing)
+        folding.move_instance(instance, InstanceCause.MISSED_FAILED)
+    elif not unmet:
+        folding.move_instance(instance, InstanceCause.MISSED_BUT_LIVE, retry_at=retry_at)
+    else:
+        instance.n_unmet = len(unmet)
+        folding.wait_for(instance, missing)
+        folding.move_instance(instance, InstanceCause.MISSED)
+
+
+def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
+    on_cycle = {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
+    refs = folding.view.refs(on_cycle)
+    instances = folding.view.instances_by_id(
+        ref.canonical_id for ref in refs.values() if ref.canonical_id is not None
+    )
+    for ref in refs.values():
+        instance = instances[ref.canonical_id] if ref.canonical_id is not None else None
+        if instance is not None and instance.state is InstanceState.UPSTREAM_BUILDING:
+            instance.reason = on_cycle[ref.ref]
+            folding.move_instance(instance, InstanceCause.ON_CYCLE)
+
+
+def _job_run_gave_out(folding: Folding, failures: tuple[e.RunFailureFact, ...], cause: JobRunCause) -> None:
+    job_runs = {row.job_run_id: row for row in folding.job_runs(failure.job_run_id for failure in failures)}
+    instances = folding.outputs(job_runs.values())
+    for failure in failures:
+        job_run = job_runs[failure.job_run_id]
+        job_run.error = failure.error
+        folding.move_job_run(job_run, cause)
+        for instance in instances[job_run.id].values():
+            ref = folding.ref_of(instance)
+            ref.attempts += 1
+            instance.reason = failure.error
+            if ref.ref in failure.retries:
+                folding.move_instance(instance, InstanceCause.WILL_RETRY, retry_at=failure.retries[ref.ref])
+            else:
+                folding.move_instance(instance, InstanceCause.GAVE_UP)
+
+
+def _job_run_canceled(folding: Folding, fact: e.JobRunCanceled) -> None:
+    job_runs = list(folding.job_runs(fact.job_run_ids))
+    instances = folding.outputs(job_runs)
+    for job_run in job_runs:
+        job_run.error = fact.reason or None
+        folding.move_job_run(job_run, JobRunCause.CANCELED)
+        for instance in instances[job_run.id].values():
+            instance.reason = fact.reason or None
+            folding.move_instance(instance, InstanceCause.CANCELED)
+
+
+def _job_run_skipped(folding: Folding, fact: e.JobRunSkipped) -> None:
+    launch = _launch(folding, fact.launch_id, fact.job, fact.location, fact.dagster_run_id, None)
+    launch.dagster_run_id = fact.dagster_run_id
+    for run in fact.runs:
+        _job_run(folding, launch, run, JobRunCause.SKIPPED)
+
+
+def _taint_created(folding: Folding, fact: e.TaintCreated) -> None:
+    view = folding.view
+    taint = TaintRow(
+        id=view.next_id(TaintRow.TABLE),
+        taint_id=fact.taint_id,
+        reason=fact.reason,
+        actor=folding.event.actor,
+        created_at=folding.at,
+    )
+    view.add(taint)
+    refs = folding.found(view.refs(fact.refs), fact.refs, "ref")
+    instances = view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
+    view.add_taint_links(taint.id, instances)
+    for instance in instances.values():
+        instance.n_taints += 1
+        if instance.state is not InstanceState.TAINTED:
+            folding.move_instance(instance, InstanceCause.TAINTED)
+
+
+def _taint_canceled(folding: Folding, fact: e.TaintCanceled) -> None:
+    view = folding.view
+    taint = folding.found(view.taints([fact.taint_id]), [fact.taint_id], "taint")[fact.taint_id]
+    taint.canceled_at = folding.at
+    for instance in view.instances_by_id(view.instances_of_taint(taint.id)).values():
+        instance.n_taints -= 1
+        canonical = folding.ref_of(instance).canonical_id == instance.id
+        if instance.n_taints == 0 and canonical and instance.was_live:
+            folding.move_instance(instance, InstanceCause.UNTAINTED)
+
+
+def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
+    """Each arrival is a job run that was never ours to run, so that its instance has a uuid like any other."""
+    refs = folding.view.ensure_refs(arrival.ref for arrival in fact.arrivals)
+    for arrival in fact.arrivals:
+        asset = asset_of(arrival.ref)
+        launch = _launch(folding, arrival.job_run_id, asset, "", arrival.origin, None)
+        job_run = JobRunRow(
+            id=folding.view.next_id(JobRunRow.TABLE),
+            job_run_id=arrival.job_run_id,
+            launch_id=launch.id,
+            partition_key=arrival.ref.partition("@")[2] or None,
+            refs=_json.encode([arrival.ref]).decode(),
+            buffered_at=folding.at,
+            state=JobRunState.SUCCEEDED,
+            ended_at=folding.at,
+        )
+        folding.view.add(job_run)
+        instance = _new_instance(folding, refs[arrival.ref], job_run, InstanceCause.ARRIVED)
+        instance.origin = arrival.origin
+        _keep_manifest(instance, arrival.manifest)
+
+
+def _dataset_registered(view: View, fact: e.DatasetRegistered) -> None:
+    known = view.datasets([*(spec.asset for spec in fact.datasets), *fact.removed])
+    for spec in fact.datasets:
+        text = _json.encode(spec).decode()
+        row = known.get(spec.asset)
+        if row is None:
+            view.add(
+                DatasetRow(
+                    id=view.next_id(DatasetRow.TABLE),
+                    asset=spec.asset,
+                    location=spec.location,
+                    job=spec.job,
+                    kind=spec.kind.value,
+                    spec=text,
+                )
+            )
+        else:
+            row.location, row.job, row.kind, row.spec, row.removed = spec.location, spec.job, spec.kind.value, text, 0
+    for asset in fact.removed:
+        known[asset].removed = 1

@@ -1,0 +1,171 @@
+"""The fold of one event, while it is going on: which canonical states changed, and the moves that were made.
+
+Every state change of every entity goes through here, so that none is without its row of history (SPEC 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.events import Event
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow, WantRow
+from databuild_dagster.model.states import (
+    INSTANCE,
+    JOB_RUN,
+    WANT,
+    InstanceCause,
+    InstanceState,
+    JobRunCause,
+    JobRunState,
+    WantCause,
+    WantState,
+)
+from databuild_dagster.model.view import Openness, View
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+#: The field of a want's histogram for each canonical state that counts in 5.2.
+_HISTOGRAM = {
+    InstanceState.LIVE: "n_live",
+    InstanceState.FAILED: "n_failed",
+    InstanceState.UPSTREAM_FAILED: "n_upstream_failed",
+    InstanceState.BUILDING: "n_building",
+    InstanceState.UPSTREAM_BUILDING: "n_upstream_building",
+}
+
+_WAITING = frozenset({InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED})
+
+
+#: A canonical state that changed: (ref, from, to).
+Crossing = tuple[RefRow, InstanceState | None, InstanceState]
+
+
+class Folding:
+    """One event being folded into a view."""
+
+    def __init__(self, view: View, event: Event) -> None:
+        self.view = view
+        self.event = event
+        self.seq = event.seq
+        self.at = event.at
+        #: Canonical states that changed and were not reacted to yet.
+        self.crossings: list[Crossing] = []
+        #: The canonical state of each changed ref when its wants last looked.
+        self.seen_by_wants: dict[int, InstanceState | None] = {}
+        self.new_wants: list[WantRow] = []
+        #: Wants that ended and still have to let go of their refs.
+        self.ended_wants: list[WantRow] = []
+
+    # Lookups that must succeed: the log has said that these exist.
+
+    def found(self, rows: Mapping[K, T], keys: Iterable[K], kind: str) -> Mapping[K, T]:
+        for key in keys:
+            if key not in rows:
+                raise IllegalMove(
+                    seq=self.seq, entity=f"{kind} {key}", state="-", on=type(self.event.fact).__name__, why="it does not exist"
+                )
+        return rows
+
+    def job_runs(self, job_run_ids: Iterable[str]) -> Collection[JobRunRow]:
+        ids = list(job_run_ids)
+        return self.found(self.view.job_runs(ids), ids, "job run").values()  # type: ignore[return-value]
+
+    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[int, InstanceRow]]:
+        """Instances of job runs: by job run, then by ref."""
+        found: dict[int, dict[int, InstanceRow]] = {job_run.id: {} for job_run in job_runs}
+        instances = self.view.instances_of_job_runs(found)
+        self.view.refs_by_id(instance.ref_id for instance in instances)
+        for instance in instances:
+            found[instance.job_run_id][instance.ref_id] = instance
+        return found
+
+    def output(self, outputs: dict[int, dict[int, InstanceRow]], job_run: JobRunRow, ref: str) -> InstanceRow:
+        row = self.view.refs([ref]).get(ref)
+        instance = outputs[job_run.id].get(row.id) if row else None
+        if instance is None:
+            raise IllegalMove(
+                seq=self.seq, entity=f"job run {job_run.job_run_id}", state=job_run.state.value, on="output", why=f"{ref} is not of it"
+            )
+        return instance
+
+    def ref_of(self, instance: InstanceRow) -> RefRow:
+        return self.view.refs_by_id([instance.ref_id])[instance.ref_id]
+
+    # Moves.
+
+    def record(self, row: InstanceRow | WantRow | JobRunRow, before: InstanceState | WantState | JobRunState | None) -> None:
+        self.view.record_move(row.TABLE, row.id, self.seq, before.value if before else None, row.state.value)
+
+    def bear_instance(self, instance: InstanceRow, ref: RefRow, cause: InstanceCause) -> None:
+        instance.state = INSTANCE.next(None, cause, entity=instance.uuid, seq=self.seq)
+        self.record(instance, None)
+        ref.canonical_id = ref.last_id = instance.id
+        self._canonical_moved(ref, instance)
+
+    def move_instance(self, instance: InstanceRow, cause: InstanceCause, *, retry_at: float | None = None) -> None:
+        before = instance.state
+        ref = self.ref_of(instance)
+        instance.state = INSTANCE.next(before, cause, entity=f"{instance.uuid} of {ref.ref}", seq=self.seq)
+        instance.retry_at = retry_at
+        self.record(instance, before)
+        if before in _WAITING and instance.state not in _WAITING:
+            self.view.end_waiting(instance.id)
+            instance.n_unmet = 0
+            self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
+        if ref.canonical_id == instance.id:
+            self._canonical_moved(ref, instance)
+
+    def _canonical_moved(self, ref: RefRow, instance: InstanceRow) -> None:
+        before, after = ref.state, instance.state
+        ref.state, ref.retry_at = after, instance.retry_at
+        if after is InstanceState.LIVE:
+            instance.was_live = 1
+            instance.live_at = self.at if instance.live_at is None else instance.live_at
+        if after is InstanceState.LIVE or after is InstanceState.TAINTED:
+            ref.misses = ref.attempts = 0
+        if before is not after:
+            self.seen_by_wants.setdefault(ref.id, before)
+            self.crossings.append((ref, before, after))
+
+    def wait_for(self, instance: InstanceRow, missing: list[RefRow]) -> None:
+        self.view.add_missing(instance.id, [ref.id for ref in missing])
+        self.view.unsettled.update(ref.id for ref in missing)
+
+    def bear_job_run(self, job_run: JobRunRow, launch: LaunchRow, cause: JobRunCause) -> None:
+        job_run.state = JOB_RUN.next(None, cause, entity=job_run.job_run_id, seq=self.seq)
+        self.record(job_run, None)
+        if job_run.state is JobRunState.QUEUED:
+            launch.n_open += 1
+        else:
+            job_run.ended_at = self.at
+
+    def move_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
+        before = job_run.state
+        job_run.state = JOB_RUN.next(before, cause, entity=job_run.job_run_id, seq=self.seq)
+        self.record(job_run, before)
+        if job_run.state is not JobRunState.RUNNING:
+            job_run.ended_at = self.at
+            launch = self.view.launches_by_id([job_run.launch_id])[job_run.launch_id]
+            launch.n_open -= 1
+
+    # Wants.
+
+    def count_state(self, want: WantRow, state: InstanceState | None, by: int) -> None:
+        if state is not None and (field := _HISTOGRAM.get(state)):
+            setattr(want, field, getattr(want, field) + by)
+
+    def move_want(self, want: WantRow, cause: WantCause) -> None:
+        before = want.state
+        want.state = WANT.next(before, cause, entity=want.want_id, seq=self.seq)
+        self.record(want, before)
+
+    def end_want(self, want: WantRow, cause: WantCause) -> None:
+        """A want that ends lets go of its refs, once all that follows from the event has settled."""
+        self.move_want(want, cause)
+        want.ended_at = self.at
+        successful = want.state is WantState.SUCCESSFUL
+        self.view.set_openness(want.id, Openness.SUCCESSFUL if successful else Openness.ENDED)
+        self.ended_wants.append(want)

@@ -1,0 +1,195 @@
+"""What follows from a change in other machines, run until nothing follows (SPEC 5.2, 6.4-6.6).
+
+Instances first, breadth first, each round loading what it needs in bulk; when they are at rest the wants look once;
+a want that ended may free a lease, and then instances go on. The rounds have a bound: the depth of the graph.
+"""
+
+from __future__ import annotations
+
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.folding import Crossing, Folding
+from databuild_dagster.model.rows import NEVER, RefRow, WantRow
+from databuild_dagster.model.states import (
+    FAILING,
+    OPEN_WANTS,
+    WANT_CAUSE_OF_STATE,
+    InstanceCause,
+    InstanceState,
+    WantCause,
+    WantState,
+    want_state,
+)
+from databuild_dagster.model.view import Openness
+
+#: Twice the longest chain of waiting instances that one event may move.
+MAX_ROUNDS = 20_000
+
+
+def settle(folding: Folding) -> None:
+    """React until instances, wants and leases agree. Raises `IllegalMove` past `MAX_ROUNDS`."""
+    for _ in range(MAX_ROUNDS):
+        if folding.crossings:
+            crossings, folding.crossings = folding.crossings, []
+            _wake_waiters(folding, crossings)
+        elif folding.seen_by_wants or folding.new_wants:
+            _move_wants(folding)
+        elif folding.ended_wants:
+            _let_go(folding)
+        else:
+            return
+    raise IllegalMove(
+        seq=folding.seq, entity="log", state="-", on="settle", why=f"reactions go on after {MAX_ROUNDS} rounds"
+    )
+
+
+def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
+    """SPEC 6.6: what waits for a ref hears when it becomes live or fails, and when it stops being so."""
+    view = folding.view
+    heard = {ref.id: (ref, before, after) for ref, before, after in crossings if _matters(before, after)}
+    pairs = view.waiters(heard) if heard else []
+    if not pairs:
+        return
+    instances = view.instances_by_id(instance_id for _, instance_id in pairs)
+    view.refs_by_id(instance.ref_id for instance in instances.values())
+    perhaps_repaired: list[int] = []
+    for ref_id, instance_id in pairs:
+        ref, before, after = heard[ref_id]
+        instance = instances[instance_id]
+        if instance.state is InstanceState.UPSTREAM_BUILDING:
+            if after is InstanceState.LIVE:
+                instance.n_unmet -= 1
+            elif before is InstanceState.LIVE:
+                instance.n_unmet += 1
+                view.unsettled.add(ref.id)
+            if after in FAILING:
+                instance.reason = f"{ref.ref} failed"
+                folding.move_instance(instance, InstanceCause.DEP_FAILED)
+            elif instance.n_unmet == 0:
+                folding.move_instance(instance, InstanceCause.DEPS_LIVE)
+        elif before in FAILING and after not in FAILING:
+            perhaps_repaired.append(instance_id)
+    _repair(folding, perhaps_repaired)
+
+
+def _matters(before: InstanceState | None, after: InstanceState) -> bool:
+    return (before is InstanceState.LIVE) != (after is InstanceState.LIVE) or (before in FAILING) != (after in FAILING)
+
+
+def _repair(folding: Folding, instance_ids: list[int]) -> None:
+    """An upstream-failed instance opens again when none of its missing refs is failed any more (SPEC 6.6)."""
+    if not instance_ids:
+        return
+    missing = folding.view.missing_of(instance_ids)
+    refs = folding.view.refs_by_id(ref_id for _, ref_id in missing)
+    still_failed = {instance_id for instance_id, ref_id in missing if refs[ref_id].state in FAILING}
+    for instance in folding.view.instances_by_id(instance_ids).values():
+        if instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
+            instance.reason = None
+            folding.move_instance(instance, InstanceCause.REPAIRED)
+
+
+def _move_wants(folding: Folding) -> None:
+    """SPEC 5.2, once per event, over the net change of each ref."""
+    view = folding.view
+    seen, folding.seen_by_wants = folding.seen_by_wants, {}
+    new_wants, folding.new_wants = folding.new_wants, []
+    refs = view.refs_by_id(seen)
+    pairs = view.wants_holding(seen, Openness.OPEN) if seen else []
+    wants = view.wants_by_id(want_id for _, want_id in pairs)
+    for ref_id, want_id in pairs:
+        folding.count_state(wants[want_id], seen[ref_id], -1)
+        folding.count_state(wants[want_id], refs[ref_id].state, +1)
+    for want in _reopened(folding, [ref for ref in refs.values() if _was_tainted(seen[ref.id], ref)]):
+        wants[want.id] = want
+    for want in [*wants.values(), *new_wants]:
+        state = want_state(
+            want.n_refs,
+            want.n_live,
+            want.n_failed,
+            want.n_upstream_failed,
+            want.n_building,
+            want.n_upstream_building,
+        )
+        if state is want.state:
+            continue
+        if state in OPEN_WANTS:
+            folding.move_want(want, WANT_CAUSE_OF_STATE[state])
+        else:
+            folding.end_want(want, WANT_CAUSE_OF_STATE[state])
+    for ref in refs.values():
+        _release_if_unwanted(folding, ref)
+
+
+def _was_tainted(before: InstanceState | None, ref: RefRow) -> bool:
+    return before is InstanceState.LIVE and ref.state is InstanceState.TAINTED
+
+
+def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
+    """Successful wants that the taint of a ref within their TTL opens again, by event time (SPEC 5.3)."""
+    if not tainted:
+        return []
+    view = folding.view
+    pairs = view.wants_holding([ref.id for ref in tainted], Openness.SUCCESSFUL)
+    wants = [want for want in view.wants_by_id({want for _, want in pairs}).values() if folding.at < want.expires_at]
+    links = view.refs_of_wants([want.id for want in wants])
+    refs = view.refs_by_id(ref_id for _, ref_id in links)
+    by_id = {want.id: want for want in wants}
+    for want in wants:
+        want.n_live = 0
+        want.ended_at = None
+        folding.move_want(want, WantCause.REOPENED)
+        view.set_openness(want.id, Openness.OPEN)
+    for want_id, ref_id in links:
+        count_want(refs[ref_id], by_id[want_id])
+        folding.count_state(by_id[want_id], refs[ref_id].state, +1)
+    return wants
+
+
+def count_want(ref: RefRow, want: WantRow) -> None:
+    """A ref remembers what its open wants add up to, so that planning needs no join."""
+    ref.priority = max(ref.priority, want.priority) if ref.n_open_wants else want.priority
+    ref.n_open_wants += 1
+    ref.deadline = min(ref.deadline, want.deadline)
+    ref.wanted_since = min(ref.wanted_since, want.created_at)
+    ref.wanted_until = max(ref.wanted_until, want.expires_at)
+
+
+def _let_go(folding: Folding) -> None:
+    """Refs forget the wants that ended; what is left open for them is added up anew."""
+    view = folding.view
+    ended, folding.ended_wants = folding.ended_wants, []
+    links = view.refs_of_wants([want.id for want in ended])
+    refs = view.refs_by_id(ref_id for _, ref_id in links)
+    left = {ref.id: ref.n_open_wants for ref in refs.values()}
+    for _, ref_id in links:
+        left[ref_id] -= 1
+    still_wanted = [ref_id for ref_id, n in left.items() if n]
+    pairs = view.wants_holding(still_wanted, Openness.OPEN) if still_wanted else []
+    wants = view.wants_by_id(want_id for _, want_id in pairs)
+    for ref in refs.values():
+        _forget_wants(ref)
+        if ref.state is not InstanceState.LIVE:
+            view.unsettled.add(ref.id)
+    for ref_id, want_id in pairs:
+        count_want(refs[ref_id], wants[want_id])
+    for ref in refs.values():
+        if ref.n_open_wants != left[ref.id]:
+            raise IllegalMove(
+                seq=folding.seq, entity=ref.ref, state=str(ref.state), on="want ended", why="its count of open wants is off"
+            )
+        _release_if_unwanted(folding, ref)
+
+
+def _forget_wants(ref: RefRow) -> None:
+    ref.n_open_wants = 0
+    ref.priority = 0
+    ref.deadline = ref.wanted_since = NEVER
+    ref.wanted_until = 0.0
+
+
+def _release_if_unwanted(folding: Folding, ref: RefRow) -> None:
+    """When the last open want of a waiting ref ends, its lease ends (SPEC 6.4)."""
+    if ref.state is InstanceState.UPSTREAM_BUILDING and not ref.n_open_wants and ref.canonical_id is not None:
+        instance = folding.view.instances_by_id([ref.canonical_id])[ref.canonical_id]
+        instance.reason = None
+        folding.move_instance(instance, InstanceCause.UNWANTED)

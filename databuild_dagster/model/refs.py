@@ -1,0 +1,99 @@
+"""Names of partitions, and the identity of their builds (SPEC 2).
+
+A ref is text wherever it is stored; `PartitionRef` is the same text taken apart. An instance uuid is derived from
+the job run and the ref, so that a replay of the log makes the same identities and no event has to carry them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from hashlib import sha256
+
+from databuild_dagster.model.errors import InvalidRef, InvalidRequest
+
+MAX_REF_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionRef:
+    """One partition of one asset: `path/of/asset@partition_key`, or `path/of/asset` (SPEC 2.1).
+
+    Raises `InvalidRef` for empty segments, control characters, an `@` in the asset, or more than 1,024 bytes.
+    """
+
+    asset: str
+    partition_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if why := _why_not_a_ref(self.asset, self.partition_key):
+            raise InvalidRef(text=_text(self.asset, self.partition_key), why=why)
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionRef:
+        """Take the text form apart at its first `@`. Raises `InvalidRef`."""
+        asset, at, partition_key = text.partition("@")
+        return cls(asset, partition_key if at else None)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The asset key's segments, as Dagster has them."""
+        return tuple(self.asset.split("/"))
+
+    def __str__(self) -> str:
+        return _text(self.asset, self.partition_key)
+
+
+def _text(asset: str, partition_key: str | None) -> str:
+    return asset if partition_key is None else f"{asset}@{partition_key}"
+
+
+def _why_not_a_ref(asset: str, partition_key: str | None) -> str | None:
+    text = _text(asset, partition_key)
+    if "@" in asset:
+        return "an asset key may not hold '@'"
+    if not all(asset.split("/")):
+        return "a segment of the asset key is empty"
+    if partition_key == "":
+        return "the partition key after '@' is empty"
+    if not text.isprintable() and any(_is_control(character) for character in text):
+        return "it holds a control character"
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        return "it holds half of a surrogate pair"
+    if size_bytes > MAX_REF_BYTES:
+        return f"it is {size_bytes} bytes long, more than {MAX_REF_BYTES}"
+    return None
+
+
+def _is_control(character: str) -> bool:
+    return ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0
+
+
+def asset_of(ref: str) -> str:
+    """The asset part of a ref's text."""
+    return ref.partition("@")[0]
+
+
+def partition_key_of(ref: str) -> str | None:
+    """The partition key of a ref's text, None for an unpartitioned asset."""
+    _, at, partition_key = ref.partition("@")
+    return partition_key if at else None
+
+
+def derive_partition_uuid(job_run_id: str, ref: PartitionRef | str) -> str:
+    """The identity of what a job run builds for a ref (SPEC 2.2): the first 16 bytes of sha256 over both texts."""
+    digest = sha256(job_run_id.encode() + str(ref).encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16]))
+
+
+def checked_job_run_id(job_run_id: str) -> str:
+    """Without a separator, ids of any length could collide with a ref's first letters; so only full UUIDs pass (SPEC 2.2)."""
+    try:
+        parsed = uuid.UUID(job_run_id)
+    except ValueError:
+        parsed = None
+    if parsed is None or str(parsed) != job_run_id or parsed.version != 7:
+        raise InvalidRequest(what="job run id", value=job_run_id, why="it must be a 36-character UUIDv7 string")
+    return job_run_id

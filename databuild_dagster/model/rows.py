@@ -1,0 +1,216 @@
+"""The state that the log folds into, one class per table; field order is column order.
+
+Rows point at each other with small integers, because random uuids as clustered keys make writes three to four
+times dearer. `KEPT` names the fields that never change after birth: they are written once and no index over them
+is ever touched again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState, JobRunState, WantState
+
+#: What a time that never comes is stored as, so that comparing needs no special case.
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class DatasetRow:
+    """A registered dataset. `spec` is the whole registration as JSON."""
+
+    TABLE: ClassVar[str] = "datasets"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "asset")
+
+    id: int
+    asset: str
+    location: str
+    job: str
+    kind: str
+    spec: str
+    #: 1 when its location no longer tells of it; its instances stay.
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class RefRow:
+    """One ref with its canonical instance, and what its open wants add up to."""
+
+    TABLE: ClassVar[str] = "refs"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "ref", "dataset_id")
+
+    id: int
+    ref: str
+    dataset_id: int
+    canonical_id: int | None = None
+    #: The instance created last; the canonical one unless somebody reverted.
+    last_id: int | None = None
+    #: State of the canonical instance; None is missing.
+    state: InstanceState | None = None
+    retry_at: float | None = None
+    n_open_wants: int = 0
+    #: Highest priority, earliest deadline, first asked for, and latest expiry of the open wants.
+    priority: int = 0
+    deadline: float = NEVER
+    wanted_since: float = NEVER
+    wanted_until: float = 0.0
+    #: Dep misses in a row, and failed attempts, since it was last live or tainted (6.7, 6.8).
+    misses: int = 0
+    attempts: int = 0
+    #: 1 when the orchestrator has to look at it: open wants and schedulable. Kept by the store from the fields above.
+    due: int = 0
+
+    @property
+    def schedulable(self) -> bool:
+        """SPEC 4.5, but for `retry_at`, which needs a clock."""
+        return self.state in SCHEDULABLE
+
+    @property
+    def leased(self) -> bool:
+        """SPEC 4.4."""
+        return self.state in LEASED
+
+    def due_at(self, now: float) -> bool:
+        """SPEC 5.4: schedulable now, and an open want within its TTL names it."""
+        return (
+            self.schedulable
+            and self.n_open_wants > 0
+            and now < self.wanted_until
+            and (self.retry_at is None or self.retry_at <= now)
+        )
+
+
+@dataclass(slots=True)
+class InstanceRow:
+    """One build of a ref (SPEC 4)."""
+
+    TABLE: ClassVar[str] = "instances"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "uuid", "ref_id", "job_run_id", "previous_id", "created_seq", "created_at")
+
+    id: int
+    uuid: str
+    ref_id: int
+    job_run_id: int
+    previous_id: int | None
+    created_seq: int
+    created_at: float
+    state: InstanceState = InstanceState.BUILDING
+    retry_at: float | None = None
+    #: How many of its missing refs are not live, while it waits.
+    n_unmet: int = 0
+    n_taints: int = 0
+    was_live: int = 0
+    live_at: float | None = None
+    #: Why it failed or waits.
+    reason: str | None = None
+    code_version: str | None = None
+    manifest_state: str | None = None
+    manifest_uri: str | None = None
+    n_files: int | None = None
+    n_rows: int | None = None
+    n_bytes: int | None = None
+    #: Where data from outside came from.
+    origin: str | None = None
+
+
+@dataclass(slots=True)
+class JobRunRow:
+    """One execution of a job for one partition key (SPEC 6)."""
+
+    TABLE: ClassVar[str] = "job_runs"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "job_run_id", "launch_id", "partition_key", "refs", "buffered_at")
+
+    id: int
+    job_run_id: str
+    launch_id: int
+    partition_key: str | None
+    #: Its refs as a JSON list.
+    refs: str
+    buffered_at: float
+    state: JobRunState = JobRunState.QUEUED
+    started_at: float | None = None
+    ended_at: float | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class LaunchRow:
+    """One Dagster run hosting job runs, from the moment it was decided on."""
+
+    TABLE: ClassVar[str] = "launches"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "launch_id", "job", "location", "owner", "code_version", "buffered_at")
+
+    id: int
+    launch_id: str
+    job: str
+    location: str
+    owner: str
+    code_version: str | None
+    buffered_at: float
+    dagster_run_id: str | None = None
+    holder: str | None = None
+    started_at: float | None = None
+    #: Job runs of it that have not ended.
+    n_open: int = 0
+
+
+@dataclass(slots=True)
+class WantRow:
+    """A want, with a histogram of its refs' canonical states so that each change costs the same (SPEC 5)."""
+
+    TABLE: ClassVar[str] = "wants"
+    KEPT: ClassVar[tuple[str, ...]] = (
+        "id",
+        "want_id",
+        "request_id",
+        "source",
+        "source_id",
+        "comment",
+        "priority",
+        "created_at",
+        "data_timestamp",
+        "expires_at",
+        "deadline",
+        "n_refs",
+    )
+
+    id: int
+    want_id: str
+    request_id: str
+    source: str
+    source_id: str | None
+    comment: str
+    priority: int
+    created_at: float
+    data_timestamp: float | None
+    expires_at: float
+    deadline: float
+    n_refs: int
+    state: WantState = WantState.NEW
+    ended_at: float | None = None
+    n_live: int = 0
+    n_failed: int = 0
+    n_upstream_failed: int = 0
+    n_building: int = 0
+    n_upstream_building: int = 0
+
+
+@dataclass(slots=True)
+class TaintRow:
+    """Somebody's word that data is wrong (SPEC 7)."""
+
+    TABLE: ClassVar[str] = "taints"
+    KEPT: ClassVar[tuple[str, ...]] = ("id", "taint_id", "reason", "actor", "created_at")
+
+    id: int
+    taint_id: str
+    reason: str
+    actor: str
+    created_at: float
+    canceled_at: float | None = None
+
+
+Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow
+
+ROW_TYPES: tuple[type[Row], ...] = (DatasetRow, RefRow, InstanceRow, JobRunRow, LaunchRow, WantRow, TaintRow)

@@ -1,0 +1,156 @@
+"""The standing rule of derivative wants, and what else follows from a command as new facts (SPEC 6.4, 6.10).
+
+While a waiting ref has an open want, each of its missing refs that is not live has an open want of its own, at least
+as urgent and as long-lived. It is re-established within every command, over the refs that the command touched, so it
+holds after each; a tick has nothing left to repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.rows import NEVER, InstanceRow, RefRow, WantRow
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.view import Openness, View
+
+#: The source of derivative wants (SPEC 5.1).
+DERIVATIVE = "job run"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How urgently, and until when, a missing ref is needed; and by which job run first."""
+
+    priority: int
+    deadline: float
+    until: float
+    job_run_id: int
+
+    def joined(self, other: Demand) -> Demand:
+        return Demand(
+            max(self.priority, other.priority),
+            min(self.deadline, other.deadline),
+            max(self.until, other.until),
+            min(self.job_run_id, other.job_run_id),
+        )
+
+    def met_by(self, want: WantRow, now: float) -> bool:
+        return (
+            want.n_refs == 1
+            and now < want.expires_at
+            and want.priority >= self.priority
+            and want.deadline <= self.deadline
+            and want.expires_at >= self.until
+        )
+
+
+def follow_ups(view: View, now: float, new_id: Callable[[], str]) -> list[e.Fact]:
+    """The facts that the touched refs call for; calling again after folding them comes to an end."""
+    touched, view.unsettled = view.unsettled, set()
+    if not touched:
+        return []
+    refs = _with_what_they_wait_for(view, touched)
+    missing = {ref.id: ref for ref in refs.values() if ref.state is not InstanceState.LIVE}
+    demands = _demands(view, missing, now)
+    wants = _open_wants(view, missing)
+    return [
+        *_wants_needed(view, missing, demands, wants, now, new_id),
+        *_wants_needless(missing, demands, wants),
+        *_job_runs_needless(view, missing),
+    ]
+
+
+def _with_what_they_wait_for(view: View, touched: set[int]) -> dict[int, RefRow]:
+    refs = dict(view.refs_by_id(touched))
+    waiting = [ref.canonical_id for ref in refs.values() if ref.state is InstanceState.UPSTREAM_BUILDING]
+    refs.update(view.refs_by_id(ref_id for _, ref_id in view.missing_of(w for w in waiting if w is not None)))
+    return refs
+
+
+def _demands(view: View, missing: dict[int, RefRow], now: float) -> dict[int, Demand]:
+    pairs = view.waiters(missing)
+    instances = view.instances_by_id(instance_id for _, instance_id in pairs)
+    waiting_refs = view.refs_by_id(instance.ref_id for instance in instances.values())
+    demands: dict[int, Demand] = {}
+    for ref_id, instance_id in pairs:
+        instance = instances[instance_id]
+        waiting = waiting_refs[instance.ref_id]
+        if instance.state is not InstanceState.UPSTREAM_BUILDING or waiting.wanted_until <= now:
+            continue
+        demand = Demand(waiting.priority, waiting.deadline, waiting.wanted_until, instance.job_run_id)
+        demands[ref_id] = demands[ref_id].joined(demand) if ref_id in demands else demand
+    return demands
+
+
+def _open_wants(view: View, missing: dict[int, RefRow]) -> dict[int, list[WantRow]]:
+    pairs = view.wants_holding(missing, Openness.OPEN)
+    rows = view.wants_by_id(want_id for _, want_id in pairs)
+    wants: dict[int, list[WantRow]] = {ref_id: [] for ref_id in missing}
+    for ref_id, want_id in pairs:
+        wants[ref_id].append(rows[want_id])
+    return wants
+
+
+def _wants_needed(
+    view: View,
+    missing: dict[int, RefRow],
+    demands: dict[int, Demand],
+    wants: dict[int, list[WantRow]],
+    now: float,
+    new_id: Callable[[], str],
+) -> list[e.Fact]:
+    """New derivative wants, one event for all that are equally urgent."""
+    unmet: dict[Demand, list[str]] = {}
+    for ref_id, demand in demands.items():
+        if not any(demand.met_by(want, now) for want in wants[ref_id]):
+            unmet.setdefault(demand, []).append(missing[ref_id].ref)
+    job_runs = view.job_runs_by_id(demand.job_run_id for demand in unmet)
+    return [
+        e.WantCreated(
+            request_id=new_id(),
+            wants=tuple(e.WantFact(id=new_id(), refs=(ref,)) for ref in sorted(refs)),
+            source=DERIVATIVE,
+            source_id=job_runs[demand.job_run_id].job_run_id,
+            comment="an input that a job run found missing",
+            priority=demand.priority,
+            expires_at=None if demand.until == NEVER else demand.until,
+            deadline=None if demand.deadline == NEVER else demand.deadline,
+        )
+        for demand, refs in unmet.items()
+    ]
+
+
+def _wants_needless(
+    missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
+) -> list[e.Fact]:
+    needless = [
+        want.want_id for ref_id in missing if ref_id not in demands for want in wants[ref_id] if want.source == DERIVATIVE
+    ]
+    return [e.WantCanceled(want_ids=tuple(needless), reason="nothing waits for it any more")] if needless else []
+
+
+def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
+    """A queued job run of which no output has an open want is canceled (SPEC 6.10)."""
+    unwanted = {
+        ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
+    }
+    if not unwanted:
+        return []
+    instances = view.instances_by_id(i for i in unwanted if i is not None)
+    job_runs = view.job_runs_by_id(instance.job_run_id for instance in instances.values())
+    queued = {row.id: row for row in job_runs.values() if row.state is JobRunState.QUEUED}
+    for instance, ref in _outputs(view, queued):
+        if ref.n_open_wants:
+            queued.pop(instance.job_run_id, None)
+    if not queued:
+        return []
+    ids = tuple(row.job_run_id for row in queued.values())
+    return [e.JobRunCanceled(job_run_ids=ids, reason="nobody wants it any more")]
+
+
+def _outputs(view: View, job_runs: dict[int, object]) -> list[tuple[InstanceRow, RefRow]]:
+    instances = view.instances_of_job_runs(job_runs)
+    refs = view.refs_by_id(instance.ref_id for instance in instances)
+    return [(instance, refs[instance.ref_id]) for instance in instances]

@@ -1,0 +1,272 @@
+"""The three machines of the core: instances (SPEC 4), wants (SPEC 5), job runs (SPEC 6).
+
+Everything reads these tables: the fold, the database's CHECKs, `docs/states.md`, the tests. The want machine's rows
+are what SPEC 5.2 forces; its function stands here too, so that there is one place to read it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from databuild_dagster.model.machine import Machine, Move
+
+
+class InstanceState(str, Enum):
+    """SPEC 4.1. A ref with no canonical instance is missing; that is not a state."""
+
+    #: A job run holds the lease and builds it.
+    BUILDING = "Building"
+    #: Its job run found inputs missing; it keeps the lease until they are live.
+    UPSTREAM_BUILDING = "UpstreamBuilding"
+    #: Free to be built again, from its `retry_at` on.
+    UP_FOR_RETRY = "UpForRetry"
+    #: Good to read.
+    LIVE = "Live"
+    #: Its build failed for good; a taint opens it again.
+    FAILED = "Failed"
+    #: What it needs failed; the repair of that opens it again.
+    UPSTREAM_FAILED = "UpstreamFailed"
+    #: Written, or failed, and said to be wrong.
+    TAINTED = "Tainted"
+
+
+class InstanceCause(str, Enum):
+    """What happened to an instance: an event about it, or a reaction to one about another."""
+
+    #: JobRunBuffered names its ref.
+    BUFFERED = "buffered"
+    #: LotArrived: data that came from outside, complete at once.
+    ARRIVED = "arrived"
+    #: JobRunSucceeded, with a manifest that is complete or empty.
+    SUCCEEDED = "succeeded"
+    #: JobRunFailed or JobRunLost without a retry.
+    GAVE_UP = "gave up"
+    #: JobRunFailed or JobRunLost with a retry.
+    WILL_RETRY = "will retry"
+    #: JobRunCanceled.
+    CANCELED = "canceled"
+    #: A dep miss whose refs are on their way.
+    MISSED = "missed"
+    #: A dep miss that concerned only other outputs of the job run.
+    OTHERS_MISSED = "others missed"
+    #: A dep miss whose refs are all live by now.
+    MISSED_BUT_LIVE = "missed but live"
+    #: A dep miss on what has failed.
+    MISSED_FAILED = "missed a failed one"
+    #: A dep miss on what nothing can build.
+    MISSED_UNBUILDABLE = "missed an unbuildable one"
+    #: A dep miss closed a cycle that this ref is on.
+    ON_CYCLE = "on a cycle"
+    #: It missed more often in a row than is allowed.
+    TOO_MANY_MISSES = "too many misses"
+    #: Every missing ref is live now.
+    DEPS_LIVE = "deps live"
+    #: One of its missing refs failed.
+    DEP_FAILED = "dep failed"
+    #: No open want is left for its ref.
+    UNWANTED = "unwanted"
+    #: None of its missing refs is failed any more.
+    REPAIRED = "repaired"
+    #: TaintCreated names its ref.
+    TAINTED = "tainted"
+    #: Its last taint was canceled while it was canonical.
+    UNTAINTED = "untainted"
+
+
+_I, _IC = InstanceState, InstanceCause
+
+#: "UpForRetry → Building" and "Tainted → Building" do not exist: a new job run makes a new instance (SPEC 4.3).
+INSTANCE = Machine[InstanceState, InstanceCause](
+    "instance",
+    [
+        Move(None, _IC.BUFFERED, _I.BUILDING, "a job run took the lease"),
+        Move(None, _IC.ARRIVED, _I.LIVE, "it came complete from outside"),
+        Move(_I.BUILDING, _IC.SUCCEEDED, _I.LIVE, "its manifest is complete, or empty on purpose"),
+        Move(_I.BUILDING, _IC.GAVE_UP, _I.FAILED, "a hard failure, or the attempts are used up"),
+        Move(_I.BUILDING, _IC.MISSED_UNBUILDABLE, _I.FAILED, "what it needs can never exist"),
+        Move(_I.BUILDING, _IC.ON_CYCLE, _I.FAILED, "it waits for itself"),
+        Move(_I.BUILDING, _IC.TOO_MANY_MISSES, _I.FAILED, "it never gets what it asks for"),
+        Move(_I.BUILDING, _IC.MISSED, _I.UPSTREAM_BUILDING, "it waits, and keeps the lease"),
+        Move(_I.BUILDING, _IC.WILL_RETRY, _I.UP_FOR_RETRY, "the failure may pass"),
+        Move(_I.BUILDING, _IC.CANCELED, _I.UP_FOR_RETRY, "nothing is wrong with it"),
+        Move(_I.BUILDING, _IC.OTHERS_MISSED, _I.UP_FOR_RETRY, "another output of its job run missed"),
+        Move(_I.BUILDING, _IC.MISSED_BUT_LIVE, _I.UP_FOR_RETRY, "what it missed came meanwhile"),
+        Move(_I.BUILDING, _IC.MISSED_FAILED, _I.UPSTREAM_FAILED, "what it needs has failed"),
+        Move(_I.UPSTREAM_BUILDING, _IC.DEPS_LIVE, _I.UP_FOR_RETRY, "everything it waited for is live"),
+        Move(_I.UPSTREAM_BUILDING, _IC.UNWANTED, _I.UP_FOR_RETRY, "nobody wants it any more, so the lease ends"),
+        Move(_I.UPSTREAM_BUILDING, _IC.DEP_FAILED, _I.UPSTREAM_FAILED, "something it waited for failed"),
+        Move(_I.UPSTREAM_BUILDING, _IC.ON_CYCLE, _I.FAILED, "the cycle it waits on has closed"),
+        Move(_I.UPSTREAM_FAILED, _IC.REPAIRED, _I.UP_FOR_RETRY, "its cause is repaired"),
+        Move(_I.LIVE, _IC.TAINTED, _I.TAINTED, "somebody says that its data is wrong"),
+        Move(_I.FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
+        Move(_I.UPSTREAM_FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
+        Move(_I.TAINTED, _IC.UNTAINTED, _I.LIVE, "its last taint is gone, it was live and is canonical"),
+    ],
+    # Left only by another instance becoming canonical: nothing happens to this one any more.
+    final=[_I.UP_FOR_RETRY],
+)
+
+#: A ref in one of these cannot be taken by a second job run (SPEC 4.4).
+LEASED = frozenset({_I.BUILDING, _I.UPSTREAM_BUILDING})
+#: A ref in one of these, or without any instance, may be built (SPEC 4.5); UpForRetry only from its `retry_at` on.
+SCHEDULABLE = frozenset({None, _I.TAINTED, _I.UP_FOR_RETRY})
+#: What waits for a ref in one of these fails with it (SPEC 6.6).
+FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
+#: What an operator may taint; a tainted one gets one more taint (SPEC 7.1).
+TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
+
+
+class WantState(str, Enum):
+    """SPEC 5.1."""
+
+    #: Just recorded; it leaves this state within the same event.
+    NEW = "New"
+    #: Nothing builds its refs right now.
+    IDLE = "Idle"
+    #: One of its refs is being built.
+    BUILDING = "Building"
+    #: One of its refs waits for inputs.
+    UPSTREAM_BUILDING = "UpstreamBuilding"
+    #: All its refs are live.
+    SUCCESSFUL = "Successful"
+    #: One of its refs failed.
+    FAILED = "Failed"
+    #: What one of its refs needs failed.
+    UPSTREAM_FAILED = "UpstreamFailed"
+    #: Somebody took it back.
+    CANCELED = "Canceled"
+    #: Its time to live ended first.
+    EXPIRED = "Expired"
+
+
+class WantCause(str, Enum):
+    """What makes a want look again. For the first three the new state is what SPEC 5.2 says of its refs."""
+
+    #: WantCreated.
+    CREATED = "created"
+    #: The canonical states of its refs are such that 5.2 gives this state.
+    REFS_IDLE = "refs idle"
+    REFS_BUILDING = "refs building"
+    REFS_UPSTREAM_BUILDING = "refs upstream building"
+    REFS_LIVE = "refs live"
+    REFS_FAILED = "refs failed"
+    REFS_UPSTREAM_FAILED = "refs upstream failed"
+    #: A ref of a successful want was tainted within its TTL.
+    REOPENED = "reopened"
+    #: WantCanceled.
+    CANCELED = "canceled"
+    #: WantExpired.
+    EXPIRED = "expired"
+
+
+_W, _WC = WantState, WantCause
+
+OPEN_WANTS = frozenset({_W.NEW, _W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING})
+
+#: The state that 5.2 gives, as the cause of the move to it.
+WANT_CAUSE_OF_STATE = {
+    _W.IDLE: _WC.REFS_IDLE,
+    _W.BUILDING: _WC.REFS_BUILDING,
+    _W.UPSTREAM_BUILDING: _WC.REFS_UPSTREAM_BUILDING,
+    _W.SUCCESSFUL: _WC.REFS_LIVE,
+    _W.FAILED: _WC.REFS_FAILED,
+    _W.UPSTREAM_FAILED: _WC.REFS_UPSTREAM_FAILED,
+}
+
+WANT = Machine[WantState, WantCause](
+    "want",
+    [
+        Move(None, _WC.CREATED, _W.NEW, "somebody asked"),
+        Move(_W.NEW, _WC.REFS_IDLE, _W.IDLE, "nothing builds its refs yet"),
+        Move(_W.NEW, _WC.REFS_BUILDING, _W.BUILDING, "it joins a build"),
+        Move(_W.NEW, _WC.REFS_UPSTREAM_BUILDING, _W.UPSTREAM_BUILDING, "it joins what waits for inputs"),
+        Move(_W.NEW, _WC.REFS_LIVE, _W.SUCCESSFUL, "all is there already"),
+        Move(_W.NEW, _WC.REFS_FAILED, _W.FAILED, "a ref failed before"),
+        Move(_W.NEW, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "the input of a ref failed before"),
+        Move(_W.IDLE, _WC.REFS_BUILDING, _W.BUILDING, "a job run took the lease"),
+        Move(_W.IDLE, _WC.REFS_LIVE, _W.SUCCESSFUL, "the last ref arrived, or its taint was canceled"),
+        Move(_W.BUILDING, _WC.REFS_IDLE, _W.IDLE, "the build ended and another must follow"),
+        Move(_W.BUILDING, _WC.REFS_UPSTREAM_BUILDING, _W.UPSTREAM_BUILDING, "the build missed an input"),
+        Move(_W.BUILDING, _WC.REFS_LIVE, _W.SUCCESSFUL, "the last ref is live"),
+        Move(_W.BUILDING, _WC.REFS_FAILED, _W.FAILED, "a ref failed"),
+        Move(_W.BUILDING, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "the input of a ref failed"),
+        Move(_W.UPSTREAM_BUILDING, _WC.REFS_IDLE, _W.IDLE, "the inputs are there: a fresh build must follow"),
+        Move(_W.UPSTREAM_BUILDING, _WC.REFS_BUILDING, _W.BUILDING, "another of its refs is being built"),
+        Move(_W.UPSTREAM_BUILDING, _WC.REFS_FAILED, _W.FAILED, "a ref failed"),
+        Move(_W.UPSTREAM_BUILDING, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "an input failed"),
+        Move(_W.SUCCESSFUL, _WC.REOPENED, _W.IDLE, "a ref was tainted within its TTL (5.3)"),
+        *(Move(state, _WC.CANCELED, _W.CANCELED, "somebody took it back") for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)),
+        *(Move(state, _WC.EXPIRED, _W.EXPIRED, "its time ended") for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)),
+    ],
+    final=[_W.FAILED, _W.UPSTREAM_FAILED, _W.CANCELED, _W.EXPIRED],
+)
+
+
+def want_state(n_refs: int, live: int, failed: int, upstream_failed: int, building: int, upstream_building: int) -> WantState:
+    """SPEC 5.2 over a histogram of the canonical states of a want's refs; the first match wins."""
+    if failed:
+        return _W.FAILED
+    if upstream_failed:
+        return _W.UPSTREAM_FAILED
+    if live == n_refs:
+        return _W.SUCCESSFUL
+    if building:
+        return _W.BUILDING
+    if upstream_building:
+        return _W.UPSTREAM_BUILDING
+    return _W.IDLE
+
+
+class JobRunState(str, Enum):
+    """SPEC 6.1."""
+
+    #: Buffered; its launch has not started.
+    QUEUED = "Queued"
+    #: Its launch has started.
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    #: It found inputs missing and named them.
+    DEP_MISSED = "DepMissed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+    #: Its process died, or could not be heard any more.
+    LOST = "Lost"
+    #: Everything asked for was live: nothing to run.
+    SKIPPED = "Skipped"
+
+
+class JobRunCause(str, Enum):
+    """The events of a job run."""
+
+    BUFFERED = "JobRunBuffered"
+    STARTED = "JobRunStarted"
+    SUCCEEDED = "JobRunSucceeded"
+    DEP_MISSED = "JobRunDepMissed"
+    FAILED = "JobRunFailed"
+    CANCELED = "JobRunCanceled"
+    LOST = "JobRunLost"
+    SKIPPED = "JobRunSkipped"
+
+
+_J, _JC = JobRunState, JobRunCause
+
+JOB_RUN = Machine[JobRunState, JobRunCause](
+    "job run",
+    [
+        Move(None, _JC.BUFFERED, _J.QUEUED, "the orchestrator, or a claim, took its leases"),
+        Move(None, _JC.SKIPPED, _J.SKIPPED, "all it was asked for is live"),
+        Move(_J.QUEUED, _JC.STARTED, _J.RUNNING, "its launch began"),
+        Move(_J.QUEUED, _JC.DEP_MISSED, _J.DEP_MISSED, "the orchestrator saw its inputs missing"),
+        Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "nobody wants it any more"),
+        Move(_J.QUEUED, _JC.LOST, _J.LOST, "its launch ended without starting it"),
+        Move(_J.RUNNING, _JC.SUCCEEDED, _J.SUCCEEDED, "its outputs are live"),
+        Move(_J.RUNNING, _JC.DEP_MISSED, _J.DEP_MISSED, "it found inputs missing"),
+        Move(_J.RUNNING, _JC.FAILED, _J.FAILED, "it raised"),
+        Move(_J.RUNNING, _JC.CANCELED, _J.CANCELED, "a person stopped it"),
+        Move(_J.RUNNING, _JC.LOST, _J.LOST, "its process is gone"),
+    ],
+    final=[_J.SUCCEEDED, _J.DEP_MISSED, _J.FAILED, _J.CANCELED, _J.LOST, _J.SKIPPED],
+)
+
+#: A job run in one of these has not ended.
+OPEN_JOB_RUNS = frozenset({_J.QUEUED, _J.RUNNING})

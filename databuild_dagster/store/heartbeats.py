@@ -1,0 +1,59 @@
+"""When each launch was last heard of (SPEC 6.9).
+
+Outside the log, in a database of its own: a heartbeat is no fact worth keeping, and it must never wait for the lock
+of the log behind a long transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable
+
+_CREATE = "CREATE TABLE IF NOT EXISTS heartbeats (launch_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID"
+_BEAT = "INSERT INTO heartbeats (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
+_READ = "SELECT launch_id, at FROM heartbeats WHERE launch_id = ?"
+_FORGET = "DELETE FROM heartbeats WHERE at < ?"
+
+
+class Heartbeats:
+    """Last heartbeats by launch; `path` None keeps them in this process."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._memory: dict[str, float] = {}
+        self._local = threading.local()
+
+    def beat(self, launch_ids: Iterable[str], at: float) -> None:
+        """Say that launches are alive at a time, in seconds since 1970 UTC."""
+        beats = [(launch_id, at) for launch_id in launch_ids]
+        if self.path is None:
+            self._memory.update(beats)
+        else:
+            self._connection(self.path).executemany(_BEAT, beats)
+
+    def last(self, launch_ids: Iterable[str]) -> dict[str, float]:
+        """When each was last heard of; those never heard of are left out."""
+        if self.path is None:
+            return {launch_id: self._memory[launch_id] for launch_id in launch_ids if launch_id in self._memory}
+        connection = self._connection(self.path)
+        rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
+        return {row[0]: row[1] for row in rows if row}
+
+    def forget_before(self, at: float) -> None:
+        """Drop heartbeats of launches that ended long ago."""
+        if self.path is None:
+            self._memory = {launch_id: beat for launch_id, beat in self._memory.items() if beat >= at}
+        else:
+            self._connection(self.path).execute(_FORGET, (at,))
+
+    def _connection(self, path: str) -> sqlite3.Connection:
+        if getattr(self._local, "pid", None) != os.getpid():
+            connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_CREATE)
+            self._local.connection, self._local.pid = connection, os.getpid()
+        found: sqlite3.Connection = self._local.connection
+        return found

@@ -1,0 +1,218 @@
+"""The invariants of SPEC 12 as questions to the tables: one row per invariant, its query names what breaks it.
+
+A query's first column is the entity, the second says what is wrong with it. I5 is `rebuild.differences`; the parts of
+I7 that need the disk are asked by the floor that knows it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.store.schema import PREFIX as P
+
+
+class Violation(NamedTuple):
+    """One thing that must not be."""
+
+    invariant: str
+    entity: str
+    detail: str
+
+
+_OPEN = "('New', 'Idle', 'Building', 'UpstreamBuilding')"
+
+#: What 5.2 says of a want's refs, counted anew from the refs themselves.
+_WANT_STATES = f"""
+    SELECT w.want_id AS want_id, w.state AS state,
+        CASE WHEN sum(r.state = 'Failed') > 0 THEN 'Failed'
+             WHEN sum(r.state = 'UpstreamFailed') > 0 THEN 'UpstreamFailed'
+             WHEN sum(r.state = 'Live') = count(*) THEN 'Successful'
+             WHEN sum(r.state = 'Building') > 0 THEN 'Building'
+             WHEN sum(r.state = 'UpstreamBuilding') > 0 THEN 'UpstreamBuilding'
+             ELSE 'Idle' END AS forced
+    FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id JOIN {P}refs r ON r.id = x.ref_id
+    WHERE w.state IN {_OPEN} GROUP BY w.id"""
+
+QUERIES: tuple[tuple[str, str], ...] = (
+    (
+        "I1",
+        f"""SELECT r.ref, 'has ' || count(*) || ' instances that hold the lease' FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+        WHERE i.state = 'Building' OR (i.state = 'UpstreamBuilding') GROUP BY i.ref_id HAVING count(*) > 1""",
+    ),
+    (
+        "I1",
+        f"""SELECT i.uuid, 'is ' || i.state || ' without being canonical' FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+        WHERE i.state IN ('Building', 'UpstreamBuilding') AND r.canonical_id IS NOT i.id""",
+    ),
+    (
+        "I2",
+        f"""SELECT r.ref, 'its canonical instance is not the last created' FROM {P}refs r
+        WHERE r.canonical_id IS NOT (SELECT max(i.id) FROM {P}instances i WHERE i.ref_id = r.id)""",
+    ),
+    (
+        "I2",
+        f"""SELECT r.ref, 'says ' || coalesce(r.state, 'missing') || ', its canonical instance says ' || coalesce(i.state, 'missing')
+        FROM {P}refs r LEFT JOIN {P}instances i ON i.id = r.canonical_id
+        WHERE r.state IS NOT i.state OR r.retry_at IS NOT i.retry_at OR (i.id IS NOT NULL AND i.ref_id <> r.id)""",
+    ),
+    (
+        "I2",
+        f"""SELECT i.uuid, 'its previous_uuid is not the instance created before it' FROM {P}instances i
+        WHERE i.previous_id IS NOT (SELECT max(p.id) FROM {P}instances p WHERE p.ref_id = i.ref_id AND p.id < i.id)""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'is UpstreamBuilding and waits for nothing' FROM {P}instances i WHERE i.state = 'UpstreamBuilding'
+        AND NOT EXISTS (SELECT 1 FROM {P}missing m WHERE m.instance_id = i.id AND m.active = 1)""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'is ' || i.state || ' and still in the waiting index' FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
+        WHERE m.active = 1 AND i.state NOT IN ('UpstreamBuilding', 'UpstreamFailed')""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'counts ' || i.n_unmet || ' unmet refs, there are ' || count(*) FROM {P}instances i
+        JOIN {P}missing m ON m.instance_id = i.id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
+        WHERE i.state = 'UpstreamBuilding' AND r.state IS NOT 'Live' GROUP BY i.id HAVING count(*) <> i.n_unmet""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'waits although all it misses is live' FROM {P}instances i WHERE i.state = 'UpstreamBuilding'
+        AND NOT EXISTS (SELECT 1 FROM {P}missing m JOIN {P}refs r ON r.id = m.ref_id
+                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IS NOT 'Live')""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'waits for ' || r.ref || ', which is ' || r.state FROM {P}instances i
+        JOIN {P}missing m ON m.instance_id = i.id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
+        WHERE i.state = 'UpstreamBuilding' AND r.state IN ('Failed', 'UpstreamFailed')""",
+    ),
+    (
+        "I3",
+        f"""SELECT i.uuid, 'is UpstreamFailed although nothing it misses is failed' FROM {P}instances i
+        JOIN {P}refs c ON c.canonical_id = i.id WHERE i.state = 'UpstreamFailed'
+        AND NOT EXISTS (SELECT 1 FROM {P}missing m JOIN {P}refs r ON r.id = m.ref_id
+                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IN ('Failed', 'UpstreamFailed'))""",
+    ),
+    (
+        "I4",
+        f"SELECT want_id, 'is ' || state || ', its refs say ' || forced FROM ({_WANT_STATES}) WHERE state <> forced",
+    ),
+    (
+        "I4",
+        f"""SELECT w.want_id, 'its histogram is off' FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        JOIN {P}refs r ON r.id = x.ref_id WHERE w.state IN {_OPEN} GROUP BY w.id HAVING
+        sum(r.state IS 'Live') <> w.n_live OR sum(r.state IS 'Failed') <> w.n_failed OR sum(r.state IS 'Building') <> w.n_building
+        OR sum(r.state IS 'UpstreamFailed') <> w.n_upstream_failed OR sum(r.state IS 'UpstreamBuilding') <> w.n_upstream_building""",
+    ),
+    (
+        "I4",
+        f"""SELECT w.want_id, 'is ' || w.state || ', its hold on a ref says ' || x.open FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        WHERE x.open <> CASE WHEN w.state IN {_OPEN} THEN 1 WHEN w.state = 'Successful' THEN 2 ELSE 0 END""",
+    ),
+    (
+        "I4",
+        f"""SELECT r.ref, 'counts ' || r.n_open_wants || ' open wants' FROM {P}refs r
+        WHERE r.n_open_wants <> (SELECT count(*) FROM {P}want_refs x WHERE x.ref_id = r.id AND x.open = 1)""",
+    ),
+    (
+        "I4",
+        f"""SELECT r.ref, 'what its open wants add up to is off' FROM {P}refs r
+        JOIN {P}want_refs x ON x.ref_id = r.id AND x.open = 1 JOIN {P}wants w ON w.id = x.want_id GROUP BY r.id
+        HAVING max(w.priority) <> r.priority OR min(w.deadline) <> r.deadline OR min(w.created_at) <> r.wanted_since
+        OR max(w.expires_at) <> r.wanted_until""",
+    ),
+    (
+        "SPEC 5.4",
+        f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <>
+        (r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN ('missing', 'Tainted', 'UpForRetry'))""",
+    ),
+    (
+        "SPEC 6.4",
+        f"""SELECT c.ref, 'waits without an open want' FROM {P}refs c WHERE c.state = 'UpstreamBuilding' AND c.n_open_wants = 0""",
+    ),
+    (
+        "SPEC 6.4",
+        f"""SELECT r.ref, 'is missed by ' || c.ref || ' without a want of its own that is as urgent and as long-lived'
+        FROM {P}refs c JOIN {P}missing m ON m.instance_id = c.canonical_id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
+        WHERE c.state = 'UpstreamBuilding' AND r.state IS NOT 'Live' AND c.wanted_until > (SELECT coalesce(max(at), 0) FROM {P}events)
+        AND NOT EXISTS (SELECT 1 FROM {P}want_refs x JOIN {P}wants w ON w.id = x.want_id WHERE x.ref_id = r.id AND x.open = 1
+                        AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
+    ),
+    (
+        "SPEC 6.9",
+        f"""SELECT l.launch_id, 'counts ' || l.n_open || ' open job runs' FROM {P}launches l WHERE l.n_open <>
+        (SELECT count(*) FROM {P}job_runs j WHERE j.launch_id = l.id AND j.state IN ('Queued', 'Running'))""",
+    ),
+    (
+        "SPEC 4.4",
+        f"""SELECT i.uuid, 'is Building, its job run ' || j.job_run_id || ' is ' || j.state FROM {P}instances i
+        JOIN {P}job_runs j ON j.id = i.job_run_id WHERE i.state = 'Building' AND j.state NOT IN ('Queued', 'Running')""",
+    ),
+    (
+        "I7",
+        f"""SELECT i.uuid, 'is Live with a manifest that is ' || i.manifest_state FROM {P}instances i
+        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')""",
+    ),
+    (
+        "I7",
+        f"""SELECT i.uuid, 'is Live without a manifest, and did not come from outside' FROM {P}instances i
+        WHERE i.state = 'Live' AND i.manifest_state IS NULL AND i.origin IS NULL""",
+    ),
+    (
+        "SPEC 3.1",
+        f"""SELECT 'seq ' || seq, 'the seq before it is missing' FROM {P}events e
+        WHERE seq > 1 AND NOT EXISTS (SELECT 1 FROM {P}events p WHERE p.seq = e.seq - 1)""",
+    ),
+    (
+        "SPEC 3.1",
+        f"""SELECT 'seq ' || e.seq, 'its time is before that of the event before' FROM {P}events e JOIN {P}events p ON p.seq = e.seq - 1
+        WHERE e.at < p.at""",
+    ),
+    (
+        "SPEC 7.1",
+        f"""SELECT i.uuid, 'counts ' || i.n_taints || ' taints' FROM {P}instances i WHERE i.n_taints <>
+        (SELECT count(*) FROM {P}taint_instances x JOIN {P}taints t ON t.id = x.taint_id
+         WHERE x.instance_id = i.id AND t.canceled_at IS NULL)""",
+    ),
+    (
+        "SPEC 7.1",
+        f"""SELECT i.uuid, 'is ' || i.state || ' with ' || i.n_taints || ' taints' FROM {P}instances i
+        WHERE i.state IN ('Live', 'Building', 'UpstreamBuilding', 'UpForRetry') AND i.n_taints > 0""",
+    ),
+    (
+        "SPEC 3.2",
+        f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE i.state IS NOT
+        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+    ),
+    (
+        "SPEC 3.2",
+        f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE w.state IS NOT
+        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+    ),
+)
+
+
+def violations(connection: sqlite3.Connection) -> list[Violation]:
+    """Everything in the tables that must not be; empty is what one hopes for."""
+    found = [
+        Violation(invariant, str(entity), str(detail))
+        for invariant, query in QUERIES
+        for entity, detail in connection.execute(query)
+    ]
+    return found + _wrong_uuids(connection)
+
+
+def _wrong_uuids(connection: sqlite3.Connection) -> list[Violation]:
+    """I6: each uuid recomputes from its job run and ref."""
+    rows = connection.execute(
+        f"SELECT i.uuid, j.job_run_id, r.ref FROM {P}instances i JOIN {P}job_runs j ON j.id = i.job_run_id JOIN {P}refs r ON r.id = i.ref_id"
+    )
+    return [
+        Violation("I6", uuid, f"does not follow from job run {job_run_id} and {ref}")
+        for uuid, job_run_id, ref in rows
+        if derive_partition_uuid(job_run_id, ref) != uuid
+    ]

@@ -1,0 +1,65 @@
+"""The append-only event log: one seq after another, times that never go back (SPEC 3.1)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from databuild_dagster.model.events import Event
+from databuild_dagster.store.codec import decode, encode
+from databuild_dagster.store.schema import PREFIX
+
+_APPEND = f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
+READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
+
+#: Between a command's id and the number of its second and later events; command ids themselves may not hold it.
+CONTINUATION = "#"
+
+
+class Head(NamedTuple):
+    """The last event's place and time."""
+
+    seq: int
+    at: float
+
+
+def head(connection: sqlite3.Connection) -> Head:
+    row = connection.execute(f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1").fetchone()
+    return Head(*row) if row else Head(0, 0.0)
+
+
+def append(connection: sqlite3.Connection, event: Event) -> None:
+    name, version, payload = encode(event.fact)
+    connection.execute(_APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
+
+
+def event_command_id(command_id: str, place: int) -> str:
+    """Unique for every event of a command: its id, and a number from the second event on."""
+    return command_id if place == 0 else f"{command_id}{CONTINUATION}{place}"
+
+
+def events_of_command(connection: sqlite3.Connection, command_id: str) -> list[Event]:
+    """What a command became when it was first handled, in order."""
+    rows = connection.execute(
+        f"{READ} WHERE command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq",
+        (command_id, command_id + CONTINUATION, command_id + chr(ord(CONTINUATION) + 1)),
+    )
+    return [_event(row) for row in rows]
+
+
+def events_after(connection: sqlite3.Connection, seq: int, limit: int) -> list[Event]:
+    rows = connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
+    return [_event(row) for row in rows]
+
+
+def all_events(connection: sqlite3.Connection, page: int = 1000) -> Iterator[Event]:
+    seq = 0
+    while events := events_after(connection, seq, page):
+        yield from events
+        seq = events[-1].seq
+
+
+def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:
+    seq, at, name, version, command_id, actor, payload = row
+    return Event(seq, at, decode(name, version, payload), command_id, actor)

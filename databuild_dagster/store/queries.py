@@ -1,0 +1,335 @@
+"""Read-only questions to the state, as plain values. Key lookups and partial indexes; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.events import Event
+from databuild_dagster.model.rows import NEVER
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.store import log
+from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.sqlite import Store
+
+_spec_decoder = msgspec.json.Decoder(DatasetSpec)
+_list_decoder = msgspec.json.Decoder(tuple[str, ...])
+
+
+def _json(values: Iterable[Any]) -> str:
+    return msgspec.json.encode(list(values)).decode()
+
+
+class Canonical(NamedTuple):
+    """What readers of a ref see; `state` None when it is missing."""
+
+    ref: str
+    state: InstanceState | None = None
+    uuid: str | None = None
+    job_run: str | None = None
+    retry_at: float | None = None
+    reason: str | None = None
+    code_version: str | None = None
+    manifest_state: str | None = None
+    manifest_uri: str | None = None
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    origin: str | None = None
+    live_at: float | None = None
+
+
+class Instance(NamedTuple):
+    """One build of a ref."""
+
+    uuid: str
+    ref: str
+    state: InstanceState
+    seq: int
+    at: float
+    job_run: str
+    reason: str | None
+    code_version: str | None
+    manifest_state: str | None
+    manifest_uri: str | None
+    #: Uuids of the instances it was built from.
+    inputs: tuple[str, ...]
+    canonical: bool
+
+
+class JobRunView(NamedTuple):
+    """One job run with what its launch says of it."""
+
+    id: str
+    job: str
+    partition_key: str | None
+    refs: tuple[str, ...]
+    state: JobRunState
+    dagster_run_id: str | None
+    launch_id: str
+    buffered_at: float
+    started_at: float | None
+    ended_at: float | None
+    error: str | None
+
+
+class LaunchView(NamedTuple):
+    """One launch."""
+
+    launch_id: str
+    job: str
+    location: str
+    owner: str
+    holder: str | None
+    dagster_run_id: str | None
+    buffered_at: float
+    started_at: float | None
+    n_open: int
+
+
+class WantView(NamedTuple):
+    """One want."""
+
+    id: str
+    request_id: str
+    refs: tuple[str, ...]
+    state: WantState
+    source: str
+    source_id: str | None
+    comment: str
+    priority: int
+    created_at: float
+    #: None for a want that never expires, or has no SLA.
+    expires_at: float | None
+    deadline: float | None
+
+
+class DueRef(NamedTuple):
+    """A ref that the orchestrator has to look at, with what its open wants add up to."""
+
+    ref: str
+    dataset_id: int
+    priority: int
+    deadline: float
+    wanted_since: float
+
+
+class Taint(NamedTuple):
+    """A taint of an instance."""
+
+    taint_id: str
+    reason: str
+    actor: str
+    created_at: float
+    canceled_at: float | None
+
+
+_CANONICAL = f"""
+SELECT r.ref, i.state, i.uuid, j.job_run_id, i.retry_at, i.reason, i.code_version, i.manifest_state, i.manifest_uri,
+       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at
+FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+WHERE """
+
+_JOB_RUNS = f"""
+SELECT j.job_run_id, l.job, j.partition_key, j.refs, j.state, l.dagster_run_id, l.launch_id, j.buffered_at, j.started_at,
+       j.ended_at, j.error
+FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id """
+
+_LAUNCHES = f"""
+SELECT launch_id, job, location, owner, holder, dagster_run_id, buffered_at, started_at, n_open FROM {PREFIX}launches """
+
+_WANTS = f"""
+SELECT w.want_id, w.request_id,
+       (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
+       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline
+FROM {PREFIX}wants w """
+
+_INSTANCES = f"""
+SELECT i.uuid, r.ref, i.state, i.created_seq, i.created_at, j.job_run_id, i.reason, i.code_version, i.manifest_state,
+       i.manifest_uri,
+       (SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
+        WHERE x.instance_id = i.id),
+       r.canonical_id = i.id
+FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
+
+
+def _canonical(row: tuple[Any, ...]) -> Canonical:
+    return Canonical(row[0], InstanceState(row[1]), *row[2:])
+
+
+def _job_run(row: tuple[Any, ...]) -> JobRunView:
+    return JobRunView(row[0], row[1], row[2], _list_decoder.decode(row[3]), JobRunState(row[4]), *row[5:])
+
+
+def _want(row: tuple[Any, ...]) -> WantView:
+    expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
+    return WantView(row[0], row[1], _list_decoder.decode(row[2]), WantState(row[3]), *row[4:9], expires_at, deadline)
+
+
+def _instance(row: tuple[Any, ...]) -> Instance:
+    return Instance(row[0], row[1], InstanceState(row[2]), *row[3:10], _list_decoder.decode(row[10]), bool(row[11]))
+
+
+class Queries:
+    """Every question that the floors above may ask."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._store.reading() as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    # Refs and instances
+
+    def canonical(self, refs: Sequence[str]) -> dict[str, Canonical]:
+        """For every ref asked for, what readers see (SPEC 4)."""
+        rows = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", _json(refs))
+        found = {row[0]: _canonical(row) for row in rows}
+        return {ref: found.get(ref) or Canonical(ref) for ref in refs}
+
+    def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:
+        """Canonical states alone, for planning; missing refs are None."""
+        wanted = list(refs)
+        rows = self._all(
+            f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", _json(wanted)
+        )
+        found = dict(rows)
+        return {ref: InstanceState(state) if (state := found.get(ref)) else None for ref in wanted}
+
+    def canonical_of_dataset(self, asset: str) -> list[Canonical]:
+        """Every ref of a dataset that has an instance, ordered by ref."""
+        sql = _CANONICAL + f"r.dataset_id = (SELECT id FROM {PREFIX}datasets WHERE asset = ?) ORDER BY r.ref"
+        return [_canonical(row) for row in self._all(sql, asset)]
+
+    def missing_of(self, uuid: str) -> tuple[str, ...]:
+        """What an instance waits for, or failed for: its missing refs that are not live."""
+        sql = f"""
+            SELECT r.ref FROM {PREFIX}missing m JOIN {PREFIX}instances i ON i.id = m.instance_id
+            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid = ? AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            ORDER BY r.ref"""
+        return tuple(ref for (ref,) in self._all(sql, uuid))
+
+    def history(self, ref: str) -> list[Instance]:
+        """Every instance of a ref, the oldest first (SPEC 4.2)."""
+        sql = _INSTANCES + f"WHERE i.ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?) ORDER BY i.id"
+        return [_instance(row) for row in self._all(sql, ref)]
+
+    def instance(self, uuid: str) -> Instance | None:
+        rows = self._all(_INSTANCES + "WHERE i.uuid = ?", uuid)
+        return _instance(rows[0]) if rows else None
+
+    def live_instances(self, asset: str) -> list[Instance]:
+        """The live canonical instances of a dataset, ordered by ref."""
+        sql = _INSTANCES + (
+            f"WHERE r.dataset_id = (SELECT id FROM {PREFIX}datasets WHERE asset = ?) "
+            "AND r.canonical_id = i.id AND i.state = 'Live' ORDER BY r.ref"
+        )
+        return [_instance(row) for row in self._all(sql, asset)]
+
+    def stale(self, uuids: Sequence[str]) -> set[str]:
+        """Of these instances, those built from one that is tainted, or no longer canonical, by now (SPEC 4.6)."""
+        sql = f"""
+            SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = 'Tainted' OR r.canonical_id <> u.id)"""
+        return {uuid for (uuid,) in self._all(sql, _json(uuids))}
+
+    def taints_of(self, uuid: str) -> list[Taint]:
+        sql = f"""
+            SELECT t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM {PREFIX}taints t
+            JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
+            WHERE i.uuid = ? ORDER BY t.id"""
+        return [Taint(*row) for row in self._all(sql, uuid)]
+
+    # Datasets
+
+    def dataset(self, asset: str) -> DatasetSpec | None:
+        rows = self._all(f"SELECT spec FROM {PREFIX}datasets WHERE asset = ? AND removed = 0", asset)
+        return _spec_decoder.decode(rows[0][0]) if rows else None
+
+    def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
+        """Registered datasets by row id, of one location or of all."""
+        sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (? IS NULL OR location = ?) ORDER BY id"
+        return {row_id: _spec_decoder.decode(spec) for row_id, spec in self._all(sql, location, location)}
+
+    # Planning
+
+    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
+        """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
+        sql = f"""
+            SELECT ref, dataset_id, priority, deadline, wanted_since FROM {PREFIX}refs
+            WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
+              AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
+            ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
+        return [DueRef(*row) for row in self._all(sql, _json(dataset_ids), now, now, most)]
+
+    def next_retry_at(self) -> float | None:
+        """When the next ref that waits for its retry becomes due."""
+        (row,) = self._all(f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at IS NOT NULL")
+        at: float | None = row[0]
+        return at
+
+    # Job runs and launches
+
+    def launch(self, launch_id: str) -> LaunchView | None:
+        rows = self._all(_LAUNCHES + "WHERE launch_id = ?", launch_id)
+        return LaunchView(*rows[0]) if rows else None
+
+    def open_launches(self) -> list[LaunchView]:
+        """Launches with job runs that have not ended."""
+        return [LaunchView(*row) for row in self._all(_LAUNCHES + "WHERE n_open > 0 ORDER BY id")]
+
+    def job_run(self, job_run_id: str) -> JobRunView | None:
+        rows = self._all(_JOB_RUNS + "WHERE j.job_run_id = ?", job_run_id)
+        return _job_run(rows[0]) if rows else None
+
+    def job_runs_of_launch(self, launch_id: str) -> list[JobRunView]:
+        return [_job_run(row) for row in self._all(_JOB_RUNS + "WHERE l.launch_id = ? ORDER BY j.id", launch_id)]
+
+    def job_runs(self, *, open_only: bool = False, most: int = 100) -> list[JobRunView]:
+        """The newest job runs, the newest first."""
+        condition = "WHERE l.n_open > 0 AND j.state IN ('Queued', 'Running') " if open_only else ""
+        return [_job_run(row) for row in self._all(_JOB_RUNS + condition + "ORDER BY j.id DESC LIMIT ?", most)]
+
+    def job_runs_since(self, seq: int) -> list[JobRunView]:
+        """Job runs that came to be, or moved, after a seq."""
+        sql = f"""
+            WHERE j.id IN (SELECT entity_id FROM {PREFIX}history WHERE kind = 'job_runs' AND seq > ?) ORDER BY j.id"""
+        return [_job_run(row) for row in self._all(_JOB_RUNS + sql, seq)]
+
+    # Wants
+
+    def wants(self, *, open_only: bool = False, most: int = 100) -> list[WantView]:
+        """The newest wants, the newest first."""
+        condition = "WHERE w.state IN ('New', 'Idle', 'Building', 'UpstreamBuilding') " if open_only else ""
+        return [_want(row) for row in self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most)]
+
+    def wants_named(self, name: str) -> list[WantView]:
+        """By want id or by request id."""
+        return [_want(row) for row in self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name)]
+
+    def wants_of_ref(self, ref: str) -> list[WantView]:
+        """Every want that ever named a ref (SPEC 5.6)."""
+        sql = f"""
+            WHERE w.id IN (SELECT want_id FROM {PREFIX}want_refs WHERE open IN (0, 1, 2)
+                           AND ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
+        return [_want(row) for row in self._all(_WANTS + sql, ref)]
+
+    # The log
+
+    def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
+        with self._store.reading() as connection:
+            return log.events_after(connection, after_seq, most)
+
+    def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
+        """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""
+        return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)
+
+    def head(self) -> log.Head:
+        with self._store.reading() as connection:
+            return log.head(connection)
+

@@ -1,0 +1,267 @@
+"""The tables: the log, which is never changed, and the projections, which a rebuild computes anew (SPEC 3).
+
+SQLAlchemy owns the DDL. Columns of projections follow the fields of `model.rows`; states are checked against the
+machines' own tables. Indexes are partial wherever only few rows matter, so that history does not slow the present.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from sqlalchemy import (
+    DDL,
+    CheckConstraint,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    event,
+    text,
+)
+
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+
+#: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
+LOG_VERSION = 1
+#: Version of the projections; another one means that they have to be computed anew.
+PROJECTION_VERSION = 1
+
+PREFIX = "databuild_"
+
+metadata = MetaData()
+
+
+def _in(column: str, states: type[Enum]) -> CheckConstraint:
+    names = ", ".join(f"'{state.value}'" for state in states)
+    return CheckConstraint(f"{column} IN ({names})")
+
+
+def _table(name: str, *parts: Column[object] | CheckConstraint | PrimaryKeyConstraint, clustered: bool = False) -> Table:
+    return Table(PREFIX + name, metadata, *parts, sqlite_with_rowid=not clustered)
+
+
+def _id() -> Column[object]:
+    return Column("id", Integer, primary_key=True, autoincrement=False)
+
+
+meta = _table("meta", Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+events = _table(
+    "events",
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("at", Float, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("command_id", Text, nullable=False, unique=True),
+    Column("actor", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+)
+
+for _verb in ("UPDATE", "DELETE"):
+    event.listen(
+        events,
+        "after_create",
+        DDL(
+            f"CREATE TRIGGER {PREFIX}events_no_{_verb.lower()} BEFORE {_verb} ON {PREFIX}events "
+            f"BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); END"
+        ),
+    )
+
+datasets = _table(
+    "datasets",
+    _id(),
+    Column("asset", Text, nullable=False, unique=True),
+    Column("location", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("removed", Integer, nullable=False),
+)
+
+refs = _table(
+    "refs",
+    _id(),
+    Column("ref", Text, nullable=False, unique=True),
+    Column("dataset_id", Integer, nullable=False),
+    Column("canonical_id", Integer),
+    Column("last_id", Integer),
+    Column("state", Text),
+    Column("retry_at", Float),
+    Column("n_open_wants", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("deadline", Float, nullable=False),
+    Column("wanted_since", Float, nullable=False),
+    Column("wanted_until", Float, nullable=False),
+    Column("misses", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due", Integer, nullable=False),
+    _in("state", InstanceState),
+)
+Index(PREFIX + "refs_due", refs.c.dataset_id, sqlite_where=text("due = 1"), postgresql_where=text("due = 1"))
+Index(PREFIX + "refs_of_dataset", refs.c.dataset_id, refs.c.ref)
+
+instances = _table(
+    "instances",
+    _id(),
+    Column("uuid", Text, nullable=False, unique=True),
+    Column("ref_id", Integer, nullable=False, index=True),
+    Column("job_run_id", Integer, nullable=False, index=True),
+    Column("previous_id", Integer),
+    Column("created_seq", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("retry_at", Float),
+    Column("n_unmet", Integer, nullable=False),
+    Column("n_taints", Integer, nullable=False),
+    Column("was_live", Integer, nullable=False),
+    Column("live_at", Float),
+    Column("reason", Text),
+    Column("code_version", Text),
+    Column("manifest_state", Text),
+    Column("manifest_uri", Text),
+    Column("n_files", Integer),
+    Column("n_rows", Integer),
+    Column("n_bytes", Integer),
+    Column("origin", Text),
+    _in("state", InstanceState),
+)
+
+job_runs = _table(
+    "job_runs",
+    _id(),
+    Column("job_run_id", Text, nullable=False, unique=True),
+    Column("launch_id", Integer, nullable=False, index=True),
+    Column("partition_key", Text),
+    Column("refs", Text, nullable=False),
+    Column("buffered_at", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("error", Text),
+    _in("state", JobRunState),
+)
+
+launches = _table(
+    "launches",
+    _id(),
+    Column("launch_id", Text, nullable=False, unique=True),
+    Column("job", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("code_version", Text),
+    Column("buffered_at", Float, nullable=False),
+    Column("dagster_run_id", Text),
+    Column("holder", Text),
+    Column("started_at", Float),
+    Column("n_open", Integer, nullable=False),
+)
+Index(PREFIX + "launches_open", launches.c.id, sqlite_where=text("n_open > 0"), postgresql_where=text("n_open > 0"))
+Index(PREFIX + "launches_of_dagster_run", launches.c.dagster_run_id)
+
+wants = _table(
+    "wants",
+    _id(),
+    Column("want_id", Text, nullable=False, unique=True),
+    Column("request_id", Text, nullable=False, index=True),
+    Column("source", Text, nullable=False),
+    Column("source_id", Text),
+    Column("comment", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("data_timestamp", Float),
+    Column("expires_at", Float, nullable=False),
+    Column("deadline", Float, nullable=False),
+    Column("n_refs", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ended_at", Float),
+    Column("n_live", Integer, nullable=False),
+    Column("n_failed", Integer, nullable=False),
+    Column("n_upstream_failed", Integer, nullable=False),
+    Column("n_building", Integer, nullable=False),
+    Column("n_upstream_building", Integer, nullable=False),
+    _in("state", WantState),
+)
+
+want_refs = _table(
+    "want_refs",
+    Column("want_id", Integer, nullable=False),
+    Column("ref_id", Integer, nullable=False),
+    #: `model.view.Openness`
+    Column("open", Integer, nullable=False),
+    PrimaryKeyConstraint("want_id", "ref_id"),
+    clustered=True,
+)
+Index(PREFIX + "want_refs_of_ref", want_refs.c.ref_id, want_refs.c.open)
+
+missing = _table(
+    "missing",
+    Column("instance_id", Integer, nullable=False),
+    Column("ref_id", Integer, nullable=False),
+    #: 1 while the instance waits, or has failed because of what it waited for.
+    Column("active", Integer, nullable=False),
+    PrimaryKeyConstraint("instance_id", "ref_id"),
+    clustered=True,
+)
+Index(PREFIX + "missing_active", missing.c.ref_id, sqlite_where=text("active = 1"), postgresql_where=text("active = 1"))
+
+instance_inputs = _table(
+    "instance_inputs",
+    Column("instance_id", Integer, nullable=False),
+    Column("ref_id", Integer, nullable=False),
+    Column("input_id", Integer, nullable=False),
+    PrimaryKeyConstraint("instance_id", "ref_id"),
+    clustered=True,
+)
+Index(PREFIX + "instance_inputs_of_input", instance_inputs.c.input_id)
+
+taints = _table(
+    "taints",
+    _id(),
+    Column("taint_id", Text, nullable=False, unique=True),
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("canceled_at", Float),
+)
+
+taint_instances = _table(
+    "taint_instances",
+    Column("taint_id", Integer, nullable=False),
+    Column("instance_id", Integer, nullable=False),
+    PrimaryKeyConstraint("taint_id", "instance_id"),
+    clustered=True,
+)
+Index(PREFIX + "taint_instances_of_instance", taint_instances.c.instance_id)
+
+history = _table(
+    "history",
+    Column("kind", Text, nullable=False),
+    Column("entity_id", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),
+    #: Place among the moves of one event.
+    Column("place", Integer, nullable=False),
+    Column("from_state", Text),
+    Column("to_state", Text, nullable=False),
+    PrimaryKeyConstraint("kind", "entity_id", "seq", "place"),
+    clustered=True,
+)
+
+#: What a rebuild computes anew; everything else is the log.
+PROJECTIONS: tuple[Table, ...] = (
+    datasets,
+    refs,
+    instances,
+    job_runs,
+    launches,
+    wants,
+    want_refs,
+    missing,
+    instance_inputs,
+    taints,
+    taint_instances,
+    history,
+)
