@@ -66,7 +66,7 @@ def fold(view: View, event: e.Event) -> None:
         case e.LotArrived() as fact:
             _lot_arrived(folding, fact)
         case e.DatasetRegistered() as fact:
-            _dataset_registered(view, fact)
+            _dataset_registered(folding.view, fact)
         case _:
             raise IllegalMove(
                 seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it"
@@ -81,7 +81,7 @@ def _want_created(folding: Folding, fact: e.WantCreated) -> None:
     refs = view.ensure_refs(ref for want in fact.wants for ref in want.refs)
     for entry in fact.wants:
         want = WantRow(
-            id=view.next_id(WantRow.TABLE),
+            id=view.next_id(),
             want_id=entry.id,
             request_id=fact.request_id,
             source=fact.source,
@@ -113,7 +113,7 @@ def _want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
 
 def _launch(folding: Folding, launch_id: str, job: str, location: str, owner: str, code_version: str | None) -> LaunchRow:
     launch = LaunchRow(
-        id=folding.view.next_id(LaunchRow.TABLE),
+        id=folding.view.next_id(),
         launch_id=launch_id,
         job=job,
         location=location,
@@ -127,7 +127,7 @@ def _launch(folding: Folding, launch_id: str, job: str, location: str, owner: st
 
 def _job_run(folding: Folding, launch: LaunchRow, run: e.BufferedRun | e.SkippedRun, cause: JobRunCause) -> JobRunRow:
     job_run = JobRunRow(
-        id=folding.view.next_id(JobRunRow.TABLE),
+        id=folding.view.next_id(),
         job_run_id=run.job_run_id,
         launch_id=launch.id,
         partition_key=run.partition_key,
@@ -135,7 +135,7 @@ def _job_run(folding: Folding, launch: LaunchRow, run: e.BufferedRun | e.Skipped
         buffered_at=folding.at,
     )
     folding.view.add(job_run)
-    folding.bear_job_run(job_run, launch, cause)
+    folding.bear_job_run(job_run, cause)
     return job_run
 
 
@@ -157,7 +157,7 @@ def _new_instance(
             seq=folding.seq, entity=ref.ref, state=str(ref.state), on=cause.value, why="the ref is leased (I1)"
         )
     instance = InstanceRow(
-        id=folding.view.next_id(InstanceRow.TABLE),
+        id=folding.view.next_id(),
         uuid=derive_partition_uuid(job_run.job_run_id, ref.ref),
         ref_id=ref.id,
         job_run_id=job_run.id,
@@ -308,7 +308,7 @@ def _job_run_skipped(folding: Folding, fact: e.JobRunSkipped) -> None:
 def _taint_created(folding: Folding, fact: e.TaintCreated) -> None:
     view = folding.view
     taint = TaintRow(
-        id=view.next_id(TaintRow.TABLE),
+        id=view.next_id(),
         taint_id=fact.taint_id,
         reason=fact.reason,
         actor=folding.event.actor,
@@ -342,7 +342,7 @@ def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
         asset = asset_of(arrival.ref)
         launch = _launch(folding, arrival.job_run_id, asset, "", arrival.origin, None)
         job_run = JobRunRow(
-            id=folding.view.next_id(JobRunRow.TABLE),
+            id=folding.view.next_id(),
             job_run_id=arrival.job_run_id,
             launch_id=launch.id,
             partition_key=arrival.ref.partition("@")[2] or None,
@@ -365,7 +365,7 @@ def _dataset_registered(view: View, fact: e.DatasetRegistered) -> None:
         if row is None:
             view.add(
                 DatasetRow(
-                    id=view.next_id(DatasetRow.TABLE),
+                    id=view.next_id(),
                     asset=spec.asset,
                     location=spec.location,
                     job=spec.job,

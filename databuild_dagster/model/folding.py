@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
-from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow, WantRow
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, WantRow
 from databuild_dagster.model.states import (
     INSTANCE,
     JOB_RUN,
@@ -49,7 +49,7 @@ class Folding:
     def __init__(self, view: View, event: Event) -> None:
         self.view = view
         self.event = event
-        self.seq = event.seq
+        self.seq = view.seq = event.seq
         self.at = event.at
         #: Canonical states that changed and were not reacted to yet.
         self.crossings: list[Crossing] = []
@@ -97,7 +97,7 @@ class Folding:
     # Moves.
 
     def record(self, row: InstanceRow | WantRow | JobRunRow, before: InstanceState | WantState | JobRunState | None) -> None:
-        self.view.record_move(row.TABLE, row.id, self.seq, before.value if before else None, row.state.value)
+        self.view.record_move(row.TABLE, row.id, self.seq, before, row.state)
 
     def bear_instance(self, instance: InstanceRow, ref: RefRow, cause: InstanceCause) -> None:
         instance.state = INSTANCE.next(None, cause, entity=instance.uuid, seq=self.seq)
@@ -134,12 +134,10 @@ class Folding:
         self.view.add_missing(instance.id, [ref.id for ref in missing])
         self.view.unsettled.update(ref.id for ref in missing)
 
-    def bear_job_run(self, job_run: JobRunRow, launch: LaunchRow, cause: JobRunCause) -> None:
+    def bear_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
         job_run.state = JOB_RUN.next(None, cause, entity=job_run.job_run_id, seq=self.seq)
         self.record(job_run, None)
-        if job_run.state is JobRunState.QUEUED:
-            launch.n_open += 1
-        else:
+        if job_run.state is not JobRunState.QUEUED:
             job_run.ended_at = self.at
 
     def move_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
@@ -148,8 +146,6 @@ class Folding:
         self.record(job_run, before)
         if job_run.state is not JobRunState.RUNNING:
             job_run.ended_at = self.at
-            launch = self.view.launches_by_id([job_run.launch_id])[job_run.launch_id]
-            launch.n_open -= 1
 
     # Wants.
 

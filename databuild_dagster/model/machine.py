@@ -17,6 +17,12 @@ S = TypeVar("S", bound=Enum)
 C = TypeVar("C", bound=Enum)
 
 
+class Label(str, Enum):
+    """A state or a cause: an enum member that is its own stored text, and hashed as such, in C instead of in Python."""
+
+    __hash__ = str.__hash__
+
+
 class Move(NamedTuple, Generic[S, C]):
     """One legal move: from a state (None at birth), on a cause, to a state, and why that is right."""
 

@@ -151,8 +151,6 @@ class LaunchRow:
     dagster_run_id: str | None = None
     holder: str | None = None
     started_at: float | None = None
-    #: Job runs of it that have not ended.
-    n_open: int = 0
 
 
 @dataclass(slots=True)

@@ -6,12 +6,10 @@ are what SPEC 5.2 forces; its function stands here too, so that there is one pla
 
 from __future__ import annotations
 
-from enum import Enum
-
-from databuild_dagster.model.machine import Machine, Move
+from databuild_dagster.model.machine import Label, Machine, Move
 
 
-class InstanceState(str, Enum):
+class InstanceState(Label):
     """SPEC 4.1. A ref with no canonical instance is missing; that is not a state."""
 
     #: A job run holds the lease and builds it.
@@ -30,7 +28,7 @@ class InstanceState(str, Enum):
     TAINTED = "Tainted"
 
 
-class InstanceCause(str, Enum):
+class InstanceCause(Label):
     """What happened to an instance: an event about it, or a reaction to one about another."""
 
     #: JobRunBuffered names its ref.
@@ -116,7 +114,7 @@ FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
 TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
 
 
-class WantState(str, Enum):
+class WantState(Label):
     """SPEC 5.1."""
 
     #: Just recorded; it leaves this state within the same event.
@@ -139,7 +137,7 @@ class WantState(str, Enum):
     EXPIRED = "Expired"
 
 
-class WantCause(str, Enum):
+class WantCause(Label):
     """What makes a want look again. For the first three the new state is what SPEC 5.2 says of its refs."""
 
     #: WantCreated.
@@ -217,7 +215,7 @@ def want_state(n_refs: int, live: int, failed: int, upstream_failed: int, buildi
     return _W.IDLE
 
 
-class JobRunState(str, Enum):
+class JobRunState(Label):
     """SPEC 6.1."""
 
     #: Buffered; its launch has not started.
@@ -235,7 +233,7 @@ class JobRunState(str, Enum):
     SKIPPED = "Skipped"
 
 
-class JobRunCause(str, Enum):
+class JobRunCause(Label):
     """The events of a job run."""
 
     BUFFERED = "JobRunBuffered"

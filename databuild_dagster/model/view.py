@@ -27,6 +27,8 @@ class Openness(IntEnum):
 class View(Protocol):
     """A unit of work over the state."""
 
+    #: The event being folded; ids of new rows follow from it.
+    seq: int
     #: Refs whose derivative wants have to be looked at before the command ends (SPEC 6.4).
     unsettled: set[int]
 
@@ -72,6 +74,7 @@ class View(Protocol):
     #: Records exactly which instance stood for which input ref.
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
 
-    def next_id(self, table: str) -> int: ...
+    #: The id of a new row: in order of events, and the same in a rebuild.
+    def next_id(self) -> int: ...
     def add(self, row: Row) -> None: ...
     def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None: ...

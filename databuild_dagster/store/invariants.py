@@ -49,7 +49,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I2",
         f"""SELECT r.ref, 'its canonical instance is not the last created' FROM {P}refs r
-        WHERE r.canonical_id IS NOT (SELECT max(i.id) FROM {P}instances i WHERE i.ref_id = r.id)""",
+        LEFT JOIN (SELECT ref_id, max(id) AS last FROM {P}instances GROUP BY ref_id) i ON i.ref_id = r.id
+        WHERE r.canonical_id IS NOT i.last OR r.last_id IS NOT i.last""",
     ),
     (
         "I2",
@@ -59,8 +60,9 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I2",
-        f"""SELECT i.uuid, 'its previous_uuid is not the instance created before it' FROM {P}instances i
-        WHERE i.previous_id IS NOT (SELECT max(p.id) FROM {P}instances p WHERE p.ref_id = i.ref_id AND p.id < i.id)""",
+        f"""SELECT uuid, 'its previous_uuid is not the instance created before it'
+        FROM (SELECT uuid, previous_id, lag(id) OVER (PARTITION BY ref_id ORDER BY id) AS before FROM {P}instances)
+        WHERE previous_id IS NOT before""",
     ),
     (
         "I3",
@@ -143,9 +145,9 @@ QUERIES: tuple[tuple[str, str], ...] = (
                         AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
     ),
     (
-        "SPEC 6.9",
-        f"""SELECT l.launch_id, 'counts ' || l.n_open || ' open job runs' FROM {P}launches l WHERE l.n_open <>
-        (SELECT count(*) FROM {P}job_runs j WHERE j.launch_id = l.id AND j.state IN ('Queued', 'Running'))""",
+        "SPEC 6.1",
+        f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END
+        FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN ('Queued', 'Running'))""",
     ),
     (
         "SPEC 4.4",

@@ -14,6 +14,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.sqlite import Store
+from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 _spec_decoder = msgspec.json.Decoder(DatasetSpec)
 _list_decoder = msgspec.json.Decoder(tuple[str, ...])
@@ -87,7 +88,6 @@ class LaunchView(NamedTuple):
     dagster_run_id: str | None
     buffered_at: float
     started_at: float | None
-    n_open: int
 
 
 class WantView(NamedTuple):
@@ -139,7 +139,10 @@ SELECT j.job_run_id, l.job, j.partition_key, j.refs, j.state, l.dagster_run_id, 
 FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id """
 
 _LAUNCHES = f"""
-SELECT launch_id, job, location, owner, holder, dagster_run_id, buffered_at, started_at, n_open FROM {PREFIX}launches """
+SELECT launch_id, job, location, owner, holder, dagster_run_id, buffered_at, started_at FROM {PREFIX}launches """
+
+#: Launches with job runs that have not ended.
+_OPEN = f"SELECT launch_id FROM {PREFIX}job_runs WHERE ended_at IS NULL"
 
 _WANTS = f"""
 SELECT w.want_id, w.request_id,
@@ -154,6 +157,14 @@ SELECT i.uuid, r.ref, i.state, i.created_seq, i.created_at, j.job_run_id, i.reas
         WHERE x.instance_id = i.id),
        r.canonical_id = i.id
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
+
+
+#: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
+_OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
+
+
+def _dataset_range(asset: str) -> tuple[str, str, str]:
+    return asset, asset + "@", asset + chr(ord("@") + 1)
 
 
 def _canonical(row: tuple[Any, ...]) -> Canonical:
@@ -202,8 +213,7 @@ class Queries:
 
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
-        sql = _CANONICAL + f"r.dataset_id = (SELECT id FROM {PREFIX}datasets WHERE asset = ?) ORDER BY r.ref"
-        return [_canonical(row) for row in self._all(sql, asset)]
+        return [_canonical(row) for row in self._all(_CANONICAL + _OF_DATASET + "ORDER BY r.ref", *_dataset_range(asset))]
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
@@ -215,7 +225,11 @@ class Queries:
 
     def history(self, ref: str) -> list[Instance]:
         """Every instance of a ref, the oldest first (SPEC 4.2)."""
-        sql = _INSTANCES + f"WHERE i.ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?) ORDER BY i.id"
+        sql = f"""
+            WITH RECURSIVE chain(id) AS (
+                SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
+                UNION ALL SELECT p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
+            ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
         return [_instance(row) for row in self._all(sql, ref)]
 
     def instance(self, uuid: str) -> Instance | None:
@@ -224,11 +238,8 @@ class Queries:
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""
-        sql = _INSTANCES + (
-            f"WHERE r.dataset_id = (SELECT id FROM {PREFIX}datasets WHERE asset = ?) "
-            "AND r.canonical_id = i.id AND i.state = 'Live' ORDER BY r.ref"
-        )
-        return [_instance(row) for row in self._all(sql, asset)]
+        sql = f"{_INSTANCES} WHERE {_OF_DATASET} AND r.canonical_id = i.id AND i.state = 'Live' ORDER BY r.ref"
+        return [_instance(row) for row in self._all(sql, *_dataset_range(asset))]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """Of these instances, those built from one that is tainted, or no longer canonical, by now (SPEC 4.6)."""
@@ -281,18 +292,20 @@ class Queries:
 
     def open_launches(self) -> list[LaunchView]:
         """Launches with job runs that have not ended."""
-        return [LaunchView(*row) for row in self._all(_LAUNCHES + "WHERE n_open > 0 ORDER BY id")]
+        return [LaunchView(*row) for row in self._all(_LAUNCHES + f"WHERE id IN ({_OPEN}) ORDER BY id")]
 
     def job_run(self, job_run_id: str) -> JobRunView | None:
         rows = self._all(_JOB_RUNS + "WHERE j.job_run_id = ?", job_run_id)
         return _job_run(rows[0]) if rows else None
 
     def job_runs_of_launch(self, launch_id: str) -> list[JobRunView]:
-        return [_job_run(row) for row in self._all(_JOB_RUNS + "WHERE l.launch_id = ? ORDER BY j.id", launch_id)]
+        sql = f"""WHERE l.launch_id = ? AND j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
+            ORDER BY j.id"""
+        return [_job_run(row) for row in self._all(_JOB_RUNS + sql, launch_id)]
 
     def job_runs(self, *, open_only: bool = False, most: int = 100) -> list[JobRunView]:
         """The newest job runs, the newest first."""
-        condition = "WHERE l.n_open > 0 AND j.state IN ('Queued', 'Running') " if open_only else ""
+        condition = "WHERE j.ended_at IS NULL " if open_only else ""
         return [_job_run(row) for row in self._all(_JOB_RUNS + condition + "ORDER BY j.id DESC LIMIT ?", most)]
 
     def job_runs_since(self, seq: int) -> list[JobRunView]:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -80,22 +81,23 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
         """One transaction: written when the block ends, undone when it raises, whatever it raises."""
-        with self._trouble_told():
+        try:
             connection = self._connection()
             self._lock.acquire()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    work = UnitOfWork(connection)
-                    yield work
-                    work.flush()
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
-            finally:
-                self._lock.release()
+        except (sqlite3.Error, OSError) as error:
+            self._raise_trouble(error)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            work = UnitOfWork(connection)
+            yield work
+            work.flush()
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._raise_trouble(error)
+        finally:
+            self._lock.release()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -119,16 +121,17 @@ class Store:
     def _trouble_told(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.Error, OSError) as error:
+            self._raise_trouble(error)
+
+    def _raise_trouble(self, error: BaseException) -> NoReturn:
+        """What the disk or the file did wrong, as one sentence; anything else as it is."""
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.IntegrityError):
-                raise
-            raise StoreUnusable(url=self.url, why=str(error)) from error
-        except OSError as error:
-            if error.filename is None or self.path is None or not str(error.filename).startswith(os.path.dirname(self.path)):
-                raise
+        folder = os.path.dirname(self.path or "")
+        if isinstance(error, OSError) and folder and str(error.filename).startswith(folder):
             raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
+        raise error
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -19,7 +19,6 @@ import msgspec
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
-    ROW_TYPES,
     DatasetRow,
     InstanceRow,
     JobRunRow,
@@ -35,6 +34,10 @@ from databuild_dagster.store.schema import PREFIX
 
 R = TypeVar("R", bound=Row)
 
+#: Rows that one event may make: a million. Leaves 43 bits for the seq.
+ROWS_PER_EVENT_BITS = 20
+
+_list_decoder = msgspec.json.Decoder(list[str])
 _to_json = msgspec.json.Encoder().encode
 _ENUMS: dict[type[Row], type[Enum]] = {
     RefRow: InstanceState,
@@ -47,9 +50,11 @@ _ENUMS: dict[type[Row], type[Enum]] = {
 class _Shape(Generic[R]):
     """How one class of rows is read and written; made once."""
 
-    def __init__(self, cls: type[R]) -> None:
+    def __init__(self, cls: type[R], key: str) -> None:
         self.cls = cls
+        self.key = key
         self.names = tuple(field.name for field in fields(cls))
+        self.key_at = self.names.index(key)
         self.values: Callable[[R], tuple[Any, ...]] = attrgetter(*self.names)
         changing = tuple(name for name in self.names if name not in cls.KEPT)
         self.changing: Callable[[R], tuple[Any, ...]] = attrgetter(*changing, "id")
@@ -71,7 +76,17 @@ class _Shape(Generic[R]):
         return self.cls(*listed)
 
 
-_SHAPES: dict[type[Row], _Shape[Any]] = {cls: _Shape(cls) for cls in ROW_TYPES}
+#: The public key of each class of rows, in a column of its own beside the id.
+_KEYS: dict[type[Row], str] = {
+    DatasetRow: "asset",
+    RefRow: "ref",
+    InstanceRow: "uuid",
+    JobRunRow: "job_run_id",
+    LaunchRow: "launch_id",
+    WantRow: "want_id",
+    TaintRow: "taint_id",
+}
+_SHAPES: dict[type[Row], _Shape[Any]] = {cls: _Shape(cls, key) for cls, key in _KEYS.items()}
 
 
 def _where(column: str, keys: Sequence[Any]) -> tuple[str, Any]:
@@ -81,6 +96,14 @@ def _where(column: str, keys: Sequence[Any]) -> tuple[str, Any]:
     return f"{column} IN (SELECT value FROM json_each(?))", _to_json(keys).decode()
 
 
+def _execute(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    """One row by `execute`, which is cheaper for one."""
+    if len(rows) == 1:
+        connection.execute(statement, rows[0])
+    else:
+        connection.executemany(statement, rows)
+
+
 class _Rows(Generic[R]):
     """The rows of one class seen in this unit of work: the same object for the same key, every time."""
 
@@ -88,19 +111,24 @@ class _Rows(Generic[R]):
         self.shape: _Shape[R] = _SHAPES[cls]
         self.connection = connection
         self.by_id: dict[int, R] = {}
+        self.by_key: dict[str, R] = {}
         self.loaded: dict[int, tuple[Any, ...]] = {}
         self.new: list[R] = []
 
-    def fetch(self, condition: str, parameter: Any) -> list[R]:
+    def fetch(self, condition: str, *parameters: Any) -> list[R]:
         found = []
-        for values in self.connection.execute(self.shape.select + condition, (parameter,)):
+        for values in self.connection.execute(self.shape.select + condition, parameters):
             row = self.by_id.get(values[0])
             if row is None:
                 row = self.shape.row(values)
                 self.by_id[row.id] = row
-                self.loaded[row.id] = self.shape.values(row)
+                self.by_key[values[self.shape.key_at]] = row
+                self.loaded[row.id] = values
             found.append(row)
         return found
+
+    def fetch_between(self, after: int, before: int) -> list[R]:
+        return self.fetch("id > ? AND id < ? ORDER BY id", after, before)
 
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
         wanted = dict.fromkeys(ids)
@@ -109,8 +137,16 @@ class _Rows(Generic[R]):
             self.fetch(*_where("id", unknown))
         return {i: self.by_id[i] for i in wanted if i in self.by_id}
 
+    def keys(self, keys: Iterable[str]) -> dict[str, R]:
+        wanted = dict.fromkeys(keys)
+        unknown = [key for key in wanted if key not in self.by_key]
+        if unknown:
+            self.fetch(*_where(self.shape.key, unknown))
+        return {key: self.by_key[key] for key in wanted if key in self.by_key}
+
     def add(self, row: R) -> None:
         self.by_id[row.id] = row
+        self.by_key[getattr(row, self.shape.key)] = row
         self.new.append(row)
 
     def flush(self) -> None:
@@ -118,36 +154,14 @@ class _Rows(Generic[R]):
         if self.loaded:
             changed = [row for i, before in self.loaded.items() if shape.values(row := self.by_id[i]) != before]
             if changed:
-                self.connection.executemany(shape.update, [shape.changing(row) for row in changed])
+                _execute(self.connection, shape.update, [shape.changing(row) for row in changed])
                 for row in changed:
                     self.loaded[row.id] = shape.values(row)
         if self.new:
-            self.connection.executemany(shape.insert, [shape.values(row) for row in self.new])
+            _execute(self.connection, shape.insert, [shape.values(row) for row in self.new])
             for row in self.new:
                 self.loaded[row.id] = shape.values(row)
             self.new = []
-
-
-class _Keyed(_Rows[R]):
-    """Rows that also have a public key in a column of its own."""
-
-    def __init__(self, connection: sqlite3.Connection, cls: type[R], key: str) -> None:
-        super().__init__(connection, cls)
-        self.key = key
-        self.key_of: Callable[[R], str] = attrgetter(key)
-        self.by_key: dict[str, R] = {}
-
-    def keys(self, keys: Iterable[str]) -> dict[str, R]:
-        wanted = dict.fromkeys(keys)
-        unknown = [key for key in wanted if key not in self.by_key]
-        if unknown:
-            for row in self.fetch(*_where(self.key, unknown)):
-                self.by_key[self.key_of(row)] = row
-        return {key: self.by_key[key] for key in wanted if key in self.by_key}
-
-    def add(self, row: R) -> None:
-        super().add(row)
-        self.by_key[self.key_of(row)] = row
 
 
 class UnitOfWork:
@@ -156,39 +170,30 @@ class UnitOfWork:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.unsettled: set[int] = set()
-        self._datasets = _Keyed(connection, DatasetRow, "asset")
-        self._refs = _Keyed(connection, RefRow, "ref")
-        self._instances = _Keyed(connection, InstanceRow, "uuid")
-        self._job_runs = _Keyed(connection, JobRunRow, "job_run_id")
-        self._launches = _Keyed(connection, LaunchRow, "launch_id")
-        self._wants = _Keyed(connection, WantRow, "want_id")
-        self._taints = _Keyed(connection, TaintRow, "taint_id")
-        self._rows: dict[str, _Keyed[Any]] = {
-            rows.shape.cls.TABLE: rows
-            for rows in (
-                self._datasets,
-                self._refs,
-                self._instances,
-                self._job_runs,
-                self._launches,
-                self._wants,
-                self._taints,
-            )
-        }
-        self._next_ids: dict[str, int] = {}
+        #: Made when first used, for most commands touch few kinds of rows.
+        self._rows: dict[type[Row], _Rows[Any]] = {}
+        self._outputs: dict[int, list[InstanceRow]] = {}
+        self.seq = 0
+        self._numbered, self._number = -1, -1
         self._moves: list[tuple[str, int, int, int, str | None, str]] = []
         self._place = (0, 0)
         #: Links to write, by statement.
         self._links: dict[str, list[tuple[int, ...]]] = {}
 
+    def _of(self, cls: type[R]) -> _Rows[R]:
+        rows = self._rows.get(cls)
+        if rows is None:
+            rows = self._rows[cls] = _Rows(self.connection, cls)
+        return rows
+
     # Datasets
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
-        return self._datasets.keys(assets)
+        return self._of(DatasetRow).keys(assets)
 
     def datasets_of_location(self, location: str) -> list[DatasetRow]:
-        self._datasets.flush()
-        return self._datasets.fetch("location = ?", location)
+        self._of(DatasetRow).flush()
+        return self._of(DatasetRow).fetch("location = ?", location)
 
     def asset_names(self) -> list[str]:
         return [name for (name,) in self.connection.execute(f"SELECT asset FROM {PREFIX}datasets WHERE removed = 0")]
@@ -196,81 +201,91 @@ class UnitOfWork:
     # Refs
 
     def refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
-        return self._refs.keys(texts)
+        return self._of(RefRow).keys(texts)
 
     def ensure_refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
         wanted = list(dict.fromkeys(texts))
-        rows = self._refs.keys(wanted)
+        rows = self._of(RefRow).keys(wanted)
         if len(rows) == len(wanted):
             return rows
         fresh = [text for text in wanted if text not in rows]
-        datasets = self._datasets.keys(asset_of(text) for text in fresh)
+        datasets = self._of(DatasetRow).keys(asset_of(text) for text in fresh)
         for text in fresh:
             dataset = datasets.get(asset_of(text))
             if dataset is None:
                 raise IllegalMove(seq=0, entity=text, state="-", on="first mention", why="its dataset is not registered")
-            row = RefRow(id=self.next_id(RefRow.TABLE), ref=text, dataset_id=dataset.id)
-            self._refs.add(row)
+            row = RefRow(id=self.next_id(), ref=text, dataset_id=dataset.id)
+            self._of(RefRow).add(row)
             rows[text] = row
         return rows
 
     def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]:
-        return self._refs.ids(ids)
+        return self._of(RefRow).ids(ids)
 
     # Instances
 
     def instances_by_id(self, ids: Iterable[int]) -> dict[int, InstanceRow]:
-        return self._instances.ids(ids)
+        return self._of(InstanceRow).ids(ids)
 
     def instances_by_uuid(self, uuids: Iterable[str]) -> dict[str, InstanceRow]:
-        return self._instances.keys(uuids)
+        return self._of(InstanceRow).keys(uuids)
 
     def instances_of_job_runs(self, job_run_ids: Iterable[int]) -> list[InstanceRow]:
+        """Numbered right behind their job run, so they are found without an index. Remembered: decide and evolve both ask."""
         ids = list(job_run_ids)
-        if not ids:
-            return []
-        if self._instances.new:
-            self._instances.flush()
-        condition, parameter = _where("job_run_id", ids)
-        return self._instances.fetch(f"{condition} ORDER BY id", parameter)
+        if unknown := [i for i in ids if i not in self._outputs]:
+            rows = self._of(InstanceRow)
+            numbers = {
+                job_run.id + 1 + place: job_run.id
+                for job_run in self.job_runs_by_id(unknown).values()
+                for place in range(len(_list_decoder.decode(job_run.refs)))
+            }
+            self._outputs.update((i, []) for i in unknown)
+            for instance in rows.ids(numbers).values():
+                if instance.job_run_id == numbers[instance.id]:
+                    self._outputs[instance.job_run_id].append(instance)
+        return [instance for i in ids for instance in self._outputs[i]]
 
     # Job runs and launches
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        return self._job_runs.keys(job_run_ids)
+        return self._of(JobRunRow).keys(job_run_ids)
 
     def job_runs_by_id(self, ids: Iterable[int]) -> dict[int, JobRunRow]:
-        return self._job_runs.ids(ids)
+        return self._of(JobRunRow).ids(ids)
 
     def job_runs_of_launches(self, launch_ids: Iterable[int]) -> list[JobRunRow]:
-        ids = list(launch_ids)
-        if not ids:
-            return []
-        self._job_runs.flush()
-        condition, parameter = _where("launch_id", ids)
-        return self._job_runs.fetch(f"{condition} ORDER BY id", parameter)
+        """Born of the same event as their launch, so found by the range of its ids."""
+        rows = self._of(JobRunRow)
+        rows.flush()
+        return [
+            row
+            for launch_id in launch_ids
+            for row in rows.fetch_between(launch_id, ((launch_id >> ROWS_PER_EVENT_BITS) + 1) << ROWS_PER_EVENT_BITS)
+            if row.launch_id == launch_id
+        ]
 
     def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]:
-        return self._launches.keys(launch_ids)
+        return self._of(LaunchRow).keys(launch_ids)
 
     def launches_by_id(self, ids: Iterable[int]) -> dict[int, LaunchRow]:
-        return self._launches.ids(ids)
+        return self._of(LaunchRow).ids(ids)
 
     # Wants
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
-        return self._wants.keys(want_ids)
+        return self._of(WantRow).keys(want_ids)
 
     def wants_by_id(self, ids: Iterable[int]) -> dict[int, WantRow]:
-        return self._wants.ids(ids)
+        return self._of(WantRow).ids(ids)
 
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
         ids = list(request_ids)
         if not ids:
             return []
-        self._wants.flush()
+        self._of(WantRow).flush()
         condition, parameter = _where("request_id", ids)
-        return self._wants.fetch(f"{condition} ORDER BY id", parameter)
+        return self._of(WantRow).fetch(f"{condition} ORDER BY id", parameter)
 
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, int]]:
         return self._pairs(
@@ -303,7 +318,7 @@ class UnitOfWork:
     # Taints and lineage
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]:
-        return self._taints.keys(taint_ids)
+        return self._of(TaintRow).keys(taint_ids)
 
     def instances_of_taint(self, taint_id: int) -> list[int]:
         pairs = self._pairs(f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE ", "taint_id", [taint_id])
@@ -317,17 +332,15 @@ class UnitOfWork:
 
     # Writing
 
-    def next_id(self, table: str) -> int:
-        """Ids follow the order of events, so that a rebuild gives the same ones."""
-        following = self._next_ids.get(table)
-        if following is None:
-            (highest,) = self.connection.execute(f"SELECT max(id) FROM {PREFIX}{table}").fetchone()
-            following = (highest or 0) + 1
-        self._next_ids[table] = following + 1
-        return following
+    def next_id(self) -> int:
+        """Made of the event's seq and a number within it: needs no look at the table, and a rebuild gives the same."""
+        if self._numbered != self.seq:
+            self._numbered, self._number = self.seq, -1
+        self._number += 1
+        return self.seq << ROWS_PER_EVENT_BITS | self._number
 
     def add(self, row: Row) -> None:
-        self._rows[row.TABLE].add(row)
+        self._of(type(row)).add(row)
 
     def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None:
         last_seq, place = self._place
@@ -352,19 +365,20 @@ class UnitOfWork:
     def _flush_links(self) -> None:
         for statement in _LINK_ORDER:
             if links := self._links.get(statement):
-                self.connection.executemany(statement, links)
+                _execute(self.connection, statement, links)
         self._links = {}
 
     def flush(self) -> None:
         """Write what changed. What is due is derived here, so that no transition can forget it."""
-        for ref in self._refs.by_id.values():
-            ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
+        if RefRow in self._rows:
+            for ref in self._of(RefRow).by_id.values():
+                ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
         for rows in self._rows.values():
             rows.flush()
         if self._links:
             self._flush_links()
         if self._moves:
-            self.connection.executemany(_ADD_MOVE, self._moves)
+            _execute(self.connection, _ADD_MOVE, self._moves)
             self._moves = []
 
 

@@ -1,0 +1,57 @@
+# `make` alone says what one can do here. PYTHON=/path/to/python chooses another interpreter for .venv.
+
+PYTHON ?=
+export PYTHON
+READY := .venv/.installed
+BIN := .venv/bin
+REF ?= carrier_monthly@2013-01-01
+
+# A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
+STOP_SPARK := $(BIN)/databuild spark stop
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test quick check format docs bench clean
+
+help: ## what can I do here
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with the pinned versions
+
+$(READY): pyproject.toml constraints.txt tools/setup.sh
+	@sh tools/setup.sh
+
+demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it
+	@sh tools/demo.sh $(REF)
+
+ui: $(READY) ## open Dagster on what the demo built
+	$(BIN)/databuild dev
+
+test: $(READY) ## set up and run every test (ARGS="-k want" for some)
+	@status=0; $(BIN)/python -m pytest $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+quick: $(READY) ## the tests that need neither Spark nor other processes
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## rebuild the generated pages
+	$(BIN)/databuild states > docs/states.md.new
+	mv docs/states.md.new docs/states.md
+
+bench: $(READY) ## measure; docs/performance.md explains the figures
+	$(BIN)/python -m bench.engine
+	@status=0; $(BIN)/python -m bench.pipeline || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+clean: ## remove .venv, .dagster_home and the caches
+	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
+	rm -rf .venv .dagster_home .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

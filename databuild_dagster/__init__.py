@@ -1,0 +1,61 @@
+"""Want a partition, and everything it needs is built once, on Spark, as Dagster runs.
+
+The public names are imported when they are first used: `import databuild_dagster` starts neither Dagster nor Spark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.context import BuildContext
+    from databuild_dagster.bindings.decorator import databuild_asset
+    from databuild_dagster.bindings.definitions import build_definitions
+    from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
+    from databuild_dagster.bindings.parameters import InvalidAsset
+    from databuild_dagster.bindings.resources import DatabuildSpark, Wants
+    from databuild_dagster.bindings.wanting import want_schedule, want_sensor
+    from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
+
+__all__ = [
+    "EMPTY",
+    "BuildContext",
+    "DatabuildSpark",
+    "DepMiss",
+    "InvalidAsset",
+    "PartitionRef",
+    "Transient",
+    "Wants",
+    "build_definitions",
+    "databuild_asset",
+    "derive_partition_uuid",
+    "want_schedule",
+    "want_sensor",
+]
+
+_HOME = {
+    "BuildContext": "bindings.context",
+    "DatabuildSpark": "bindings.resources",
+    "DepMiss": "bindings.outcomes",
+    "EMPTY": "bindings.outcomes",
+    "InvalidAsset": "bindings.parameters",
+    "PartitionRef": "model.refs",
+    "Transient": "bindings.outcomes",
+    "Wants": "bindings.resources",
+    "build_definitions": "bindings.definitions",
+    "databuild_asset": "bindings.decorator",
+    "derive_partition_uuid": "model.refs",
+    "want_schedule": "bindings.wanting",
+    "want_sensor": "bindings.wanting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,6 @@
+"""`python -m databuild_dagster` is `databuild`."""
+
+from databuild_dagster.cli import main
+
+if __name__ == "__main__":
+    main()

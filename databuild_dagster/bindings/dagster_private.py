@@ -1,0 +1,96 @@
+"""Every name used here that Dagster does not promise, in one place.
+
+`tests/bindings/test_private_names.py` tries each of them, so that an upgrade breaks there first.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.data_version import DATA_VERSION_IS_USER_PROVIDED_TAG, DATA_VERSION_TAG
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.partitions.snap import PartitionsSnap
+from dagster._core.definitions.partitions.utils import (
+    PartitionDimensionDefinition,
+    get_tags_from_multi_partition_key,
+    infer_partition_mapping,
+)
+from dagster._core.definitions.reconstruct import repository_def_from_target_def
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent
+from dagster._core.execution.api import execute_run_iterator
+from dagster._core.instance import DynamicPartitionsStore
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+from dagster._core.storage.asset_value_loader import AssetValueLoader
+from dagster._core.storage.runs import InMemoryRunStorage, SqliteRunStorage
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    BACKFILL_ID_TAG,
+    PARTITION_NAME_TAG,
+    PRIORITY_TAG,
+    RUN_KEY_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+)
+from dagster._grpc.utils import get_loadable_targets
+from dagster._serdes import deserialize_value, serialize_value
+from dagster._utils.warnings import disable_dagster_warnings
+from dagster_shared.cli import WorkspaceOpts
+
+__all__ = [
+    "ASSET_PARTITION_RANGE_END_TAG",
+    "ASSET_PARTITION_RANGE_START_TAG",
+    "AUTOMATION_CONDITION_TAG",
+    "AUTO_MATERIALIZE_TAG",
+    "BACKFILL_ID_TAG",
+    "DATA_VERSION_IS_USER_PROVIDED_TAG",
+    "DATA_VERSION_TAG",
+    "IMPLICIT_ASSET_JOB_NAME",
+    "OBSERVED",
+    "ONE_PLANNED_EVENT_PER_RUN",
+    "PARTITION_NAME_TAG",
+    "PRIORITY_TAG",
+    "RUN_KEY_TAG",
+    "SCHEDULE_NAME_TAG",
+    "SENSOR_NAME_TAG",
+    "AssetGraph",
+    "AssetMaterializationPlannedData",
+    "AssetNode",
+    "AssetValueLoader",
+    "DagsterEvent",
+    "DagsterExecutionInterruptedError",
+    "DynamicPartitionsStore",
+    "GrpcServerCodeLocationOrigin",
+    "InMemoryJob",
+    "InMemoryRunStorage",
+    "PartitionDimensionDefinition",
+    "PartitionsSnap",
+    "SqliteRunStorage",
+    "WorkspaceOpts",
+    "deserialize_value",
+    "execute_run_iterator",
+    "get_loadable_targets",
+    "get_tags_from_multi_partition_key",
+    "infer_partition_mapping",
+    "quiet_beta_warnings",
+    "repository_def_from_target_def",
+    "serialize_value",
+    "workspace_opts_to_load_target",
+]
+
+#: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
+OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
+
+#: Set, it makes Dagster plan a run's partitions in one event, not in one each that a failing run turns red.
+ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
+
+
+def quiet_beta_warnings() -> AbstractContextManager[Any]:
+    """Dagster warns of its own beta parameters even when it passes them itself."""
+    return disable_dagster_warnings()

@@ -1,0 +1,49 @@
+"""What `build_definitions` decides once for all assets of a code location, as steps and commands find it again."""
+
+from dataclasses import dataclass
+
+from dagster import InitResourceContext, RepositoryDefinition, ResourceDefinition
+
+from databuild_dagster.bindings.resource_keys import DEPLOYMENT
+from databuild_dagster.engine import TickLimits
+
+#: The location of assets that run without `build_definitions`: a script's or a test's `materialize([…])`.
+AD_HOC_LOCATION = "(ad hoc)"
+#: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads took 8.8 s
+#: where one took 16.1 s for 100 days; more of them wait for Spark's own cores.
+DEFAULT_THREADS = 4
+#: How long a Dagster run waits for refs that others build before it fails (SPEC 8.3).
+DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One code location's settings."""
+
+    location: str = AD_HOC_LOCATION
+    #: None: beside the Dagster instance.
+    warehouse: str | None = None
+    threads: int = DEFAULT_THREADS
+    delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
+    limits: TickLimits = TickLimits()
+
+    @property
+    def is_ad_hoc(self) -> bool:
+        return self.location == AD_HOC_LOCATION
+
+
+class DeploymentResource(ResourceDefinition):
+    """A deployment among Dagster's resources, where it can also be looked at without running anything."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        def get(_: InitResourceContext) -> Deployment:
+            return deployment
+
+        super().__init__(get, description="What build_definitions decided for this code location.")
+        self.deployment = deployment
+
+
+def deployment_of_repository(repository: RepositoryDefinition) -> Deployment | None:
+    """None for a repository that was made without `build_definitions`."""
+    resource = repository.get_top_level_resources().get(DEPLOYMENT)
+    return resource.deployment if isinstance(resource, DeploymentResource) else None

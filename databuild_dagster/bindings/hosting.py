@@ -1,0 +1,106 @@
+"""Which job runs a step hosts: those of its launch, or those that its Dagster run is given when it asks (SPEC 8.1).
+
+This is where every build passes, whoever started it: the sensor's launches, the UI, a backfill, a schedule,
+automation, `dagster asset materialize`, `materialize()`. Nothing of the user's has run yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from databuild_dagster.bindings.keys import ref_of
+from databuild_dagster.bindings.tags import LAUNCH_TAG, is_by_person
+from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.model.commands import ClaimRefs, StartLaunch
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import AlreadyStarted, NotFound
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.refs import asset_of, partition_key_of
+
+
+@dataclass(frozen=True, slots=True)
+class HostedRun:
+    """One job run that this step executes: one ref of one asset."""
+
+    id: str
+    ref: str
+
+    @property
+    def partition_key(self) -> str | None:
+        return partition_key_of(self.ref)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What a step was given."""
+
+    #: None when there is nothing to build, so nothing to keep alive.
+    launch_id: str | None
+    job_runs: tuple[HostedRun, ...]
+    #: Every ref that the Dagster run asked for.
+    asked: tuple[str, ...]
+    #: Ref to the job run elsewhere that is building it.
+    join: Mapping[str, str] = field(default_factory=dict)
+    #: Ref to the live instance that serves.
+    reuse: Mapping[str, str] = field(default_factory=dict)
+    #: Ref to why it was not given.
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def begin(
+    engine: Engine,
+    dataset: DatasetSpec,
+    partition_keys: Iterable[str | None],
+    *,
+    dagster_run_id: str,
+    tags: Mapping[str, str],
+) -> Hosting:
+    """Start the launch that the Dagster run was made for, or claim the refs it is about."""
+    launch_id = tags.get(LAUNCH_TAG)
+    if launch_id is not None and (hosting := _start(engine, dataset, launch_id, dagster_run_id)) is not None:
+        return hosting
+    refs = [ref_of(dataset.asset, key) for key in partition_keys]
+    return claim(engine, dataset, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags))
+
+
+def claim(
+    engine: Engine, dataset: DatasetSpec, refs: Iterable[str], *, dagster_run_id: str, by_person: bool
+) -> Hosting:
+    """Ask for refs: decision and lease are one transaction, so of any number of askers one builds."""
+    asked = tuple(refs)
+    if not asked:
+        return Hosting(None, (), ())
+    launch_id = engine.new_id()
+    outcome = engine.handle(
+        ClaimRefs(
+            launch_id=launch_id,
+            job=dataset.job,
+            location=dataset.location,
+            dagster_run_id=dagster_run_id,
+            holder=this_process(),
+            runs=tuple(BufferedRun(engine.new_id(), (ref,), partition_key_of(ref)) for ref in asked),
+            by_person=by_person,
+            code_version=dataset.code_version,
+        ),
+        actor=f"dagster run {dagster_run_id}",
+    )
+    given = outcome.claim
+    assert given is not None, "a claim that was not repeated is answered"
+    job_runs = tuple(HostedRun(job_run_id, ref) for ref, job_run_id in given.build.items())
+    return Hosting(launch_id if job_runs else None, job_runs, asked, given.join, given.reuse, given.refused)
+
+
+def _start(engine: Engine, dataset: DatasetSpec, launch_id: str, dagster_run_id: str) -> Hosting | None:
+    """None when the launch is not ours to start: it is another asset's, or somebody has started it (a re-execution)."""
+    job_runs = engine.queries.job_runs_of_launch(launch_id)
+    if not any(asset_of(ref) == dataset.asset for run in job_runs for ref in run.refs):
+        return None
+    try:
+        outcome = engine.handle(
+            StartLaunch(launch_id=launch_id, dagster_run_id=dagster_run_id, holder=this_process()),
+            actor=f"dagster run {dagster_run_id}",
+        )
+    except (AlreadyStarted, NotFound):
+        return None
+    started = set(outcome.job_run_ids)
+    hosted = tuple(HostedRun(run.id, ref) for run in job_runs if run.id in started for ref in run.refs)
+    return Hosting(launch_id if hosted else None, hosted, tuple(ref for run in job_runs for ref in run.refs))

@@ -1,0 +1,64 @@
+"""A launch executed in this process, as an ordinary Dagster run that the UI shows while it goes on.
+
+One at a time: two Dagster runs in threads of one process deadlock, since each sets logging up anew under logging's
+lock while the other writes events. For the command line; `tuned` makes Dagster's own writes cheap here.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dagster import AssetKey, DagsterInstance, DagsterRun, RepositoryDefinition
+
+from databuild_dagster.bindings.dagster_private import (
+    IMPLICIT_ASSET_JOB_NAME,
+    ONE_PLANNED_EVENT_PER_RUN,
+    DagsterEvent,
+    InMemoryJob,
+    execute_run_iterator,
+)
+from databuild_dagster.bindings.launcher import run_config, run_tags, selected_keys
+from databuild_dagster.engine import LaunchOrder
+from databuild_dagster.model.datasets import DatasetKind
+
+
+def create_run(instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder) -> DagsterRun:
+    """The Dagster run of an order, not started yet."""
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
+    with _planned_in_one_event(order.kind is DatasetKind.OURS):
+        return instance.create_run_for_job(
+            job,
+            run_config=run_config(order, job),
+            tags=run_tags(order),
+            asset_selection=selected_keys(order),
+            repository_load_data=repository.repository_load_data,
+        )
+
+
+def execute(
+    instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
+) -> Iterator[DagsterEvent]:
+    """Execute a run here, event by event. A failing run ends, it does not raise; closing the iterator cancels it."""
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
+    yield from execute_run_iterator(InMemoryJob(job), run, instance)
+
+
+def execute_order(
+    instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder
+) -> Iterator[DagsterEvent]:
+    """Create an order's run and execute it here."""
+    run = create_run(instance, repository, order)
+    yield from execute(instance, repository, run, selected_keys(order))
+
+
+@contextmanager
+def _planned_in_one_event(one: bool) -> Iterator[None]:
+    """Dagster reads this when it makes a run. Ours says itself which partitions failed; a plain asset cannot."""
+    before: Mapping[str, str] = dict(os.environ)
+    if one:
+        os.environ[ONE_PLANNED_EVENT_PER_RUN] = "1"
+    try:
+        yield
+    finally:
+        if one and ONE_PLANNED_EVENT_PER_RUN not in before:
+            del os.environ[ONE_PLANNED_EVENT_PER_RUN]

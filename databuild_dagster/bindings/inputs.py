@@ -1,0 +1,94 @@
+"""What the job runs of a step read: which refs, which of them are not live, and exactly which instances serve.
+
+All declared inputs of all job runs are looked at together, before Spark starts and before anything of the user's runs
+(SPEC 6.3). What is read later is pinned here: an input that is rebuilt meanwhile does not change under a job run.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from databuild_dagster.engine import Engine, Foreign
+from databuild_dagster.model.commands import ArriveLots, TaintPartitions
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.store.queries import Canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of one ref."""
+
+    #: Input asset to the refs of it that are read, in the order of its partitions.
+    refs_of_asset: Mapping[str, tuple[str, ...]]
+    #: Every input ref to the instance that serves it.
+    pinned: Mapping[str, Canonical]
+    #: Those that are not live.
+    missing: tuple[str, ...]
+
+
+class InputFinder:
+    """Looks inputs up for one step."""
+
+    def __init__(self, engine: Engine, foreign: Foreign) -> None:
+        self._engine = engine
+        self._foreign = foreign
+
+    def of(self, dataset: DatasetSpec, refs: Iterable[str]) -> dict[str, Inputs]:
+        """The declared inputs of each ref."""
+        declared = {ref: self._engine.catalog.inputs(dataset, partition_key_of(ref)) for ref in refs}
+        pinned = self.pin({each for inputs in declared.values() for each in inputs})
+        return {ref: _inputs(inputs, pinned) for ref, inputs in declared.items()}
+
+    def pin(self, refs: Iterable[str]) -> dict[str, Canonical]:
+        """What readers see of each ref by now, plain assets as Dagster sees them."""
+        wanted = sorted(refs)
+        if foreign := [ref for ref in wanted if self._is_foreign(asset_of(ref))]:
+            observe(self._engine, self._foreign, foreign)
+        return self._engine.queries.canonical(wanted)
+
+    def is_foreign(self, asset: str) -> bool:
+        """Whether an asset's data is in a place of its own, and read by Dagster."""
+        return self._is_foreign(asset)
+
+    def _is_foreign(self, asset: str) -> bool:
+        dataset = self._engine.queries.dataset(asset)
+        return dataset is not None and dataset.kind is not DatasetKind.OURS
+
+
+def observe(engine: Engine, foreign: Foreign, refs: list[str]) -> None:
+    """Record what Dagster knows of refs that are not ours, where it has changed (SPEC 6.11)."""
+    seen = foreign.observe(tuple(refs))
+    arrivals = []
+    for ref, known in engine.queries.canonical(refs).items():
+        observation = seen[ref]
+        if known.state in LEASED:
+            continue
+        if observation.live and observation.origin is not None and observation.origin != known.origin:
+            arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
+        elif not observation.live and known.state is InstanceState.LIVE:
+            reason = observation.reason or "Dagster has no materialization of it any more"
+            _unless_refused(engine, TaintPartitions(refs=(ref,), reason=reason))
+    if arrivals:
+        _unless_refused(engine, ArriveLots(arrivals=tuple(arrivals)))
+
+
+def _unless_refused(engine: Engine, command: ArriveLots | TaintPartitions) -> None:
+    """Another process may have observed the same a moment earlier, or be building it now; what is recorded counts."""
+    try:
+        engine.handle(command, actor="observation")
+    except Refused:
+        return
+
+
+def _inputs(declared: tuple[str, ...], pinned: Mapping[str, Canonical]) -> Inputs:
+    by_asset: dict[str, list[str]] = {}
+    for ref in declared:
+        by_asset.setdefault(asset_of(ref), []).append(ref)
+    return Inputs(
+        refs_of_asset={asset: tuple(refs) for asset, refs in by_asset.items()},
+        pinned={ref: pinned[ref] for ref in declared},
+        missing=tuple(ref for ref in declared if pinned[ref].state is not InstanceState.LIVE),
+    )

@@ -1,0 +1,25 @@
+"""Dagster's asset keys and our texts, both ways."""
+
+from dagster import AssetKey
+
+from databuild_dagster.model.refs import PartitionRef
+
+
+def asset_text(key: AssetKey) -> str:
+    """`path/of/asset`. Raises `InvalidRef` for a key that no ref can name."""
+    if any("/" in segment for segment in key.path):
+        # Dagster allows it, and then cannot tell a/b from [a, b] in its own texts either.
+        return PartitionRef("/".join(["", *key.path])).asset
+    return PartitionRef("/".join(key.path)).asset
+
+
+def asset_key(asset: str) -> AssetKey:
+    return AssetKey(asset.split("/"))
+
+
+def ref_text(key: AssetKey, partition_key: str | None) -> str:
+    return str(PartitionRef("/".join(key.path), partition_key))
+
+
+def ref_of(asset: str, partition_key: str | None) -> str:
+    return str(PartitionRef(asset, partition_key))

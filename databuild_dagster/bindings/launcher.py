@@ -1,0 +1,114 @@
+"""The engine's `Launcher`: orders become Dagster runs of the implicit asset job.
+
+Two ways lead to the same run: the sensor returns run requests that Dagster's daemon brings to life, the command line
+executes the runs itself (`inprocess`). Both look runs up by their tag, so that each sees what the other started.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    DagsterRun,
+    JobDefinition,
+    RepositoryDefinition,
+    RunRequest,
+    RunsFilter,
+)
+from dagster import DagsterRunStatus as Status
+
+from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
+from databuild_dagster.bindings.keys import asset_key
+from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, partition_tags
+from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.model.datasets import DatasetKind
+
+#: Launches asked about in one query.
+LAUNCHES_PER_QUERY = 200
+
+_STATUS = {
+    Status.NOT_STARTED: DagsterRunStatus.QUEUED,
+    Status.QUEUED: DagsterRunStatus.QUEUED,
+    Status.STARTING: DagsterRunStatus.QUEUED,
+    Status.MANAGED: DagsterRunStatus.QUEUED,
+    Status.STARTED: DagsterRunStatus.RUNNING,
+    Status.CANCELING: DagsterRunStatus.RUNNING,
+    Status.SUCCESS: DagsterRunStatus.SUCCEEDED,
+    Status.FAILURE: DagsterRunStatus.FAILED,
+    Status.CANCELED: DagsterRunStatus.CANCELED,
+}
+
+
+class OrderCollector:
+    """A `Launcher` that keeps the orders of a tick for whoever brings them to life."""
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        self._instance = instance
+        self._orders: dict[str, LaunchOrder] = {}
+
+    def launch(self, order: LaunchOrder) -> None:
+        self._orders[order.launch_id] = order
+
+    def take_orders(self) -> list[LaunchOrder]:
+        """The orders since the last call, the first first."""
+        orders, self._orders = list(self._orders.values()), {}
+        return orders
+
+    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
+        """The Dagster runs of launches; of several that wear a launch's tag, re-executions, the first counts."""
+        found: dict[str, DagsterRunState] = {}
+        by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
+        for run_ids in _chunks(list(by_run)):
+            for run in self._instance.get_runs(filters=RunsFilter(run_ids=run_ids)):
+                found[by_run[run.run_id]] = _state(run)
+        for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
+            # Dagster lists the newest first.
+            for run in reversed(self._instance.get_runs(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
+                found.setdefault(run.tags[LAUNCH_TAG], _state(run))
+        return found
+
+    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        """A lost launch's Dagster run is failed too, since nothing else would end it."""
+        run = self._instance.get_run_by_id(dagster_run_id)
+        if run is not None and not run.is_finished:
+            self._instance.report_run_failed(run, message)
+
+
+def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
+    """What a sensor returns for an order; Dagster starts one run per run key, however often it is asked."""
+    return RunRequest(
+        run_key=order.launch_id,
+        asset_selection=[asset_key(asset) for asset in order.assets],
+        run_config=run_config(order, repository.get_job(IMPLICIT_ASSET_JOB_NAME)),
+        tags=run_tags(order),
+    )
+
+
+def run_tags(order: LaunchOrder) -> dict[str, str]:
+    """Everything else about a launch is in the store."""
+    tags = {**order.tags, LAUNCH_TAG: order.launch_id, **partition_tags(order.partition_keys)}
+    if order.kind is DatasetKind.PLAIN:
+        tags[PLAIN_TAG] = "true"
+    if order.priority:
+        tags[PRIORITY_TAG] = str(order.priority)
+    return tags
+
+
+def run_config(order: LaunchOrder, job: JobDefinition) -> dict[str, object]:
+    """All steps of our launches in one process, for a step of its own costs 4.5 s. A plain asset runs as it always does."""
+    if order.kind is DatasetKind.OURS and job.executor_def.name == "multi_or_in_process_executor":
+        return {"execution": {"config": {"in_process": {}}}}
+    return {}
+
+
+def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:
+    return frozenset(asset_key(asset) for asset in order.assets)
+
+
+def _state(run: DagsterRun) -> DagsterRunState:
+    return DagsterRunState(dagster_run_id=run.run_id, status=_STATUS[run.status])
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), LAUNCHES_PER_QUERY):
+        yield list(ids[start : start + LAUNCHES_PER_QUERY])

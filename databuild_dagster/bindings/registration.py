@@ -1,0 +1,163 @@
+"""A code location's asset graph becomes the dataset specs that the store keeps (SPEC 5.7).
+
+Partition definitions and mappings are written with Dagster's own serialization, so that planning needs neither the
+code location nor its imports; `catalog` reads them back. An input's text holds its mapping together with the upstream's
+partitions, because what a key maps to depends on both.
+"""
+
+import json
+from collections.abc import Iterable
+
+from dagster import AssetsDefinition, PartitionMapping, PartitionsDefinition
+
+from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
+from databuild_dagster.bindings.dagster_private import (
+    AssetGraph,
+    AssetNode,
+    PartitionsSnap,
+    deserialize_value,
+    serialize_value,
+)
+from databuild_dagster.bindings.keys import asset_text
+from databuild_dagster.bindings.parameters import InvalidAsset
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
+
+
+def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
+    """Every asset that the code location declares, by asset. Raises `InvalidAsset`.
+
+    A dep that nothing declares is no dataset: it may be another location's, and if it is nobody's, who needs it is
+    told so.
+    """
+    specs = [
+        _dataset(graph, assets_def, graph.get(key), location)
+        for assets_def in graph.assets_defs
+        if not assets_def.is_auto_created_stub
+        for key in assets_def.keys
+    ]
+    return tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
+
+
+def register(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...]) -> None:
+    """Tell the store what the location can build, if it does not know it yet."""
+    known = {dataset.asset: dataset for dataset in engine.queries.datasets(location).values()}
+    if known != {dataset.asset: dataset for dataset in datasets}:
+        engine.handle(
+            RegisterDatasets(location=location, datasets=datasets), actor=f"code location {location}"
+        )
+
+
+def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> None:
+    """Tell the store of assets that no deployed location declares: a `materialize([…])` in a script or a test.
+
+    What a code location has registered stays its own.
+    """
+    known = {dataset.asset: dataset for dataset in engine.queries.datasets().values()}
+    own = {asset: dataset for asset, dataset in known.items() if dataset.location == location}
+    new = {spec.asset: spec for spec in datasets if spec.asset not in known or spec.asset in own}
+    if any(own.get(asset) != spec for asset, spec in new.items()):
+        engine.handle(
+            RegisterDatasets(location=location, datasets=tuple({**own, **new}.values())),
+            actor=f"code location {location}",
+        )
+
+
+def job_of(assets_def: AssetsDefinition) -> str:
+    """What builds the definition's outputs together: the asset itself when it is alone."""
+    keys = list(assets_def.keys)
+    return asset_text(keys[0]) if len(keys) == 1 else assets_def.node_def.name
+
+
+def partitions_text(partitions: PartitionsDefinition | None) -> str | None:
+    return None if partitions is None else serialize_value(PartitionsSnap.from_def(partitions))
+
+
+def partitions_from(text: str | None) -> PartitionsDefinition | None:
+    if text is None:
+        return None
+    partitions: PartitionsDefinition = deserialize_value(
+        text, as_type=PartitionsSnap
+    ).get_partitions_definition()
+    return partitions
+
+
+def mapping_text(
+    mapping: PartitionMapping | None,
+    upstream: PartitionsDefinition | None,
+    *,
+    upstream_is_here: bool,
+    where: str,
+) -> str:
+    """Raises `InvalidAsset` for a mapping of the user's own class, which no other process could read."""
+    try:
+        serialized = None if mapping is None else serialize_value(mapping)  # type: ignore[arg-type]
+    except Exception as error:  # Dagster raises several kinds here, none of them documented.
+        raise InvalidAsset(
+            f"{where} uses {type(mapping).__name__}, which only its own code location could evaluate; "
+            "use one of Dagster's partition mappings."
+        ) from error
+    return json.dumps(
+        {"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)}
+    )
+
+
+def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
+    """(mapping or None for Dagster's default, whether the upstream is of the same location, its partitions)."""
+    if text is None:
+        return None, False, None
+    parts = json.loads(text)
+    mapping = None if parts["mapping"] is None else deserialize_value(parts["mapping"])
+    return mapping, parts["here"], partitions_from(parts["partitions"])
+
+
+def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> DatasetSpec:
+    body = body_of(assets_def)
+    return DatasetSpec(
+        asset=asset_text(node.key),
+        job=job_of(assets_def),
+        location=location,
+        kind=_kind(node, body),
+        partitions=partitions_text(node.partitions_def),
+        inputs=_inputs(graph, assets_def, node, body),
+        code_version=node.code_version,
+        max_partitions_per_launch=body.max_partitions_per_launch
+        if body
+        else _partitions_of_a_plain_launch(assets_def),
+        concurrency=body.concurrency if body else None,
+    )
+
+
+def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
+    if body is not None:
+        return DatasetKind.OURS
+    return DatasetKind.PLAIN if node.is_materializable else DatasetKind.SOURCE
+
+
+def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
+    """A plain asset takes several partitions in one run only if it says so."""
+    policy = assets_def.backfill_policy
+    if policy is None:
+        return 1
+    return policy.max_partitions_per_run or DEFAULT_MAX_PARTITIONS_PER_LAUNCH
+
+
+def _inputs(
+    graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
+) -> tuple[InputSpec, ...]:
+    parameters = {key: parameter for parameter, key in body.upstreams.items()} if body else {}
+    inputs = []
+    for dep in assets_def.specs_by_key[node.key].deps:
+        # Dagster makes a stub for a dep that nothing declares.
+        here = graph.has(dep.asset_key) and not graph.get(dep.asset_key).assets_def.is_auto_created_stub
+        upstream = graph.get(dep.asset_key).partitions_def if here else None
+        where = f"Asset {node.key.to_user_string()!r}, input {dep.asset_key.to_user_string()!r},"
+        inputs.append(
+            InputSpec(
+                asset=asset_text(dep.asset_key),
+                mapping=mapping_text(dep.partition_mapping, upstream, upstream_is_here=here, where=where),
+                param=parameters.get(dep.asset_key),
+            )
+        )
+    return tuple(inputs)

@@ -1,0 +1,336 @@
+"""The step of every asset of ours: the one choke point that all builds pass (SPEC 8.1, ARCHITECTURE "Dagster").
+
+What the Dagster run asked for becomes job runs that it was given, refs that others are building, and refs that are
+live. The job runs are built by a few threads of one Spark session; the engine and Dagster hear of each as soon as it
+is done, from this one thread. Afterwards the others are waited for, holding nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+from dagster import AssetExecutionContext, AssetKey, Failure
+
+from databuild_dagster.bindings.body import AssetBody
+from databuild_dagster.bindings.builds import Builder, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, AssetGraph
+from databuild_dagster.bindings.deployment import Deployment
+from databuild_dagster.bindings.foreign import ForeignAssets
+from databuild_dagster.bindings.frames import Frames
+from databuild_dagster.bindings.heartbeat import Heartbeat
+from databuild_dagster.bindings.hosting import HostedRun, Hosting, begin, claim
+from databuild_dagster.bindings.inputs import InputFinder, Inputs
+from databuild_dagster.bindings.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.keys import asset_text
+from databuild_dagster.bindings.painting import Painter
+from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
+from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, is_by_person
+from databuild_dagster.model.commands import (
+    CancelJobRuns,
+    FailJobRuns,
+    MissDeps,
+    RunFailure,
+    RunMiss,
+    SucceedJobRuns,
+)
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import Refused, StaleJobRun
+from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
+from databuild_dagster.model.states import FAILING, LEASED, InstanceState
+
+#: How often a run asks for refs again that others gave up while it waited for them.
+MAX_CLAIMS = 20
+#: How often it looks whether others are done.
+POLL_SECONDS = 1.0
+#: How long threads may take to notice that they were interrupted.
+STOP_SECONDS = 30.0
+#: Refs named in one message.
+MAX_NAMED = 5
+
+
+@dataclass
+class _Progress:
+    """What has become of the refs so far."""
+
+    n_hosted: int = 0
+    live: dict[str, str] = field(default_factory=dict)
+    #: Ref to its error, in the order of happening.
+    failed: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    #: Refs that others failed to build, or that were not given.
+    denied: dict[str, str] = field(default_factory=dict)
+
+
+def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
+    """Yields Dagster's events; raises `Failure` iff a job run failed."""
+    yield from _Step(context, body, config).run()
+
+
+class _Step:
+    def __init__(self, context: AssetExecutionContext, body: AssetBody, config: Any) -> None:
+        self.context = context
+        self.deployment: Deployment = getattr(context.resources, DEPLOYMENT)
+        self.engine = engine_for(context.instance)
+        self.key: AssetKey = next(iter(context.selected_asset_keys))
+        self.graph: AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
+        self.dataset = self._registered()
+        self.finder = InputFinder(self.engine, ForeignAssets(context.instance))
+        self.frames = Frames(
+            spark_resource=getattr(context.resources, SPARK),
+            warehouse=self.deployment.warehouse or warehouse_of(context.instance),
+            graph=self.graph,
+            instance=context.instance,
+        )
+        self.builder = Builder(context, self.key, body, config, self.dataset, self.frames, self.finder)
+        self.painter = Painter(context, self.key)
+        self.progress = _Progress()
+        self.is_backfill = BACKFILL_ID_TAG in context.run.tags
+
+    def run(self) -> Iterator[Any]:
+        hosting = begin(
+            self.engine,
+            self.dataset,
+            self._partition_keys(),
+            dagster_run_id=self.context.run.run_id,
+            tags=self.context.run.tags,
+        )
+        asked = hosting.asked
+        for _ in range(MAX_CLAIMS):
+            yield from self._build(hosting)
+            yield from self._take_over(hosting)
+            if not (again := self._wait_for(hosting)):
+                break
+            hosting = self._claim(again)
+        yield from self._finish(asked)
+
+    def _registered(self) -> DatasetSpec:
+        """The store knows the dataset before anything is asked of it; here a graph and an instance are at hand."""
+        datasets = datasets_of(self.graph, self.deployment.location)
+        if self.deployment.is_ad_hoc:
+            register_ad_hoc(self.engine, self.deployment.location, datasets)
+        else:
+            register(self.engine, self.deployment.location, datasets)
+        dataset = self.engine.queries.dataset(asset_text(self.key))
+        assert dataset is not None, "it was registered just now"
+        return dataset
+
+    def _partition_keys(self) -> Sequence[str | None]:
+        if self.context.assets_def.specs_by_key[self.key].partitions_def is None:
+            return [None]
+        return list(self.context.partition_keys)
+
+    # Building
+
+    def _build(self, hosting: Hosting) -> Iterator[Any]:
+        if hosting.launch_id is None:
+            return
+        runs = hosting.job_runs
+        self.progress.n_hosted += len(runs)
+        with Heartbeat(
+            self.engine, hosting.launch_id, [run.id for run in runs], self.builder.stop
+        ) as heartbeat:
+            unfinished = {run.id for run in runs}
+            try:
+                inputs = self.finder.of(self.dataset, [run.ref for run in runs])
+                misses = [Missed(run, inputs[run.ref].missing) for run in runs if inputs[run.ref].missing]
+                yield from self._told(misses, heartbeat, unfinished)
+                ready = [run for run in runs if not inputs[run.ref].missing]
+                yield from self._build_in_threads(ready, inputs, heartbeat, unfinished)
+            except Exception as error:
+                # Ours or Dagster's trouble, not the asset's: the job runs are tried again, but not for ever.
+                self._end(unfinished, f"{type(error).__name__}: {error}", heartbeat, as_failure=True)
+                raise
+            except BaseException:
+                # Interrupted, or Dagster closed the step: a later run goes on with what is wanted.
+                self._end(unfinished, "interrupted", heartbeat, as_failure=False)
+                raise
+
+    def _build_in_threads(
+        self, runs: Sequence[HostedRun], inputs: dict[str, Inputs], heartbeat: Heartbeat, unfinished: set[str]
+    ) -> Iterator[Any]:
+        if not runs:
+            return
+        pool = ThreadPoolExecutor(
+            min(self.deployment.threads, len(runs)), thread_name_prefix="databuild build"
+        )
+        try:
+            pending: set[Future[Result]] = {
+                pool.submit(self.builder.build, run, inputs[run.ref]) for run in runs
+            }
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from self._told([future.result() for future in done], heartbeat, unfinished)
+        except BaseException:
+            for job_run_id in list(unfinished):
+                self.builder.stop(job_run_id, "the step was interrupted")
+            pool.shutdown(wait=False, cancel_futures=True)
+            wait(pending, timeout=STOP_SECONDS)
+            raise
+        pool.shutdown()
+
+    def _told(self, results: Sequence[Result], heartbeat: Heartbeat, unfinished: set[str]) -> Iterator[Any]:
+        """Tell the engine, then Dagster; what the engine does not take any more never happened."""
+        heartbeat.reported(result.run.id for result in results)
+        built = self._accepted([each for each in results if isinstance(each, Built)], self._succeed)
+        missed = self._accepted([each for each in results if isinstance(each, Missed)], self._miss)
+        failed = self._accepted([each for each in results if isinstance(each, Failed)], self._fail)
+        for stopped in (each for each in results if isinstance(each, Stopped)):
+            self.progress.stopped[stopped.run.ref] = stopped.why
+            self.context.log.warning(f"{stopped.run.ref} was stopped: {stopped.why}.")
+        unfinished.difference_update(result.run.id for result in results)
+        for miss in missed:
+            self.progress.missed[miss.run.ref] = miss.missing
+            self.context.log.info(f"{miss.run.ref} waits for {_named(miss.missing)}.")
+        for failure in failed:
+            self.progress.failed[failure.run.ref] = failure.error
+            self.context.log.error(f"{failure.run.ref} failed: {failure.error}\n\n{failure.details}")
+        for each in built:
+            uuid = derive_partition_uuid(each.run.id, each.run.ref)
+            self.progress.live[each.run.ref] = uuid
+            yield self.painter.built(each.run.ref, uuid, _metadata(each))
+
+    def _accepted(self, results: "Sequence[Any]", tell: Any) -> "Sequence[Any]":
+        """Those that the engine took. One stale job run must not take its neighbours with it."""
+        if not results:
+            return []
+        try:
+            tell(results)
+        except StaleJobRun as stale:
+            if len(results) > 1:
+                return [each for result in results for each in self._accepted([result], tell)]
+            (result,) = results
+            self.progress.stopped[result.run.ref] = stale.message
+            self.context.log.warning(f"{result.run.ref}: {stale}")
+            if isinstance(result, Built):
+                self.builder.discard(result)
+            return []
+        return results
+
+    def _succeed(self, results: Sequence[Built]) -> None:
+        runs = tuple(RunSuccess(each.run.id, (each.output,)) for each in results)
+        self.engine.handle(SucceedJobRuns(runs=runs), actor=self._actor)
+
+    def _miss(self, results: Sequence[Missed]) -> None:
+        misses = tuple(RunMiss(each.run.id, {each.run.ref: each.missing}) for each in results)
+        self.engine.handle(MissDeps(misses=misses), actor=self._actor)
+
+    def _fail(self, results: Sequence[Failed]) -> None:
+        failures = tuple(
+            RunFailure(each.run.id, each.error, "transient" if each.is_transient else "hard")
+            for each in results
+        )
+        self.engine.handle(FailJobRuns(failures=failures), actor=self._actor)
+
+    def _end(self, job_run_ids: set[str], why: str, heartbeat: Heartbeat, *, as_failure: bool) -> None:
+        """End what this step can no longer bring to an end, so that nobody has to wait for the lease to lapse."""
+        heartbeat.reported(job_run_ids)
+        for job_run_id in sorted(job_run_ids):
+            try:
+                if as_failure:
+                    failure = RunFailure(job_run_id, why, "transient")
+                    self.engine.handle(FailJobRuns(failures=(failure,)), actor=self._actor)
+                else:
+                    cancel = CancelJobRuns(job_run_ids=(job_run_id,), reason=why, keep_wants=True)
+                    self.engine.handle(cancel, actor=self._actor)
+            except Refused:
+                # It ended by another's word in this very moment.
+                continue
+
+    @property
+    def _actor(self) -> str:
+        return f"dagster run {self.context.run.run_id}"
+
+    # What others build, or have built
+
+    def _take_over(self, hosting: Hosting) -> Iterator[Any]:
+        self.progress.live.update(hosting.reuse)
+        yield from self.painter.reused(hosting.reuse, as_materializations=self.is_backfill)
+        for ref, why in hosting.refused.items():
+            self.progress.denied[ref] = why
+            self.context.log.error(f"{why}. Taint it, or launch it yourself, to have it built again.")
+
+    def _wait_for(self, hosting: Hosting) -> list[str]:
+        """Wait until others are done; returns the refs that nobody builds any more."""
+        waiting = dict(hosting.join)
+        deadline = self.engine.clock() + self.deployment.delegation_timeout_seconds
+        pause = Event()
+        while waiting:
+            free = []
+            for ref, canonical in self.engine.queries.canonical(list(waiting)).items():
+                if canonical.state in LEASED:
+                    waiting[ref] = canonical.job_run or waiting[ref]
+                    continue
+                del waiting[ref]
+                if canonical.state is InstanceState.LIVE and canonical.uuid is not None:
+                    self.progress.live[ref] = canonical.uuid
+                elif canonical.state in FAILING:
+                    self.progress.denied[ref] = canonical.reason or "its build failed"
+                    self.context.log.warning(f"{ref}, built elsewhere, failed: {self.progress.denied[ref]}")
+                else:
+                    free.append(ref)
+            if free:
+                return [*free, *waiting]
+            if waiting and self.engine.clock() > deadline:
+                ref, job_run = next(iter(waiting.items()))
+                raise Failure(
+                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {_named(list(waiting))}, which others "
+                    f"build: job run {job_run} of {ref} has not ended. `databuild job-runs` shows what it does.",
+                    allow_retries=False,
+                )
+            if waiting:
+                pause.wait(POLL_SECONDS)
+        return []
+
+    def _claim(self, refs: list[str]) -> Hosting:
+        by_person = is_by_person(self.context.run.tags)
+        run_id = self.context.run.run_id
+        return claim(self.engine, self.dataset, refs, dagster_run_id=run_id, by_person=by_person)
+
+    # The end
+
+    def _finish(self, asked: Sequence[str]) -> Iterator[Any]:
+        progress = self.progress
+        if progress.failed:
+            self.painter.only_failed(progress.failed)
+            raise Failure(_failure_message(progress), allow_retries=False)
+        if progress.missed:
+            self.painter.outcome(OUTCOME_DEP_MISS)
+        elif progress.denied:
+            self.painter.outcome("denied")
+        elif progress.stopped:
+            self.painter.outcome("stopped")
+        states = self.engine.queries.states(asked)
+        if all(state is InstanceState.LIVE for state in states.values()):
+            yield self.painter.all_live()
+
+
+def _failure_message(progress: _Progress) -> str:
+    """Such as: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
+    ref, error = next(iter(progress.failed.items()))
+    key = partition_key_of(ref)
+    if key is None:
+        return f"{ref} failed: {error}"
+    keys = [partition_key_of(each) or each for each in progress.failed]
+    partitions = "partition" if progress.n_hosted == 1 else "partitions"
+    return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {_named(keys)}. First: {error}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _metadata(built: Built) -> dict[str, Any]:
+    return {
+        "databuild/job_run": built.run.id,
+        "dagster/row_count": built.instance.rows,
+        "databuild/bytes": built.instance.bytes,
+        "databuild/files": built.instance.files,
+        "databuild/manifest": built.instance.uri,
+        **built.metadata,
+    }

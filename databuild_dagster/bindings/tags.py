@@ -1,0 +1,49 @@
+"""The tags that our Dagster runs wear, and what others' tags tell of who started a run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from databuild_dagster.bindings.dagster_private import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    BACKFILL_ID_TAG,
+    PARTITION_NAME_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+)
+
+#: The launch that a run hosts; its refs and job runs are looked up in the store by it.
+LAUNCH_TAG: Final = "databuild/launch"
+#: How a run without failures ended that built less than it was asked for.
+OUTCOME_TAG: Final = "databuild/outcome"
+OUTCOME_DEP_MISS: Final = "dep_miss"
+#: A launch of a plain asset, which does not report for itself.
+PLAIN_TAG: Final = "databuild/plain"
+
+_NOT_BY_A_PERSON = (
+    BACKFILL_ID_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+    AUTOMATION_CONDITION_TAG,
+    AUTO_MATERIALIZE_TAG,
+)
+
+
+def is_by_person(tags: Mapping[str, str]) -> bool:
+    """Whether a person started the run; a backfill, schedule, sensor or automation says so."""
+    return not any(tag in tags for tag in _NOT_BY_A_PERSON)
+
+
+def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
+    """The tags of a run over partition keys in their order: one key, or a range that spans them.
+
+    A partitioned run always has them: without, Dagster dies before our code once an upstream has been materialized.
+    """
+    keys = [key for key in partition_keys if key is not None]
+    if not keys:
+        return {}
+    if len(keys) == 1:
+        return {PARTITION_NAME_TAG: keys[0]}
+    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}

@@ -1,0 +1,102 @@
+"""Schedules and sensors that want refs instead of starting runs; the orchestrator does what follows."""
+
+from collections.abc import Callable, Sequence
+
+from dagster import (
+    DefaultScheduleStatus,
+    DefaultSensorStatus,
+    ScheduleDefinition,
+    ScheduleEvaluationContext,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SkipReason,
+)
+
+from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME
+from databuild_dagster.bindings.resource_keys import WANTS
+from databuild_dagster.bindings.resources import Refs, Wants
+from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
+
+
+def want_schedule(
+    *,
+    name: str,
+    cron_schedule: str | Sequence[str],
+    refs: Callable[[ScheduleEvaluationContext], Refs],
+    comment: str = "",
+    priority: int = 0,
+    ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+    execution_timezone: str | None = None,
+    default_status: DefaultScheduleStatus = DefaultScheduleStatus.STOPPED,
+    description: str | None = None,
+) -> ScheduleDefinition:
+    """A schedule that wants `refs(context)` instead of starting runs; evaluated twice, it wants once."""
+
+    def evaluate(context: ScheduleEvaluationContext) -> SkipReason:
+        wanted = [str(ref) for ref in refs(context)]
+        if not wanted:
+            return SkipReason("Nothing to want this time.")
+        wants: Wants = getattr(context.resources, WANTS)
+        request = wants.create(
+            wanted,
+            comment=comment or f"schedule {name}",
+            priority=priority,
+            ttl_seconds=ttl_seconds,
+            source="schedule",
+            command_id=f"schedule:{name}:{context.scheduled_execution_time.isoformat()}",
+        )
+        return _told(wanted, request)
+
+    return ScheduleDefinition(
+        name=name,
+        cron_schedule=cron_schedule,
+        # Dagster wants a target even where no run is requested; this job exists in every location with assets.
+        job_name=IMPLICIT_ASSET_JOB_NAME,
+        execution_fn=evaluate,
+        required_resource_keys={WANTS},
+        execution_timezone=execution_timezone,
+        default_status=default_status,
+        description=description,
+    )
+
+
+def want_sensor(
+    *,
+    name: str,
+    refs: Callable[[SensorEvaluationContext], Refs],
+    minimum_interval_seconds: int | None = None,
+    comment: str = "",
+    priority: int = 0,
+    ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+    default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
+    description: str | None = None,
+) -> SensorDefinition:
+    """A sensor that wants `refs(context)`; the context's cursor says what is new since the last time."""
+
+    def evaluate(context: SensorEvaluationContext) -> SkipReason:
+        wanted = [str(ref) for ref in refs(context)]
+        if not wanted:
+            return SkipReason("Nothing to want this time.")
+        wants: Wants = getattr(context.resources, WANTS)
+        request = wants.create(
+            wanted,
+            comment=comment or f"sensor {name}",
+            priority=priority,
+            ttl_seconds=ttl_seconds,
+            source="sensor",
+        )
+        return _told(wanted, request)
+
+    return SensorDefinition(
+        name=name,
+        evaluation_fn=evaluate,
+        required_resource_keys={WANTS},
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description=description,
+    )
+
+
+def _told(wanted: Sequence[str], request: str) -> SkipReason:
+    what = wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"
+    return SkipReason(f"Wanted {what} (request {request}); the orchestrator builds what is missing.")

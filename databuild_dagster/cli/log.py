@@ -1,0 +1,96 @@
+"""`databuild events`, `rebuild`, `check`: the log itself (SPEC 3)."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import click
+
+from databuild_dagster.cli.exits import FAILED, Exit
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, exactly, table
+from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.store import Violation
+from databuild_dagster.store import check as check_store
+from databuild_dagster.store import rebuild as rebuild_store
+from databuild_dagster.warehouse import missing_files, read_manifest_at
+
+#: How often a following reader looks for news; an idle look costs microseconds.
+FOLLOW_SECONDS = 0.5
+#: Events read at once.
+PAGE = 1000
+
+
+@click.command()
+@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only events after this seq.")
+@click.option("--follow", is_flag=True, help="Go on printing as events come; Ctrl-C ends it.")
+@common
+def events(after_seq: int, follow: bool, as_json: bool) -> None:
+    """The event log, one JSON line per event (with or without --json)."""
+    queries = the_queries()
+    pause = threading.Event()
+    while True:
+        page = queries.raw_events(after_seq, PAGE)
+        for seq, at, name, version, command_id, actor, payload in page:
+            line = {
+                "seq": seq,
+                "at": exactly(at),
+                "type": name,
+                "version": version,
+                "command_id": command_id,
+                "actor": actor,
+                "payload": {key: value for key, value in json.loads(payload).items() if key != "type"},
+            }
+            click.echo(json.dumps(line))
+            after_seq = seq
+        if not page and not follow:
+            return
+        if len(page) < PAGE and follow:
+            pause.wait(FOLLOW_SECONDS)
+
+
+@click.command()
+@common
+def rebuild(as_json: bool) -> None:
+    """Compute all tables anew from the log, and put them in place."""
+    n_events = rebuild_store(the_store(check_projections=False))
+    if as_json:
+        emit({"events": n_events})
+    else:
+        click.echo(f"Rebuilt from {count(n_events, 'event')}.")
+
+
+@click.command()
+@click.option("--deep", is_flag=True, help="Also look whether every file of every live instance exists.")
+@common
+def check(deep: bool, as_json: bool) -> None:
+    """Look for anything that must not be (SPEC 12); exit code 1 if there is."""
+    store = the_store()
+    found = check_store(store)
+    if deep:
+        found += _lost_files()
+    if as_json:
+        emit({"ok": not found, "violations": [each._asdict() for each in found]})
+    else:
+        rows = [(each.invariant, each.entity, each.detail) for each in found]
+        table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
+    if found:
+        raise Exit(FAILED)
+
+
+def _lost_files() -> list[Violation]:
+    """I7, the part that needs the disk."""
+    queries = the_queries()
+    found = []
+    for dataset in queries.datasets().values():
+        for instance in queries.live_instances(dataset.asset):
+            if instance.manifest_uri is None:
+                continue
+            try:
+                lost = missing_files(read_manifest_at(instance.manifest_uri), instance.manifest_uri)
+            except Exception as error:  # Whatever is wrong with a manifest is what we were asked to tell.
+                found.append(Violation("I7", instance.uuid, f"its manifest cannot be read: {error}"))
+                continue
+            found += [Violation("I7", instance.uuid, f"its file {uri} is gone") for uri in lost]
+    return found

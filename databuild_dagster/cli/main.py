@@ -1,0 +1,122 @@
+"""The command's entry: finds the subcommand, and turns whatever it raises into one sentence and an exit code.
+
+Subcommands are imported when they are called, so that `databuild show` waits neither for Dagster nor for Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+
+import click
+
+from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit
+from databuild_dagster.model.errors import DatabuildError
+
+#: Where each subcommand stands, in the order of `databuild --help`.
+_COMMANDS = {
+    "build": "build:build",
+    "want": "wants:want",
+    "partitions": "partitions:partitions",
+    "show": "partitions:show",
+    "history": "partitions:history",
+    "read": "read:read",
+    "job-runs": "job_runs:job_runs",
+    "taint": "taints:taint",
+    "untaint": "taints:untaint",
+    "events": "log:events",
+    "tick": "build:tick_once",
+    "rebuild": "log:rebuild",
+    "check": "log:check",
+    "states": "states:states",
+    "spark": "spark:spark",
+    "dev": "dev:dev",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="databuild_dagster")
+def cli() -> None:
+    """Who wants which partition, what builds it, and which build you read.
+
+    Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
+    stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed or a check found something, 2 refused or
+    bad usage, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; returns the exit code."""
+    as_json = "--json" in arguments
+    debug = "--debug" in arguments or bool(os.environ.get("DATABUILD_DEBUG"))
+    try:
+        result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except Exit as leaving:
+        return leaving.code
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        _tell(type(error).__name__, _one_line(error.format_message()), _usage_hint(error), as_json=as_json)
+        return REFUSED
+    except BrokenPipeError:
+        # The reader has seen enough, as with `| head`; nothing is left to be written to.
+        sys.stdout = open(os.devnull, "w")
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _told(error, as_json=as_json)
+
+
+def _told(error: Exception, *, as_json: bool) -> int:
+    if isinstance(error, DatabuildError):
+        _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
+        return REFUSED
+    if type(error).__module__.startswith("databuild_dagster."):
+        _tell(type(error).__name__, _one_line(str(error)), "", as_json=as_json)
+        return REFUSED
+    _tell(type(error).__name__, _one_line(f"{type(error).__name__}: {error}"), "Run it again with --debug.", as_json=as_json)
+    return FAILED
+
+
+def _tell(kind: str, message: str, hint: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"error": {"type": kind, "message": message, "hint": hint}}))
+    else:
+        click.echo(f"Error: {message} {hint}".rstrip(), err=True)
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"`{error.ctx.command_path} --help` shows how to use it."
+    return ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

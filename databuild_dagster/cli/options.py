@@ -1,0 +1,56 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def common(function: F) -> F:
+    """--json and --debug. `main` looks at --debug itself, wherever it stands."""
+    function = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(function)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which definitions to load, as the user named them."""
+
+    modules: tuple[str, ...]
+    files: tuple[str, ...]
+    workspaces: tuple[str, ...]
+    location: str | None
+
+    @property
+    def named(self) -> bool:
+        return bool(self.modules or self.files or self.workspaces)
+
+
+def definitions(function: F) -> F:
+    """-m, -f, -w and --location, as `dagster` has them; passed on as one `where`."""
+
+    def wrapped(
+        *args: Any,
+        modules: tuple[str, ...],
+        files: tuple[str, ...],
+        workspaces: tuple[str, ...],
+        location: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        return function(*args, where=Where(modules, files, workspaces, location), **kwargs)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--location", help="The code location, where there are several."),
+        click.option("-w", "--workspace", "workspaces", multiple=True, help="A workspace file."),
+        click.option("-f", "--python-file", "files", multiple=True, help="A file with definitions."),
+        click.option("-m", "--module-name", "modules", multiple=True, help="A module with definitions."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

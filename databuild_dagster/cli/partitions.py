@@ -1,0 +1,133 @@
+"""`databuild partitions`, `show`, `history`: what readers see, and what was there before. Loads no user code."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import read_manifest_at
+
+
+@click.command()
+@click.argument("asset")
+@click.option("--state", help="Only those in this state; `missing` for those without any.")
+@common
+def partitions(asset: str, state: str | None, as_json: bool) -> None:
+    """Every partition of ASSET with its state."""
+    engine = the_engine()
+    dataset = engine.queries.dataset(asset)
+    if dataset is None:
+        raise NotFound(kind="registered asset", name=asset)
+    known = {each.ref: each for each in engine.queries.canonical_of_dataset(asset)}
+    refs = list(dict.fromkeys([*engine.catalog.refs(dataset), *known]))
+    found = [known.get(ref) or Canonical(ref) for ref in refs]
+    if state is not None:
+        found = [each for each in found if (each.state.value if each.state else "missing").lower() == state.lower()]
+    if as_json:
+        emit([{"ref": each.ref, "state": each.state.value if each.state else None, "uuid": each.uuid} for each in found])
+        return
+    rows = [(each.ref, each.state.value if each.state else "missing", each.uuid, each.reason) for each in found]
+    table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
+
+
+@click.command()
+@click.argument("ref")
+@common
+def show(ref: str, as_json: bool) -> None:
+    """What readers of REF see: its canonical instance, what it was built from, its files."""
+    queries = the_queries()
+    canonical = canonical_of(queries, ref)
+    if as_json:
+        emit(_show_as_json(queries, canonical))
+        return
+    if canonical.state is None or canonical.uuid is None:
+        click.echo(f"{ref} is missing: nothing has built it yet. `databuild build {ref}` does.")
+        return
+    told = _show_as_json(queries, canonical)["canonical"]
+    assert isinstance(told, dict)
+    stale = canonical.uuid in queries.stale([canonical.uuid])
+    lines = {
+        "ref": ref,
+        "state": canonical.state.value + (" (stale: an input was tainted or replaced)" if stale else ""),
+        "why": canonical.reason,
+        "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None,
+        "taints": "; ".join(f"{t.taint_id} {t.reason}" for t in queries.taints_of(canonical.uuid) if not t.canceled_at) or None,
+        "instance": canonical.uuid,
+        "job run": canonical.job_run,
+        "live since": when(canonical.live_at),
+        "retry at": when(canonical.retry_at),
+        "built from": f"{len(told['inputs'])} instances" if told["inputs"] else None,
+        "rows": told["rows"],
+        "files": f"{len(told['files'])}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
+        "manifest": canonical.manifest_uri,
+        "origin": canonical.origin,
+    }
+    width = max(len(name) for name in lines)
+    for name, value in lines.items():
+        if value is not None:
+            click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def canonical_of(queries: Queries, ref: str) -> Canonical:
+    """Raises `NotFound` for an asset that is not registered, so that a typing mistake is not taken for a missing partition."""
+    parsed = PartitionRef.parse(ref)
+    if queries.dataset(parsed.asset) is None:
+        raise NotFound(kind="registered asset", name=parsed.asset)
+    return queries.canonical([ref])[ref]
+
+
+def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
+    if canonical.state is None or canonical.uuid is None:
+        return {"ref": canonical.ref, "state": None, "canonical": None}
+    instance = queries.instance(canonical.uuid)
+    files = []
+    if canonical.manifest_uri is not None:
+        files = [file.uri for file in read_manifest_at(canonical.manifest_uri).files]
+    return {
+        "ref": canonical.ref,
+        "state": canonical.state.value,
+        "canonical": {
+            "uuid": canonical.uuid,
+            "state": canonical.state.value,
+            "job_run": canonical.job_run,
+            "inputs": list(instance.inputs) if instance else [],
+            "files": files,
+            "rows": canonical.rows,
+        },
+    }
+
+
+@click.command()
+@click.argument("ref")
+@common
+def history(ref: str, as_json: bool) -> None:
+    """Every instance of REF, the newest last."""
+    queries = the_queries()
+    canonical_of(queries, ref)
+    instances = queries.history(ref)
+    if as_json:
+        emit(
+            [
+                {
+                    "uuid": each.uuid,
+                    "state": each.state.value,
+                    "seq": each.seq,
+                    "at": when(each.at),
+                    "job_run": each.job_run,
+                    "inputs": list(each.inputs),
+                }
+                for each in instances
+            ]
+        )
+        return
+    rows = [
+        (each.uuid + (" *" if each.canonical else ""), each.state.value, each.seq, when(each.at), each.job_run, each.reason)
+        for each in instances
+    ]
+    table(("instance (* canonical)", "state", "seq", "created", "job run", "why"), rows, empty=f"Nothing has built {ref} yet.")

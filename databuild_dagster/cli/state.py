@@ -1,0 +1,45 @@
+"""The store and the engine of the home, opened as cheaply as the command allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from databuild_dagster.bindings.home import store_url_of_home
+from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.store import Queries, Store, open_store
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from databuild_dagster.engine import Engine
+
+
+def the_store(*, check_projections: bool = True) -> Store:
+    """The store alone: no Dagster is imported unless dagster.yaml moves its storage."""
+    home = dagster_home()
+    url = store_url_of_home(home)
+    if url is None:
+        from databuild_dagster.bindings.instance import store_url
+
+        url = store_url(the_instance(home))
+    return open_store(url) if check_projections else Store(url, check_projections=False)
+
+
+def the_queries() -> Queries:
+    return Queries(the_store())
+
+
+def the_instance(home: Path | None = None) -> DagsterInstance:
+    """The Dagster instance of the home."""
+    from dagster import DagsterInstance
+
+    home = home or dagster_home()
+    return DagsterInstance.from_config(str(home))
+
+
+def the_engine() -> Engine:
+    """The engine with Dagster's catalog behind it, for commands that change something."""
+    from databuild_dagster.bindings.instance import engine_for
+
+    return engine_for(the_instance())

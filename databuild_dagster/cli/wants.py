@@ -1,0 +1,125 @@
+"""`databuild want …`: record, list, show and take back wants (SPEC 5)."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.definitions import handle_with_definitions
+from databuild_dagster.cli.durations import DURATION
+from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.store.queries import WantView
+
+
+@click.group()
+def want() -> None:
+    """Durable requests that partitions be live."""
+
+
+@want.command("create")
+@click.argument("refs", nargs=-1, required=True)
+@click.option("--together", is_flag=True, help="One want over all refs, all or nothing, instead of one for each.")
+@click.option("--ttl", type=DURATION, default=DEFAULT_TTL_SECONDS, show_default="7d", help="How long it counts: 90s, 12h, 7d, or none.")
+@click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
+@click.option("--comment", default="", help="Why, for whoever looks at the list.")
+@definitions
+@common
+def create(
+    refs: tuple[str, ...],
+    together: bool,
+    ttl: float | None,
+    sla: float | None,
+    priority: int,
+    comment: str,
+    where: Where,
+    as_json: bool,
+) -> None:
+    """Record that REFS be live; the orchestrator builds what they need."""
+    command = CreateWants(
+        wants=(refs,) if together else tuple((ref,) for ref in refs),
+        ttl_seconds=ttl,
+        sla_seconds=sla,
+        priority=priority,
+        comment=comment,
+    )
+    outcome = handle_with_definitions(the_engine(), command, where)
+    wants = the_queries().wants_named(outcome.request_id or "")
+    if as_json:
+        emit([_as_json(each) for each in wants])
+        return
+    click.echo(f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.")
+
+
+@want.command("list")
+@click.option("--all", "every", is_flag=True, help="Also those that ended.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
+@common
+def list_wants(every: bool, limit: int, as_json: bool) -> None:
+    """The wants that are open, the newest first."""
+    _print(the_queries().wants(open_only=not every, most=limit), as_json)
+
+
+@want.command("show")
+@click.argument("want_or_request")
+@common
+def show(want_or_request: str, as_json: bool) -> None:
+    """One want, or all of a request."""
+    wants = the_queries().wants_named(want_or_request)
+    if not wants:
+        raise NotFound(kind="want or request", name=want_or_request)
+    _print(wants, as_json)
+
+
+@want.command("cancel")
+@click.argument("wants_or_requests", nargs=-1, required=True)
+@click.option("--terminate", is_flag=True, help="Also stop running job runs that nobody else wants.")
+@click.option("--reason", default="", help="Why.")
+@common
+def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
+    """Take wants back; queued job runs that nobody else wants end with them."""
+    command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
+    the_engine().handle(command, actor="user")
+    wants = [each for name in wants_or_requests for each in the_queries().wants_named(name)]
+    if as_json:
+        emit([_as_json(each) for each in wants])
+        return
+    canceled = sum(each.state.value == "Canceled" for each in wants)
+    click.echo(f"Canceled {count(canceled, 'want')}.")
+
+
+def _print(wants: list[WantView], as_json: bool) -> None:
+    if as_json:
+        emit([_as_json(each) for each in wants])
+        return
+    columns = ("want", "request", "refs", "state", "source", "priority", "created", "expires")
+    rows = [
+        (
+            each.id,
+            each.request_id,
+            shown(each.refs),
+            each.state.value,
+            each.source,
+            each.priority,
+            when(each.created_at),
+            when(each.expires_at) or "never",
+        )
+        for each in wants
+    ]
+    table(columns, rows, empty="No wants are open. `databuild want create REF` records one.")
+
+
+def _as_json(each: WantView) -> dict[str, object]:
+    return {
+        "id": each.id,
+        "request_id": each.request_id,
+        "refs": list(each.refs),
+        "state": each.state.value,
+        "source": each.source,
+        "priority": each.priority,
+        "created_at": when(each.created_at),
+        "expires_at": when(each.expires_at),
+    }

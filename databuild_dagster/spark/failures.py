@@ -1,0 +1,172 @@
+"""From an exception out of Spark to one sentence, and to whether trying again may help.
+
+Spark's own messages are pages long and end in Java. What a person needs is in their condition and its
+parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from databuild_dagster.model.errors import DatabuildError
+
+MAX_SENTENCE_LENGTH = 400
+
+#: Conditions and phrases of failures that are the machine's, not the data's.
+_LOST = (
+    "UNAVAILABLE",
+    "failed to connect to all addresses",
+    "Connection refused",
+    "Connection reset",
+    "Socket closed",
+    "Stream removed",
+    "Answer from Java side is empty",
+    "Error while sending or receiving",
+    "SESSION_NOT_FOUND",
+    "SESSION_CLOSED",
+    "SESSION_CHANGED",
+    "OPERATION_NOT_FOUND",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+)
+_EXECUTOR_LOST = ("ExecutorLostFailure", "Lost executor", "executor heartbeat timed out", "FetchFailed")
+_INTERRUPTED = (
+    "OPERATION_CANCELED",
+    "OPERATION_CANCELLED",
+    "cancelled part of",
+    "cancelled because",
+    "was cancelled",
+)
+_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
+
+
+def is_transient(exception: BaseException) -> bool:
+    """Whether the same again may go well: the server or an executor was lost, or somebody interrupted it."""
+    text = _all_text(exception)
+    if _names(text, _OUT_OF_MEMORY) or _names(text, _DISK_FULL):
+        return False
+    return _from_spark(exception) and (
+        _names(text, _LOST) or _names(text, _EXECUTOR_LOST) or _names(text, _INTERRUPTED)
+    )
+
+
+def explain_failure(exception: BaseException) -> str:
+    """What went wrong, and where, in one sentence; the exception's own first line if we know no better."""
+    return _shortened(_sentence(exception))
+
+
+def _sentence(exception: BaseException) -> str:
+    if isinstance(exception, DatabuildError):
+        return str(exception)
+    if not _from_spark(exception):
+        return f"{type(exception).__name__}: {_first_line(exception)}"
+    text = _all_text(exception)
+    if known := _known_condition(exception):
+        return f"{known}{_where(exception)}"
+    if _names(text, _DISK_FULL):
+        return "The disk is full where Spark writes: free some space, then build again."
+    if _names(text, _OUT_OF_MEMORY):
+        return "Spark ran out of memory: raise spark.driver.memory, or build fewer partitions at once."
+    if _names(text, _INTERRUPTED):
+        return "The Spark job was interrupted."
+    if _names(text, _LOST):
+        return "The Spark server was lost while it worked: it is started again for the next attempt."
+    if _names(text, _EXECUTOR_LOST):
+        return "A Spark executor was lost while it worked."
+    if raised := _raised_in_python(text):
+        return f"A Python function in Spark raised {raised}"
+    return f"{type(exception).__name__}: {_first_line(exception)}{_where(exception)}"
+
+
+def _known_condition(exception: BaseException) -> str | None:
+    condition, parameters = _condition(exception)
+    name = parameters.get("objectName", "")
+    match condition.split("."):
+        case ["UNRESOLVED_COLUMN", *_] | ["UNRESOLVED_FIELD", *_]:
+            there = parameters.get("proposal", "")
+            return f"There is no column {name}" + (f"; there is {there}" if there else "")
+        case ["MISSING_ATTRIBUTES", *_]:
+            missing, there = parameters.get("missingAttributes", name), parameters.get("input", "nothing")
+            return f"There is no column {missing}; the input has {there}"
+        case ["AMBIGUOUS_REFERENCE"]:
+            several = parameters.get("referenceNames", "several")
+            return f"Column {parameters.get('name', name)} could be any of {several}"
+        case ["COLUMN_ALREADY_EXISTS"]:
+            return f"Column {parameters.get('columnName', name)} is there twice"
+        case ["TABLE_OR_VIEW_NOT_FOUND"]:
+            return f"There is no table or view {parameters.get('relationName', name)}"
+        case ["PATH_NOT_FOUND"] | ["FAILED_READ_FILE", "FILE_NOT_EXIST"]:
+            return f"File {parameters.get('path', name)} is listed but not there"
+        case ["FAILED_READ_FILE", *_]:
+            return f"File {parameters.get('path', name)} cannot be read"
+        case _:
+            return None
+
+
+def _where(exception: BaseException) -> str:
+    """The line of the user's code that Spark blames, or nothing."""
+    from pyspark.errors import PySparkException
+
+    for link in _chain(exception):
+        if not isinstance(link, PySparkException):
+            continue
+        for context in link.getQueryContext() or []:
+            try:
+                fragment, call_site = context.fragment(), context.callSite()
+            except Exception:  # PySpark raises from those that a kind of context does not have.
+                continue
+            if call_site:
+                return f" (in {fragment or 'a query'}, {call_site.strip()})"
+    return ""
+
+
+def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
+    from pyspark.errors import PySparkException
+
+    for link in _chain(exception):
+        if isinstance(link, PySparkException) and (condition := link.getCondition()):
+            return condition, dict(link.getMessageParameters() or {})
+    return "", {}
+
+
+def _from_spark(exception: BaseException) -> bool:
+    """Whether it came through PySpark, or the wires below it."""
+    roots = {cls.__module__.partition(".")[0] for link in _chain(exception) for cls in type(link).__mro__}
+    return bool(roots & {"pyspark", "py4j", "grpc"})
+
+
+def _raised_in_python(text: str) -> str | None:
+    """The last line of a worker's traceback: `ValueError: bad day`."""
+    if "Traceback (most recent call last)" not in text:
+        return None
+    found = re.findall(
+        r"^((?:\w+\.)*\w+(?:Error|Exception|Interrupt|Warning): .*)$", text.partition("Traceback")[2], re.M
+    )
+    return found[0].strip() if found else None
+
+
+def _all_text(exception: BaseException) -> str:
+    return "\n".join(f"{type(link).__name__} {link}" for link in _chain(exception))
+
+
+def _chain(exception: BaseException) -> Iterator[BaseException]:
+    """The exception and what it came from; bounded, since a chain may be a ring."""
+    link: BaseException | None = exception
+    for _ in range(10):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _names(text: str, phrases: tuple[str, ...]) -> bool:
+    return any(phrase in text for phrase in phrases)
+
+
+def _first_line(exception: BaseException) -> str:
+    return next((line.strip() for line in str(exception).splitlines() if line.strip()), "no message")
+
+
+def _shortened(sentence: str) -> str:
+    return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"

@@ -1,0 +1,450 @@
+"""From settings to a running local Spark server that any process of this home may use.
+
+    <home>/spark/start.lock                 held by whoever starts or stops a server
+                /<fingerprint>/server.json  how to reach it, which process it is, and the token; mode 0600
+                              /clients.lock held by every process with a session there
+                              /server.log, spark.properties
+
+One server per fingerprint of fixed settings. Other settings get another server, and nobody's jobs are stopped
+for them; but a server that no process uses gives way when one with other settings starts, so that editing a
+setting does not leave JVMs behind. `MAX_SERVERS` bounds the rest. A server outlives its starter; locks are
+the kernel's, so a killed process leaves none.
+
+We start `spark-submit` ourselves instead of PySpark's `spark.local.connect.reuse`: that one has one server
+per user whatever its settings, refuses to start for as long as the last one is still stopping, needs 11 s
+where this needs 6 (it sleeps in a shell script), and calls its file format and its way to stop internal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
+
+#: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
+HOST = "localhost"
+
+MAX_SERVERS = 3
+READY_SECONDS = 90.0
+#: A port can be taken between our finding it free and Spark's taking it.
+START_RETRY_SECONDS = 10.0
+LOCK_SECONDS = READY_SECONDS + 30.0
+STOP_SECONDS = 10.0
+CONNECT_SECONDS = 2.0
+_POLL_SECONDS = 0.05
+
+_CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs to use a server, and to be sure which process it is."""
+
+    pid: int
+    #: When the process began, in the kernel's words: ids of processes are used again, beginnings are not.
+    began: str
+    port: int
+    token: str
+    fingerprint: str
+    spark_version: str
+    started_at: float
+    ui_url: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sc://{HOST}:{self.port}/;token={self.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """A running server, as `databuild spark status` shows it."""
+
+    pid: int
+    host: str
+    port: int
+    uptime_seconds: float
+    version: str
+    fingerprint: str
+    #: Whether any process has a session there.
+    in_use: bool
+    log: str
+    ui_url: str | None
+
+
+def use_server(settings: SparkSettings) -> ServerRecord:
+    """The server for these settings, started if there is none; this process is its client until it ends.
+
+    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`.
+    """
+    folder = settings.state_dir / settings.fingerprint()
+    _make_private(folder)
+    _become_client(folder)
+    # Without the lock first: attaching is the common case, and need not queue behind another's start.
+    record = _load(folder)
+    if record is not None and _answers(record):
+        return record
+    with _locked(settings.state_dir / "start.lock"):
+        record = _load(folder)
+        if record is not None and _is_running(record):
+            # Its process is there. Whoever holds the lock has seen it ready, so silence now is trouble.
+            check_reachable(HOST, record.port)
+            return record
+        _retire_others(settings.state_dir, folder)
+        return _start(settings, folder)
+
+
+def server_statuses(home: str | Path) -> tuple[ServerStatus, ...]:
+    """The running servers of a home, the youngest first; nothing is started."""
+    found = [
+        (record, folder)
+        for folder in _folders(SparkSettings(home=home).state_dir)
+        if (record := _load(folder)) is not None and _is_running(record)
+    ]
+    return tuple(
+        ServerStatus(
+            pid=record.pid,
+            host=HOST,
+            port=record.port,
+            uptime_seconds=max(0.0, time.time() - record.started_at),
+            version=record.spark_version,
+            fingerprint=record.fingerprint,
+            in_use=_has_clients(folder),
+            log=str(folder / "server.log"),
+            ui_url=record.ui_url,
+        )
+        for record, folder in sorted(found, key=lambda pair: -pair[0].started_at)
+    )
+
+
+def server_status(home: str | Path) -> ServerStatus | None:
+    """The youngest running server of a home, None if there is none."""
+    statuses = server_statuses(home)
+    return statuses[0] if statuses else None
+
+
+def stop_server(home: str | Path) -> bool:
+    """Stop the servers of a home, used or not, and wait until they are gone; False if there was none."""
+    state_dir = SparkSettings(home=home).state_dir
+    folders = _folders(state_dir)
+    if not folders:
+        return False
+    with _locked(state_dir / "start.lock"):
+        # Counted, and not `any`: that would leave the rest running after the first.
+        return sum(_stop(folder) for folder in folders) > 0
+
+
+def check_reachable(host: str, port: int) -> None:
+    """Raise `SparkUnreachable` if nothing accepts connections there: PySpark would try for ten minutes."""
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise SparkUnreachable(host=host, port=port, why=why) from error
+
+
+# Starting
+
+
+def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
+    token = secrets.token_urlsafe(24)
+    deadline = time.monotonic() + START_RETRY_SECONDS
+    while True:
+        port = _free_port()
+        process = _launch(settings, folder, port, token)
+        if _becomes_ready(process, port):
+            break
+        log = folder / "server.log"
+        why = _last_complaint(log)
+        # Only a port that somebody took first is worth another try; whatever else it was would be so again.
+        if "BindException" not in why or time.monotonic() > deadline:
+            raise ServerFailed(why=why, log=log)
+    began = _began(process.pid)
+    if began is None:
+        raise ServerFailed(why="it ended as soon as it was ready", log=folder / "server.log")
+    import pyspark
+
+    record = ServerRecord(
+        pid=process.pid,
+        began=began,
+        port=port,
+        token=token,
+        fingerprint=settings.fingerprint(),
+        spark_version=pyspark.__version__,
+        started_at=time.time(),
+        ui_url=_ui_url(settings),
+    )
+    _write_private(folder / "server.json", msgspec.json.encode(record))
+    return record
+
+
+def _launch(settings: SparkSettings, folder: Path, port: int, token: str) -> subprocess.Popen[bytes]:
+    from pyspark.find_spark_home import _find_spark_home
+
+    java = find_java()
+    spark_home = _find_spark_home()
+    config = {**settings.server_config(), **settings.session_config()}
+    config["spark.connect.grpc.binding.address"] = LOOPBACK
+    config["spark.connect.grpc.binding.port"] = str(port)
+    _write_private(folder / "spark.properties", _properties(config).encode())
+    log = folder / "server.log"
+    with suppress(FileNotFoundError):
+        os.replace(log, folder / "server.log.1")
+
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_THE_SERVER}
+    environment |= {
+        "JAVA_HOME": java.home,
+        "SPARK_HOME": spark_home,
+        "PYSPARK_PYTHON": worker_python(),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        # In the environment and in no argument, where `ps` would show it.
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+    }
+    command = [os.path.join(spark_home, "bin", "spark-submit"), "--class", _CONNECT_SERVER]
+    command += ["--master", settings.master, "--name", settings.app_name]
+    # The user's spark-defaults.conf still counts, below what is given here.
+    command += ["--load-spark-defaults", "--properties-file", str(folder / "spark.properties")]
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A session of its own: Ctrl-C and the end of our terminal are not meant for it.
+            start_new_session=True,
+        )
+    # Kept, so that Python reaps it when it ends before us, instead of warning that it is still running.
+    _started_here.append(process)
+    return process
+
+
+#: Left in the environment they make the server believe that it is a client.
+_NOT_FOR_THE_SERVER = frozenset(
+    {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER"}
+)
+
+_started_here: list[subprocess.Popen[bytes]] = []
+
+
+def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + READY_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(SparkUnreachable):
+            check_reachable(HOST, port)
+            return True
+        time.sleep(_POLL_SECONDS)
+    if process.poll() is None:
+        process.kill()
+        process.wait(STOP_SECONDS)
+    return False
+
+
+def _retire_others(state_dir: Path, wanted: Path) -> None:
+    """Stop the servers that nobody uses; refuse when too many are left."""
+    kept = 0
+    for folder in _folders(state_dir):
+        if folder == wanted:
+            continue
+        record = _load(folder)
+        if record is None or not _is_running(record):
+            continue
+        with _if_without_clients(folder) as without_clients:
+            if without_clients:
+                _stop(folder)
+            else:
+                kept += 1
+    if kept >= MAX_SERVERS:
+        raise TooManyServers(count=kept, folder=state_dir)
+
+
+def _stop(folder: Path) -> bool:
+    """End the recorded process if it still is that process: ask first, then insist; both bounded."""
+    record = _load(folder)
+    stopped = False
+    if record is not None:
+        for how, patience_seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            if not _is_running(record):
+                break
+            with suppress(ProcessLookupError):
+                os.kill(record.pid, how)
+                stopped = True
+            _wait_until_gone(record, patience_seconds)
+        with suppress(FileNotFoundError):
+            os.unlink(folder / "server.json")
+    return stopped
+
+
+def _wait_until_gone(record: ServerRecord, patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while _is_running(record) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+# Clients and locks
+
+
+def _become_client(folder: Path) -> None:
+    """Hold the folder's lock, shared, until this process ends; nobody retires a server with clients.
+
+    Never released on purpose: frames may outlive the session object they came from.
+    """
+    key = (os.getpid(), str(folder))
+    if key in _client_of:
+        return
+    descriptor = os.open(folder / "clients.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    _wait_for_lock(descriptor, fcntl.LOCK_SH, folder / "clients.lock")
+    _client_of[key] = descriptor
+
+
+#: Process id too: a forked child shares the descriptor, and must have one that is its own.
+_client_of: dict[tuple[int, str], int] = {}
+
+
+def _has_clients(folder: Path) -> bool:
+    with _if_without_clients(folder) as without_clients:
+        return not without_clients
+
+
+@contextmanager
+def _if_without_clients(folder: Path) -> Iterator[bool]:
+    """True if no process uses this server; none can start to while the block runs."""
+    descriptor = os.open(folder / "clients.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for_lock(descriptor, fcntl.LOCK_EX, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, kind: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                why = f"another process has been starting or stopping one for {LOCK_SECONDS:.0f} s"
+                raise ServerFailed(why=why, log=path) from None
+            time.sleep(_POLL_SECONDS)
+
+
+# Records and processes
+
+
+def _load(folder: Path) -> ServerRecord | None:
+    try:
+        return msgspec.json.decode((folder / "server.json").read_bytes(), type=ServerRecord)
+    except (OSError, msgspec.DecodeError):
+        # Damaged is as good as absent: the next server writes a new one.
+        return None
+
+
+def _folders(state_dir: Path) -> list[Path]:
+    return sorted(path.parent for path in state_dir.glob("*/server.json"))
+
+
+def _answers(record: ServerRecord) -> bool:
+    if not _is_running(record):
+        return False
+    with suppress(SparkUnreachable):
+        check_reachable(HOST, record.port)
+        return True
+    return False
+
+
+def _is_running(record: ServerRecord) -> bool:
+    # A server that we started ourselves stays in the process table until somebody asks for its end.
+    for process in _started_here:
+        if process.pid == record.pid:
+            process.poll()
+    return _began(record.pid) == record.began
+
+
+def _began(pid: int) -> str | None:
+    """When the process began; None if there is none, or it only waits to be reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None if os.path.exists("/proc/self/stat") else _began_without_proc(pid)
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def _began_without_proc(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, began = answer.stdout.strip().partition(" ")
+    return None if not began or state.startswith("Z") else began.strip()
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in (folder, folder.parent):
+        os.chmod(path, 0o700)
+
+
+def _write_private(path: Path, contents: bytes) -> None:
+    """Whole or not at all, and for this user only: it may hold the token."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(contents)
+    os.replace(temporary, path)
+
+
+def _properties(config: dict[str, str]) -> str:
+    def escaped(value: str) -> str:
+        return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+    return "".join(f"{key}={escaped(value)}\n" for key, value in sorted(config.items()))
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _ui_url(settings: SparkSettings) -> str | None:
+    config = settings.all_config()
+    if config["spark.ui.enabled"] != "true":
+        return None
+    return f"http://{LOOPBACK}:{config.get('spark.ui.port', '4040')}"
+
+
+def _last_complaint(log: Path) -> str:
+    """The line of the log that says most: the last one that names an error, else the last one."""
+    with suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        telling = [line for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
+        if telling or lines:
+            return (telling or lines)[-1][:300].rstrip(".")
+    return "it said nothing"

@@ -1,0 +1,78 @@
+"""From an asset and an instance uuid to a folder below the warehouse's root, and never to one outside of it.
+
+    <root>/<asset, a folder per segment>/data/instance=<uuid>/part-….parquet
+                                                             /manifest.json
+    <root>/.staging/<name>/           what is being written; never read, safe to remove when nobody builds
+
+Segments are percent-encoded: what another program could take for something else (a way up, a wildcard, a
+hidden file, Hive's `key=value`) is spelled out. Two different assets never share a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from hashlib import sha256
+
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import InvalidInstanceUuid
+
+MANIFEST_NAME = "manifest.json"
+
+#: Most file systems stop at 255 bytes per name.
+MAX_NAME_LENGTH = 200
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+#: Hidden files to Unix, to Spark, and an option to many a command.
+_NOT_IN_FRONT = frozenset("._-")
+_A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """The folder below which every instance lies; an absolute path whatever it was made from."""
+
+    root: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
+
+    def dataset_dir(self, asset: str) -> str:
+        """Where everything of an asset lies."""
+        return os.path.join(self.root, *(encode_segment(segment) for segment in asset.split("/")))
+
+    def instance_dir(self, asset: str, uuid: str) -> str:
+        """Where one instance lies: files and manifest. Raises `InvalidInstanceUuid`."""
+        if not _A_UUID.fullmatch(uuid):
+            raise InvalidInstanceUuid(uuid=uuid)
+        return os.path.join(self.dataset_dir(asset), "data", f"instance={uuid}")
+
+    def manifest_path(self, asset: str, uuid: str) -> str:
+        """Where the manifest of an instance lies."""
+        return os.path.join(self.instance_dir(asset, uuid), MANIFEST_NAME)
+
+    def new_staging_dir(self, name: str) -> str:
+        """A path that nobody else has, on the instances' own disk; its parent exists, itself it does not.
+
+        One place for all assets, so that what a killed process has left is found without a search.
+        """
+        parent = os.path.join(self.root, ".staging")
+        disk.make_dirs(parent)
+        return os.path.join(parent, f"{encode_segment(name)}-{secrets.token_hex(4)}")
+
+
+def encode_segment(segment: str) -> str:
+    """One name of a file or folder for any text, a different one for every text.
+
+    What is too long for a file system ends in a hash: `~` stands in no other encoded name.
+    """
+    encoded = "".join(
+        character
+        if character in _PLAIN and not (position == 0 and character in _NOT_IN_FRONT)
+        else "".join(f"%{byte:02X}" for byte in character.encode())
+        for position, character in enumerate(segment)
+    )
+    if len(encoded) > MAX_NAME_LENGTH:
+        return f"{encoded[: MAX_NAME_LENGTH - 33]}~{sha256(segment.encode()).hexdigest()[:32]}"
+    return encoded or "%"

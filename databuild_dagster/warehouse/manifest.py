@@ -1,0 +1,177 @@
+"""A manifest says what a job run wrote; it is written once, and readers read what it lists and nothing else.
+
+The record is `manifest.json` beside the data (SPEC 10.2). It is JSON, one object, the same bytes for the same
+facts. A manifest alone makes nothing visible: the event log says which instance readers see."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import (
+    EscapingFile,
+    ManifestConflict,
+    ManifestDamaged,
+    ManifestMissing,
+    NewerManifest,
+)
+from databuild_dagster.warehouse.layout import Warehouse
+
+SCHEMA_VERSION = 1
+
+
+class ManifestState(StrEnum):
+    """What the files amount to."""
+
+    #: All that was to be written is listed.
+    COMPLETE = "complete"
+    #: What was stored before the job run failed.
+    PARTIAL = "partial"
+    #: Intentionally no data: zero rows, with a schema.
+    EMPTY = "empty"
+    #: The files were taken away on purpose.
+    REMOVED = "removed"
+
+
+class UriType(StrEnum):
+    """What a listed uri names."""
+
+    #: Something that only its owner can resolve.
+    IDENTIFIER = "identifier"
+    #: A file, relative to the instance's folder.
+    PATH = "path"
+    #: The beginning of several names.
+    PREFIX = "prefix"
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One file: where, how large, what it must hash to."""
+
+    uri: str
+    bytes: int
+    rows: int
+    checksum: str
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column, its type in Spark's words where Spark wrote it, else in Arrow's."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class TableSchema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The columns, and what Spark needs to see exactly them again."""
+
+    columns: tuple[Column, ...]
+    #: Spark's own JSON, as it stands in the Parquet footer; None if something else wrote the files.
+    spark: str | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The list of what a job run wrote for one ref, with its state."""
+
+    schema_version: int = SCHEMA_VERSION
+    dataset: str
+    ref: str
+    lot_id: str | None = None
+    instance_uuid: str
+    job_run: str
+    attempt: int
+    state: ManifestState
+    uri_type: UriType = UriType.PATH
+    files: tuple[FileEntry, ...] = ()
+    created_at: datetime
+    schema: TableSchema
+    #: Each input ref, and the uuid of the instance of it that was read.
+    inputs: dict[str, str] = {}
+    comment: str = ""
+    #: For a lot in parts: the manifests of its parts.
+    children: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
+    """Write a manifest that must not exist yet; returns its path. Writing the very same again is fine.
+
+    Raises `ManifestConflict` if another one is there, `EscapingFile` for files that are not the instance's.
+    """
+    assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
+    path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
+    _check_uris(manifest, path)
+    disk.make_dirs(os.path.dirname(path))
+    contents = msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
+    if not disk.create_only(path, contents) and disk.read_bytes(path) != contents:
+        raise ManifestConflict(path=path, entity=path)
+    return path
+
+
+def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
+    """What an instance holds.
+
+    Raises `ManifestMissing`, `ManifestDamaged`, `NewerManifest`, `EscapingFile`.
+    """
+    path = warehouse.manifest_path(asset, uuid)
+    try:
+        contents = disk.read_bytes(path)
+    except FileNotFoundError:
+        raise ManifestMissing(asset=asset, uuid=uuid, path=path, kind="manifest", name=path) from None
+    manifest = _decode(contents, path)
+    if (manifest.dataset, manifest.instance_uuid) != (asset, uuid):
+        why = f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}"
+        raise ManifestDamaged(path=path, why=why)
+    _check_uris(manifest, path)
+    return manifest
+
+
+def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
+    """The listed files, each with its full path, in the order of the manifest."""
+    folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
+    return [os.path.join(folder, file.uri) for file in manifest.files]
+
+
+def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
+    """The listed files that are not there, or of another size (`check --deep`); none is opened."""
+    return tuple(
+        file.uri
+        for file, path in zip(manifest.files, file_paths(warehouse, manifest), strict=True)
+        if not disk.is_file(path) or os.path.getsize(path) != file.bytes
+    )
+
+
+def _decode(contents: bytes, path: str) -> Manifest:
+    try:
+        # The version first: a newer manifest may have any other shape.
+        version = msgspec.json.decode(contents, type=_Version).schema_version
+        if version > SCHEMA_VERSION:
+            raise NewerManifest(path=path, found=version, known=SCHEMA_VERSION)
+        return msgspec.json.decode(contents, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ManifestDamaged(path=path, why=str(error)) from error
+
+
+def _check_uris(manifest: Manifest, path: str) -> None:
+    """A plain file name cannot leave its folder, and nothing we write lies deeper."""
+    for file in manifest.files:
+        uri = file.uri
+        if manifest.uri_type is UriType.PATH and (
+            uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri
+        ):
+            raise EscapingFile(path=path, uri=uri)

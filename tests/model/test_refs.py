@@ -1,0 +1,151 @@
+"""Refs are texts that come apart and together again; an instance's identity follows from its job run and ref (SPEC 2)."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.engine import new_id
+from databuild_dagster.model.errors import InvalidRef, InvalidRequest
+from databuild_dagster.model.refs import (
+    MAX_REF_BYTES,
+    PartitionRef,
+    asset_of,
+    checked_job_run_id,
+    derive_partition_uuid,
+    partition_key_of,
+)
+
+characters = st.characters(exclude_categories=("Cc", "Cs"))
+segments = st.text(characters.filter(lambda character: character not in "/@"), min_size=1, max_size=12)
+assets = st.lists(segments, min_size=1, max_size=4).map("/".join)
+partition_keys = st.none() | st.text(characters, min_size=1, max_size=30)
+
+
+@given(assets, partition_keys)
+def test_a_ref_is_the_same_after_being_written_and_parsed(asset, partition_key):
+    """SPEC 2.1"""
+    ref = PartitionRef(asset, partition_key)
+
+    again = PartitionRef.parse(str(ref))
+
+    assert again == ref
+    assert (asset_of(str(ref)), partition_key_of(str(ref))) == (asset, partition_key)
+
+
+@given(st.text(max_size=40))
+def test_whatever_text_is_accepted_is_written_as_it_was(text):
+    """SPEC 2.1: parsing is strict, so nothing is quietly normalized."""
+    try:
+        ref = PartitionRef.parse(text)
+    except InvalidRef:
+        return
+
+    assert str(ref) == text
+
+
+@pytest.mark.parametrize(
+    "text, asset, partition_key",
+    [
+        ("airlines", "airlines", None),
+        ("raw/flights@2013-01-01", "raw/flights", "2013-01-01"),
+        ("mail@ada@example.org", "mail", "ada@example.org"),
+        ("logs@a/b|c:d e", "logs", "a/b|c:d e"),
+        ("städte@Köln", "städte", "Köln"),
+    ],
+)
+def test_the_first_at_sign_separates_and_keys_may_hold_nearly_anything(text, asset, partition_key):
+    """SPEC 2.1"""
+    assert PartitionRef.parse(text) == PartitionRef(asset, partition_key)
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "empty"),
+        ("@2013-01-01", "empty"),
+        ("flights@", "empty"),
+        ("raw//flights", "empty"),
+        ("/flights", "empty"),
+        ("flights/@1", "empty"),
+        ("fli\nghts", "control character"),
+        ("flights@1\x00", "control character"),
+        ("flights@\x7f", "control character"),
+        ("flights@\x85", "control character"),
+        ("flights@\ud800", "surrogate"),
+        ("a" * (MAX_REF_BYTES + 1), "1025 bytes"),
+        ("ä" * 600, "1200 bytes"),
+    ],
+)
+def test_a_malformed_ref_is_refused_with_the_reason(text, why):
+    """SPEC 2.1"""
+    with pytest.raises(InvalidRef, match=why):
+        PartitionRef.parse(text)
+
+
+def test_an_asset_key_cannot_hold_an_at_sign():
+    """SPEC 2.1"""
+    with pytest.raises(InvalidRef, match="@"):
+        PartitionRef("mail@home", "1")
+
+
+def test_a_ref_of_exactly_the_longest_size_is_fine():
+    """SPEC 2.1"""
+    assert PartitionRef.parse("a" * MAX_REF_BYTES).asset == "a" * MAX_REF_BYTES
+
+
+def test_the_path_of_a_ref_is_the_asset_key_that_dagster_knows():
+    """SPEC 2.1"""
+    assert PartitionRef.parse("raw/flights@1/2").path == ("raw", "flights")
+
+
+@pytest.mark.parametrize(
+    "job_run_id, ref, expected",
+    [
+        ("job-run-1", "data/beta", "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"),
+        ("job-run-2", "data/beta", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"),
+        ("job-run-1", "data/alpha", "517a20e6-092e-006b-d51b-320228a4682a"),
+        ("", "", "e3b0c442-98fc-1c14-9afb-f4c8996fb924"),
+        ("job-run-1d", "ata/beta", "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"),
+    ],
+)
+def test_instance_uuids_are_the_seeds_vectors(job_run_id, ref, expected):
+    """SPEC 2.2, the collision without a separator included."""
+    assert derive_partition_uuid(job_run_id, ref) == expected
+
+
+def test_a_parsed_ref_and_its_text_give_the_same_uuid():
+    """SPEC 2.2"""
+    assert derive_partition_uuid("job-run-1", PartitionRef("data/beta")) == derive_partition_uuid("job-run-1", "data/beta")
+
+
+@pytest.mark.parametrize(
+    "job_run_id",
+    [
+        "job-run-1",
+        "",
+        str(uuid.UUID(int=0)),
+        str(uuid.uuid4()),
+        new_id().upper(),
+        new_id().replace("-", ""),
+        "{" + new_id() + "}",
+        "urn:uuid:" + new_id(),
+        new_id() + " ",
+    ],
+)
+def test_only_36_characters_of_uuid7_are_a_job_run_id(job_run_id):
+    """SPEC 2.2: with ids of any length two builds could get one identity."""
+    with pytest.raises(InvalidRequest, match="UUIDv7"):
+        checked_job_run_id(job_run_id)
+
+
+def test_fresh_ids_are_uuid7_and_never_the_same():
+    """SPEC 2.2"""
+    ids = [new_id() for _ in range(1000)]
+
+    assert len(set(ids)) == 1000
+    assert all(checked_job_run_id(fresh) == fresh for fresh in ids)
+    assert {uuid.UUID(fresh).variant for fresh in ids} == {uuid.RFC_4122}

@@ -1,0 +1,75 @@
+"""A catalog of a handful of datasets, in which partitions and mappings are short texts.
+
+Partitions are keys with commas between; a mapping is `same` (the same key, or the unpartitioned upstream), `all` (every
+key of the upstream) or a key of the upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
+
+HERE = "here"
+
+
+def dataset(
+    asset: str,
+    *needs: str | tuple[str, str],
+    keys: Iterable[str] = (),
+    job: str | None = None,
+    kind: DatasetKind = DatasetKind.OURS,
+    location: str = HERE,
+    code_version: str | None = "1",
+    most: int = 1000,
+    concurrency: int | None = None,
+) -> DatasetSpec:
+    """`dataset("b", "a", ("c", "all"), keys=DAYS)` needs the same key of `a` and every key of `c`."""
+    inputs = [(need, "same") if isinstance(need, str) else need for need in needs]
+    return DatasetSpec(
+        asset=asset,
+        job=job or asset,
+        location=location,
+        kind=kind,
+        partitions=",".join(keys) or None,
+        inputs=tuple(InputSpec(asset=upstream, mapping=mapping, param=upstream) for upstream, mapping in inputs),
+        code_version=code_version,
+        max_partitions_per_launch=most,
+        concurrency=concurrency,
+    )
+
+
+class SmallCatalog:
+    """`model.catalog.Catalog` over `dataset`s."""
+
+    def __init__(self, datasets: Iterable[DatasetSpec]) -> None:
+        self.datasets = {spec.asset: spec for spec in datasets}
+
+    def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
+        keys = _keys(dataset)
+        if partition_key in keys:
+            return None
+        return f"{partition_key!r} is not one of {', '.join(str(key) for key in keys)}"
+
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
+        refs: dict[str, None] = {}
+        for need in dataset.inputs:
+            refs.update(dict.fromkeys(self._mapped(need, partition_key)))
+        return tuple(refs)
+
+    def _mapped(self, need: InputSpec, partition_key: str | None) -> list[str]:
+        keys = _keys(self.datasets[need.asset])
+        if keys == [None]:
+            return [need.asset]
+        chosen = keys if need.mapping == "all" else [partition_key] if need.mapping == "same" else [need.mapping]
+        return [f"{need.asset}@{key}" for key in chosen]
+
+    def launchable(
+        self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
+    ) -> tuple[tuple[str | None, ...], ...]:
+        ordered = sorted(partition_keys, key=_keys(dataset).index)
+        return tuple(tuple(ordered[start : start + most]) for start in range(0, len(ordered), most))
+
+
+def _keys(spec: DatasetSpec) -> list[str | None]:
+    return [None] if spec.partitions is None else list(spec.partitions.split(","))

@@ -1,0 +1,116 @@
+"""What a newcomer relies on before any of our code runs: pins, make targets, CI, the example's data."""
+
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+import nycflights
+
+ROOT = Path(__file__).parent.parent
+
+A_PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
+
+
+def test_the_constraints_are_pins_and_name_no_index_and_no_place():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+
+    others = [line for line in lines if not line.startswith("# ") and not A_PIN.fullmatch(line)]
+
+    assert others == []
+
+
+def test_everything_the_project_asks_for_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+
+    names = {re.match(r"[A-Za-z0-9._-]+", requirement).group() for requirement in asked}
+
+    assert {normal(name) for name in names} - {normal(name) for name in pinned} == {normal(project["name"])}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_target_a_page_names_exists(page):
+    named = set(re.findall(r"\bmake ([a-z]+)\b(?=`|$|\s{2,})", (ROOT / page).read_text(), re.MULTILINE))
+
+    assert named
+    assert named <= make_targets()
+
+
+def test_plain_make_explains_every_target():
+    described = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert described == make_targets()
+
+
+def test_ci_runs_what_a_person_runs():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+
+    assert {"make check", "make test"} <= set(lines)
+
+
+def test_the_year_has_336_776_flights_and_january_27_004():
+    assert nycflights.all_flights().num_rows == 336_776
+    assert nycflights.flights_in([1]).num_rows == 27_004
+
+
+def test_the_days_of_a_month_are_that_month():
+    days = [nycflights.flights_on(f"2013-01-{day:02}").num_rows for day in range(1, 32)]
+
+    assert sum(days) == 27_004
+    assert min(days) > 0
+
+
+def test_52_flights_of_january_have_no_weather_and_none_has_two():
+    flights, weather = nycflights.flights_in([1]).to_pandas(), nycflights.weather_in([1]).to_pandas()
+
+    joined = flights.merge(weather, "left", ["month", "day", "origin", "time_hour"], indicator=True)
+
+    assert len(joined) == 27_004
+    assert (joined["_merge"] == "left_only").sum() == 52
+
+
+def test_no_reading_of_the_year_would_multiply_flights():
+    weather = nycflights.all_weather()
+
+    hours = weather.group_by(["month", "day", "origin", "time_hour"]).aggregate([])
+
+    assert hours.num_rows == weather.num_rows
+
+
+def test_the_last_day_of_the_year_has_flights_and_no_weather():
+    assert nycflights.flights_on("2013-12-31").num_rows == 776
+    assert nycflights.weather_on("2013-12-31").num_rows == 0
+
+
+def test_the_weathers_columns_are_written_down_as_they_are():
+    named = [column.split()[0] for column in nycflights.WEATHER_COLUMNS.split(",")]
+
+    assert named == nycflights.weather_on("2013-01-01").column_names
+
+
+@pytest.mark.parametrize("day", ["2013-01-01", "2013-06-28", "2013-12-31"])
+def test_a_days_rows_are_one_chunk_because_spark_stops_at_an_empty_one(day):
+    for table in (nycflights.flights_on(day), nycflights.weather_on(day)):
+        assert [batch.num_rows for batch in table.to_batches()] in ([], [table.num_rows])
+
+
+def test_na_is_null_and_a_flights_hour_is_an_instant():
+    january = nycflights.flights_in([1])
+
+    assert january["dep_time"].null_count == 521
+    assert january["tailnum"].null_count > 0
+    assert pc.min(january["time_hour"]).as_py().isoformat() == "2013-01-01T10:00:00+00:00"
+
+
+def make_targets() -> set[str]:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return set(phony.group(1).split())
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
