@@ -112,7 +112,7 @@ def databuild_asset(
     local_names = dict(sys._getframe(1).f_locals)
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
-        asset_name = name or getattr(function, "__name__", "asset")
+        asset_name = function.__name__ if name is None else name
         _refuse_options(asset_name, batched=batched, check_specs=check_specs, retry_policy=retry_policy)
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
         parameters = parameters_of(function, local_names)

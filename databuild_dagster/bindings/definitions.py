@@ -51,7 +51,7 @@ def build_definitions(
     interval_seconds: int = MIN_INTERVAL_SECONDS,
     threads: int = DEFAULT_THREADS,
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    limits: TickLimits = TickLimits(),
+    limits: TickLimits | None = None,
 ) -> Definitions:
     """Definitions with the orchestrator sensor running.
 
@@ -64,7 +64,7 @@ def build_definitions(
         warehouse=None if warehouse is None else str(Path(warehouse).expanduser().absolute()),
         threads=_at_least_one("threads", threads),
         delegation_timeout_seconds=delegation_timeout_seconds,
-        limits=limits,
+        limits=limits or TickLimits(),
     )
     orchestrator = orchestrator_sensor(
         deployment, interval_seconds=_at_least_one("interval_seconds", interval_seconds)

@@ -1,6 +1,6 @@
 """What `build_definitions` decides once for all assets of a code location, as steps and commands find it again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dagster import InitResourceContext, RepositoryDefinition, ResourceDefinition
 
@@ -25,7 +25,7 @@ class Deployment:
     warehouse: str | None = None
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
-    limits: TickLimits = TickLimits()
+    limits: TickLimits = field(default_factory=TickLimits)
 
     @property
     def is_ad_hoc(self) -> bool:

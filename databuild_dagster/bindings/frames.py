@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
+import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoader
+from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import (
     explain_failure,
     interrupt,
@@ -101,12 +104,17 @@ class Frames:
         manifests = [
             read_manifest(self._warehouse, asset, each.uuid) for each in canonical if each.uuid is not None
         ]
+        if any(manifest.schema.columns for manifest in manifests):
+            # Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
+            manifests = [manifest for manifest in manifests if manifest.schema.columns]
+        elif (neighbour := self._neighbour(asset)) is not None:
+            # No partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but columns.
+            manifests = [msgspec.structs.replace(neighbour, files=())]
+        else:
+            return _no_pandas() if pandas else self.session.createDataFrame([], "struct<>")
         if pandas:
-            return read_pandas(self._warehouse, manifests) if manifests else _no_pandas()
-        if manifests:
-            return read_instances(self.session, self._warehouse, manifests)
-        # No partition at all, as for yesterday on the first day: a frame without columns says so.
-        return self.session.createDataFrame([], "struct<>")
+            return read_pandas(self._warehouse, manifests)
+        return read_instances(self.session, self._warehouse, manifests)
 
     def load_foreign(self, asset: str, refs: Sequence[str], annotation: type, *, pandas: bool) -> Any:
         """A plain asset's partitions, loaded as Dagster loads them and united. Raises `CannotLoad`."""
@@ -145,7 +153,8 @@ class Frames:
     def write(self, job_run_id: str, ref: str, frame: Any, *, inputs: Mapping[str, str]) -> WrittenInstance:
         """Write what a job run returned, None for intentionally nothing. Raises what writing raises."""
         uuid = derive_partition_uuid(job_run_id, ref)
-        if frame is None:
+        if frame is None or len(frame.columns) == 0:
+            # Parquet has no files without columns; such a frame is made of nothing but EMPTY inputs.
             manifest = self._write_nothing(job_run_id, ref, uuid, inputs)
         else:
             manifest = write_instance(
@@ -162,6 +171,7 @@ class Frames:
         )
 
     def _write_nothing(self, job_run_id: str, ref: str, uuid: str, inputs: Mapping[str, str]) -> Manifest:
+        neighbour = self._neighbour(asset_of(ref))
         manifest = Manifest(
             dataset=asset_of(ref),
             ref=ref,
@@ -170,25 +180,21 @@ class Frames:
             attempt=1,
             state=ManifestState.EMPTY,
             created_at=datetime.now(UTC),
-            schema=self._schema_of_neighbour(ref),
+            schema=neighbour.schema if neighbour else TableSchema((), spark='{"type":"struct","fields":[]}'),
             inputs=dict(inputs),
             comment="EMPTY was returned",
         )
         write_manifest(self._warehouse, manifest)
         return manifest
 
-    def _schema_of_neighbour(self, ref: str) -> TableSchema:
-        """Zero rows still have columns (SPEC 10.3): those of another partition, if there is one."""
-        for neighbour in self._neighbours(asset_of(ref)):
-            return read_manifest(self._warehouse, asset_of(ref), neighbour).schema
-        return TableSchema((), spark='{"type":"struct","fields":[]}')
-
-    def _neighbours(self, asset: str) -> Iterator[str]:
-        from databuild_dagster.bindings.instance import engine_for
-
+    def _neighbour(self, asset: str) -> Manifest | None:
+        """An instance of the asset that has columns; zero rows still have columns (SPEC 10.3)."""
         for canonical in engine_for(self._instance).queries.canonical_of_dataset(asset):
-            if canonical.manifest_uri is not None and canonical.uuid is not None:
-                yield canonical.uuid
+            if canonical.state is InstanceState.LIVE and canonical.manifest_uri and canonical.uuid:
+                manifest = read_manifest(self._warehouse, asset, canonical.uuid)
+                if manifest.schema.columns:
+                    return manifest
+        return None
 
     def discard(self, written: WrittenInstance) -> None:
         """Remove what the engine did not take."""

@@ -44,6 +44,11 @@ def engine_for(instance: DagsterInstance) -> Engine:
         return _engines[key]
 
 
+def open_instance(home: Path) -> DagsterInstance:
+    """The Dagster instance of a DAGSTER_HOME."""
+    return DagsterInstance.from_config(str(home))
+
+
 def store_url(instance: DagsterInstance) -> str:
     """Where the instance's wants, job runs and instances are recorded. Raises `UnsupportedInstance`."""
     if url := os.environ.get(DB_URL_VARIABLE):

@@ -7,6 +7,7 @@ partitions, because what a key maps to depends on both.
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from dagster import AssetsDefinition, PartitionMapping, PartitionsDefinition
 
@@ -71,15 +72,17 @@ def job_of(assets_def: AssetsDefinition) -> str:
 
 
 def partitions_text(partitions: PartitionsDefinition | None) -> str | None:
-    return None if partitions is None else serialize_value(PartitionsSnap.from_def(partitions))
+    if partitions is None:
+        return None
+    snap: Any = PartitionsSnap.from_def(partitions)
+    return serialize_value(snap)
 
 
 def partitions_from(text: str | None) -> PartitionsDefinition | None:
     if text is None:
         return None
-    partitions: PartitionsDefinition = deserialize_value(
-        text, as_type=PartitionsSnap
-    ).get_partitions_definition()
+    snap: Any = deserialize_value(text)
+    partitions: PartitionsDefinition = snap.get_partitions_definition()
     return partitions
 
 
@@ -92,7 +95,8 @@ def mapping_text(
 ) -> str:
     """Raises `InvalidAsset` for a mapping of the user's own class, which no other process could read."""
     try:
-        serialized = None if mapping is None else serialize_value(mapping)  # type: ignore[arg-type]
+        value: Any = mapping
+        serialized = None if value is None else serialize_value(value)
     except Exception as error:  # Dagster raises several kinds here, none of them documented.
         raise InvalidAsset(
             f"{where} uses {type(mapping).__name__}, which only its own code location could evaluate; "
@@ -108,7 +112,7 @@ def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, Parti
     if text is None:
         return None, False, None
     parts = json.loads(text)
-    mapping = None if parts["mapping"] is None else deserialize_value(parts["mapping"])
+    mapping: Any = None if parts["mapping"] is None else deserialize_value(parts["mapping"])
     return mapping, parts["here"], partitions_from(parts["partitions"])
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.deployed import register_deployed
 from databuild_dagster.bindings.instance import engine_for
+from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark import SparkSettings, open_session
@@ -40,14 +40,17 @@ class DatabuildSpark(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(
         default_factory=dict, description="Spark's own settings, flat or nested."
     )
+    home: str | None = Field(
+        default=None, description="Whose server is shared; by default that of the Dagster instance."
+    )
     app_name: str = Field(default="databuild", description="How Spark's UI names us.")
 
-    _home: Path | None = PrivateAttr(default=None)
+    _instance_home: str | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
         # An ephemeral instance's directory ends with it; a server should not be started for every test.
         if context.instance is not None and not context.instance.is_ephemeral:
-            self._home = Path(context.instance.root_directory)
+            self._instance_home = context.instance.root_directory
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -58,13 +61,13 @@ class DatabuildSpark(LazyPySparkResource):
         self._spark_session = None
         _forget(self.settings())
 
-    def settings(self, home: Path | None = None) -> SparkSettings:
-        """What the session is opened with; `home` is the Dagster instance whose server it shares."""
+    def settings(self) -> SparkSettings:
+        """What the session is opened with."""
         return SparkSettings(
             mode=self.mode,
             config={str(key): _text(value) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,
-            home=home or self._home,
+            home=self.home or self._instance_home,
         )
 
 
@@ -115,7 +118,7 @@ class Wants(ConfigurableResource[Any]):
         """The wants of a request, or one want."""
         return self._engine().queries.wants_named(name)
 
-    def _engine(self) -> Any:
+    def _engine(self) -> Engine:
         assert self._instance is not None, "Dagster sets the resource up before it is used"
         engine = engine_for(self._instance)
         register_deployed(engine, self.location)

@@ -20,11 +20,15 @@ def load(where: Where) -> list[CodeLocation]:
     return load_code_locations(modules=where.modules, files=where.files, workspaces=where.workspaces)
 
 
-def load_one(where: Where) -> CodeLocation:
-    """The location that builds. Raises `CannotLoad`."""
+def load_deployed(where: Where) -> list[CodeLocation]:
+    """The locations that build: the one that is named, or all that use `build_definitions`. Raises `CannotLoad`."""
     from databuild_dagster.bindings.location import the_code_location
 
-    return the_code_location(load(where), where.location)
+    locations = load(where)
+    deployed = [location for location in locations if location.deployment is not None]
+    if where.location is None and len(deployed) > 1:
+        return deployed
+    return [the_code_location(locations, where.location)]
 
 
 def register_all(engine: Engine, locations: list[CodeLocation]) -> None:

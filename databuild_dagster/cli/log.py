@@ -11,10 +11,11 @@ from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Violation
 from databuild_dagster.store import check as check_store
 from databuild_dagster.store import rebuild as rebuild_store
-from databuild_dagster.warehouse import missing_files, read_manifest_at
+from databuild_dagster.warehouse import Warehouse, missing_files, read_manifest
 
 #: How often a following reader looks for news; an idle look costs microseconds.
 FOLLOW_SECONDS = 0.5
@@ -87,10 +88,11 @@ def _lost_files() -> list[Violation]:
         for instance in queries.live_instances(dataset.asset):
             if instance.manifest_uri is None:
                 continue
+            warehouse = Warehouse.of_manifest(instance.manifest_uri, dataset.asset)
             try:
-                lost = missing_files(read_manifest_at(instance.manifest_uri), instance.manifest_uri)
-            except Exception as error:  # Whatever is wrong with a manifest is what we were asked to tell.
-                found.append(Violation("I7", instance.uuid, f"its manifest cannot be read: {error}"))
+                lost = missing_files(warehouse, read_manifest(warehouse, dataset.asset, instance.uuid))
+            except DatabuildError as error:
+                found.append(Violation("I7", instance.uuid, f"its manifest cannot be read: {error.message}"))
                 continue
             found += [Violation("I7", instance.uuid, f"its file {uri} is gone") for uri in lost]
     return found

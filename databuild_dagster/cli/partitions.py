@@ -8,10 +8,10 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import read_manifest_at
+from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
 
 
 @click.command()
@@ -88,7 +88,8 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
     instance = queries.instance(canonical.uuid)
     files = []
     if canonical.manifest_uri is not None:
-        files = [file.uri for file in read_manifest_at(canonical.manifest_uri).files]
+        warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset_of(canonical.ref))
+        files = list(file_paths(warehouse, read_manifest(warehouse, asset_of(canonical.ref), canonical.uuid)))
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,

@@ -13,8 +13,10 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import read_rows
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
 
 
 class NotLive(Refused):
@@ -31,13 +33,22 @@ def read(ref: str, limit: int | None, as_json: bool) -> None:
     """The rows of REF, from the files that its manifest lists."""
     canonical = canonical_of(the_queries(), ref)
     if canonical.state is not InstanceState.LIVE or canonical.manifest_uri is None:
-        state = canonical.state.value if canonical.state else "missing"
-        raise NotLive(ref=ref, state=state if canonical.manifest_uri or state != "Live" else "live in a place that is not ours")
-    columns, rows = read_rows(canonical.manifest_uri, limit)
+        raise NotLive(ref=ref, state=_why_not_readable(canonical))
+    assert canonical.uuid is not None
+    asset = asset_of(ref)
+    warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset)
+    found = read_table(warehouse, [read_manifest(warehouse, asset, canonical.uuid)], limit=limit)
+    rows = found.to_pylist()
     if as_json:
-        emit([dict(zip(columns, map(_plain, row), strict=True)) for row in rows])
+        emit([{name: _plain(cell) for name, cell in row.items()} for row in rows])
         return
-    table(columns, [[_shown(cell) for cell in row] for row in rows], empty=f"{ref} has no rows.")
+    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=f"{ref} has no rows.")
+
+
+def _why_not_readable(canonical: Canonical) -> str:
+    if canonical.state is None:
+        return "missing"
+    return canonical.state.value if canonical.state is not InstanceState.LIVE else "live in a place that is not ours"
 
 
 def _plain(value: Any) -> Any:

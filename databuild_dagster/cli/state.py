@@ -32,10 +32,9 @@ def the_queries() -> Queries:
 
 def the_instance(home: Path | None = None) -> DagsterInstance:
     """The Dagster instance of the home."""
-    from dagster import DagsterInstance
+    from databuild_dagster.bindings.instance import open_instance
 
-    home = home or dagster_home()
-    return DagsterInstance.from_config(str(home))
+    return open_instance(home or dagster_home())
 
 
 def the_engine() -> Engine:

@@ -52,6 +52,13 @@ class TickReport:
     #: Refs of assets that are not ours, found to be there.
     arrived: list[str] = field(default_factory=list)
 
+    def add(self, other: TickReport) -> None:
+        """Count another tick's doings with this one's."""
+        self.launched += other.launched
+        self.lost |= other.lost
+        self.missed += other.missed
+        self.arrived += other.arrived
+
     @property
     def idle(self) -> bool:
         return not (self.launched or self.lost or self.missed or self.arrived)

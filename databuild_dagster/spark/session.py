@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkMode", "SparkSettings", "interrupt", "open_session", "tag_operations"]
 
-#: After the server is gone a client tries this often, for two seconds together. PySpark's own 15 tries take ten
-#: minutes, and when the process wants to end it makes them once more, to say goodbye.
+#: After the server is gone a client tries this often, for two seconds together. PySpark's own 15 tries take
+#: ten minutes, and when the process wants to end it makes them once more, to say goodbye.
 CLIENT_RETRIES = 4
 CLIENT_FIRST_WAIT_MS = 100
 CLIENT_LONGEST_WAIT_MS = 1000
@@ -61,7 +61,7 @@ def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
-    """Stop what runs with `tag` in this session; ids of what was asked to stop. Whoever waits gets an error."""
+    """Stop what runs with `tag` in this session; the ids of what was asked to stop. Who waits gets an error."""
     return tuple(spark.interruptTag(tag))
 
 

@@ -92,7 +92,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.connect.session.manager.defaultSessionTimeout": "24h",
 }
 
-#: Settings that are `spark.sql.*` and yet fixed at the start (Spark's StaticSQLConf, as far as people use it).
+#: Settings that are `spark.sql.*` and yet fixed at the start (Spark's StaticSQLConf, where people use it).
 _FIXED_SQL = (
     "spark.sql.warehouse.dir",
     "spark.sql.catalogImplementation",

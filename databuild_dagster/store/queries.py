@@ -308,11 +308,15 @@ class Queries:
         condition = "WHERE j.ended_at IS NULL " if open_only else ""
         return [_job_run(row) for row in self._all(_JOB_RUNS + condition + "ORDER BY j.id DESC LIMIT ?", most)]
 
-    def job_runs_since(self, seq: int) -> list[JobRunView]:
-        """Job runs that came to be, or moved, after a seq."""
+    def job_run_counts(self, after_seq: int) -> dict[str, dict[str, int]]:
+        """Job runs that were buffered after a seq: by job, how many are in which state."""
         sql = f"""
-            WHERE j.id IN (SELECT entity_id FROM {PREFIX}history WHERE kind = 'job_runs' AND seq > ?) ORDER BY j.id"""
-        return [_job_run(row) for row in self._all(_JOB_RUNS + sql, seq)]
+            SELECT l.job, j.state, count(*) FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id
+            WHERE j.id >= ? GROUP BY l.job, j.state ORDER BY min(j.id)"""
+        counts: dict[str, dict[str, int]] = {}
+        for job, state, n in self._all(sql, (after_seq + 1) << BITS):
+            counts.setdefault(job, {})[state] = n
+        return counts
 
     # Wants
 

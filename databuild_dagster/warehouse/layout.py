@@ -38,6 +38,12 @@ class Warehouse:
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
 
+    @classmethod
+    def of_manifest(cls, path: str, asset: str) -> Warehouse:
+        """The warehouse that a manifest of an asset lies in; for readers that know only the manifest's path."""
+        levels = len(asset.split("/")) + len(("data", "instance=…", MANIFEST_NAME))
+        return cls(os.path.abspath(os.path.join(path, *[os.pardir] * levels)))
+
     def dataset_dir(self, asset: str) -> str:
         """Where everything of an asset lies."""
         return os.path.join(self.root, *(encode_segment(segment) for segment in asset.split("/")))

@@ -10,9 +10,18 @@ import msgspec
 
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import DuplicateRef, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import (
+    DuplicateRef,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    StaleJobRun,
+    UnknownAsset,
+    UnknownPartition,
+)
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, RefRow
+from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
 
 #: First delay of the exponential backoff of failed attempts, and its ceiling (SPEC 6.8).
@@ -86,12 +95,23 @@ class Deciding:
         return {text: rows.get(text) for text in checked}
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        """Raises `NotFound`."""
+        """At least one, each once. Raises `InvalidRequest`, `NotFound`."""
         wanted = list(job_run_ids)
+        if not wanted or len(set(wanted)) != len(wanted):
+            why = "one is named twice" if wanted else "it names none"
+            raise InvalidRequest(what="the list of job runs", value=wanted, why=why)
         rows = self.view.job_runs(wanted)
         for job_run_id in wanted:
             if job_run_id not in rows:
                 raise NotFound(kind="job run", name=job_run_id)
+        return rows
+
+    def running_job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
+        """Fencing: who is not running any more reports in vain (SPEC 6.9). Raises `StaleJobRun` too."""
+        rows = self.job_runs(job_run_ids)
+        for row in rows.values():
+            if row.state is not JobRunState.RUNNING:
+                raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
     def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, list[tuple[RefRow, InstanceRow]]]:

@@ -6,17 +6,16 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
 from databuild_dagster.model.decide.wants import open_wants_of_job_runs
-from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound, StaleJobRun
-from databuild_dagster.model.rows import JobRunRow, RefRow
-from databuild_dagster.model.states import OPEN_JOB_RUNS, JobRunState
+from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound
+from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 
 def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """Fencing: only a running job run may succeed, with exactly its outputs and inputs that exist."""
-    job_runs = _running([run.job_run_id for run in command.runs], deciding)
+    """Fencing: only a running job run may succeed, with exactly its outputs, their manifests, and inputs that exist."""
+    job_runs = deciding.running_job_runs(run.job_run_id for run in command.runs)
     outputs = deciding.outputs(job_runs.values())
-    uuids = {uuid for run in command.runs for output in run.outputs for uuid in output.inputs.values()}
-    known = deciding.view.instances_by_uuid(uuids)
+    _check_inputs([output for run in command.runs for output in run.outputs], deciding)
     for run in command.runs:
         expected = {ref.ref for ref, _ in outputs[job_runs[run.job_run_id].id]}
         told = [output.ref for output in run.outputs]
@@ -24,25 +23,36 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
             why = f"its outputs are {', '.join(sorted(expected))}"
             raise InvalidRequest(what=f"success of job run {run.job_run_id}", value=told, why=why)
         for output in run.outputs:
-            for uuid in output.inputs.values():
-                if uuid not in known:
-                    raise NotFound(kind="input instance", name=uuid)
+            if output.manifest is None and output.origin is None:
+                raise InvalidRequest(what=f"the manifest of {output.ref}", value=None, why="nothing says where its data is")
+            check_manifest(output.ref, output.manifest)
     return [e.JobRunSucceeded(runs=command.runs)]
 
 
-def _running(job_run_ids: list[str], deciding: Deciding) -> dict[str, JobRunRow]:
-    if len(set(job_run_ids)) != len(job_run_ids):
-        raise InvalidRequest(what="the list of job runs", value=job_run_ids, why="one is named twice")
-    rows = deciding.job_runs(job_run_ids)
-    for row in rows.values():
-        if row.state is not JobRunState.RUNNING:
-            raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
-    return rows
+def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:
+    """Lineage names instances of the very refs that were read (SPEC 4.6)."""
+    known = deciding.view.instances_by_uuid({uuid for output in outputs for uuid in output.inputs.values()})
+    refs = deciding.view.refs({ref for output in outputs for ref in output.inputs})
+    for output in outputs:
+        for ref, uuid in output.inputs.items():
+            if uuid not in known:
+                raise NotFound(kind="input instance", name=uuid)
+            if ref not in refs or refs[ref].id != known[uuid].ref_id:
+                raise InvalidRequest(what=f"an input of {output.ref}", value=uuid, why=f"it is no instance of {ref}")
+
+
+def check_manifest(ref: str, manifest: e.ManifestFact | None) -> None:
+    """What becomes live is complete, or empty on purpose (I7)."""
+    if manifest is not None and manifest.state not in ("complete", "empty"):
+        raise InvalidRequest(what=f"the manifest of {ref}", value=manifest.state, why="it must be complete or empty")
 
 
 def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
     """Hard failures end it; transient ones are retried until the attempts are used up (SPEC 6.8)."""
-    job_runs = _running([failure.job_run_id for failure in command.failures], deciding)
+    job_runs = deciding.running_job_runs(failure.job_run_id for failure in command.failures)
+    for failure in command.failures:
+        if failure.kind not in ("hard", "transient"):
+            raise InvalidRequest(what="the kind of failure", value=failure.kind, why="it must be 'hard' or 'transient'")
     outputs = deciding.outputs(job_runs.values())
     return [
         e.JobRunFailed(

@@ -16,7 +16,7 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
     """Of what was planned, whatever is still due; another orchestrator may have been faster."""
-    runs = _still_due(command.runs, deciding)
+    runs = _still_due(command, deciding)
     return [_buffered(command, runs)] if runs else []
 
 
@@ -26,7 +26,7 @@ def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
     rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
     runs = [
         run
-        for run in _still_due(command.runs, deciding)
+        for run in _still_due(command, deciding)
         if any(_is_missing(rows.get(ref)) for refs in misses[run.job_run_id].impacted.values() for ref in refs)
     ]
     if not runs:
@@ -49,28 +49,32 @@ def _still_missing(
     return {ref: missing for ref, missing in left.items() if missing}
 
 
-def _still_due(runs: tuple[e.BufferedRun, ...], deciding: Deciding) -> list[e.BufferedRun]:
-    _check_runs(runs, deciding)
-    rows = deciding.view.refs(ref for run in runs for ref in run.refs)
+def _still_due(command: c.BufferLaunch | c.BufferMissed, deciding: Deciding) -> list[e.BufferedRun]:
+    _check_launch(command, deciding)
+    rows = deciding.view.refs(ref for run in command.runs for ref in run.refs)
     kept = []
-    for run in runs:
+    for run in command.runs:
         due = tuple(ref for ref in run.refs if (row := rows.get(ref)) is not None and row.due_at(deciding.now))
         if due:
             kept.append(e.BufferedRun(job_run_id=run.job_run_id, refs=due, partition_key=run.partition_key))
     return kept
 
 
-def _check_runs(runs: tuple[e.BufferedRun, ...], deciding: Deciding) -> None:
+def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, deciding: Deciding) -> None:
     """No ref twice, and no identity that exists already (SPEC 2.2)."""
+    runs = command.runs
     if not runs or not all(run.refs for run in runs):
         raise InvalidRequest(what="the launch", value=[], why="it names no ref")
     no_duplicates(ref for run in runs for ref in run.refs)
     for run in runs:
         checked_job_run_id(run.job_run_id)
-    taken = deciding.view.job_runs(run.job_run_id for run in runs)
+    if command.launch_id in deciding.view.launches([command.launch_id]):
+        raise InvalidRequest(what="launch id", value=command.launch_id, why="a launch has it already")
+    taken = set(deciding.view.job_runs(run.job_run_id for run in runs))
     for run in runs:
         if run.job_run_id in taken:
             raise InstanceExists(uuid=derive_partition_uuid(run.job_run_id, run.refs[0]), ref=run.refs[0])
+        taken.add(run.job_run_id)
 
 
 def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.BufferedRun]) -> e.JobRunBuffered:
@@ -107,7 +111,7 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
 
 def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (SPEC 8.1, 8.4)."""
-    _check_runs(command.runs, deciding)
+    _check_launch(command, deciding)
     rows = deciding.existing_refs(ref for run in command.runs for ref in run.refs)
     claim = deciding.claim = Claim(launch_id=command.launch_id)
     opened = _sort_refs(command, rows, claim, deciding)

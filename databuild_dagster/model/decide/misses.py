@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
-from databuild_dagster.model.errors import InvalidRequest, StaleJobRun
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.states import InstanceState
 
 #: Refs looked at in search of a cycle; a waiting graph larger than this is a mistake of its own.
 MAX_CYCLE_SEARCH = 1_000_000
@@ -16,14 +16,11 @@ MAX_CYCLE_SEARCH = 1_000_000
 
 def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
     """Refused for a job run that is not running, for an output that is not of it, and for an empty list of missing refs."""
-    job_runs = deciding.job_runs(miss.job_run_id for miss in command.misses)
+    job_runs = deciding.running_job_runs(miss.job_run_id for miss in command.misses)
     outputs = deciding.outputs(job_runs.values())
-    refs = {}
-    for miss in command.misses:
-        job_run = job_runs[miss.job_run_id]
-        if job_run.state is not JobRunState.RUNNING:
-            raise StaleJobRun(job_run_id=miss.job_run_id, state=job_run.state.value)
-        refs[miss.job_run_id] = tuple(ref.ref for ref, _ in outputs[job_run.id])
+    refs = {
+        job_run_id: tuple(ref.ref for ref, _ in outputs[job_run.id]) for job_run_id, job_run in job_runs.items()
+    }
     return miss_facts(command.misses, refs, deciding)
 
 

@@ -6,9 +6,12 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
-from databuild_dagster.model.rows import WantRow
+from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
 from databuild_dagster.model.view import Openness
+
+#: As large as every database's integer column can hold.
+MAX_PRIORITY = 2**31 - 1
 
 
 def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
@@ -18,6 +21,11 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     for what, seconds in (("ttl_seconds", command.ttl_seconds), ("sla_seconds", command.sla_seconds)):
         if seconds is not None and not 0 < seconds < float("inf"):
             raise InvalidRequest(what=what, value=seconds, why="it must be a positive number of seconds")
+    if command.data_timestamp is not None and not abs(command.data_timestamp) < NEVER:
+        why = "it must be a number of seconds since 1970"
+        raise InvalidRequest(what="data_timestamp", value=command.data_timestamp, why=why)
+    if abs(command.priority) > MAX_PRIORITY:
+        raise InvalidRequest(what="priority", value=command.priority, why=f"it must be within ±{MAX_PRIORITY:,}")
     texts = [text for refs in command.wants for text in refs]
     no_duplicates(texts)
     for text in texts:

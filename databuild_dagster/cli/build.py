@@ -1,0 +1,82 @@
+"""`databuild build` and `databuild tick`: the orchestrator's ticks in this process, no daemon needed."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.building import Built, Workshop, build_refs
+from databuild_dagster.cli.definitions import load_deployed, register_all
+from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
+from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.progress import follow
+from databuild_dagster.cli.state import the_instance
+
+
+@click.command()
+@click.argument("refs", nargs=-1, required=True)
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
+@click.option("--comment", default="", help="Why, for whoever looks at the list of wants.")
+@definitions
+@common
+def build(refs: tuple[str, ...], priority: int, comment: str, where: Where, as_json: bool) -> None:
+    """Want REFS, build whatever they need, and wait until they are live or have failed.
+
+    What is live already is not built again; what another process is building is waited for.
+    """
+    workshop = _workshop(where)
+    with follow(workshop.engine, refs) as progress:
+        built = build_refs(workshop, refs, priority=priority, comment=comment, progress=progress)
+    if as_json:
+        emit(built.as_json())
+    else:
+        _summarize(built)
+    if built.interrupted:
+        raise Exit(INTERRUPTED)
+    if built.not_live:
+        raise Exit(FAILED)
+
+
+@click.command("tick")
+@definitions
+@common
+def tick_once(where: Where, as_json: bool) -> None:
+    """One pass of the orchestrator: look after what is out, and build what is due, here."""
+    workshop = _workshop(where)
+    report = workshop.tick()
+    if as_json:
+        emit({"launched": report.launched, "lost": report.lost, "missed": report.missed, "arrived": report.arrived})
+    elif report.idle:
+        click.echo("Nothing is due.")
+    else:
+        parts = [
+            count(len(report.launched), "launch").replace("launchs", "launches"),
+            f"{len(report.lost)} found lost",
+            f"{count(len(report.missed), 'ref')} waiting for inputs",
+        ]
+        click.echo(", ".join(parts) + ".")
+
+
+def _workshop(where: Where) -> Workshop:
+    instance = the_instance()
+    locations = load_deployed(where)
+    workshop = Workshop.opened(instance, locations)
+    register_all(workshop.engine, locations)
+    return workshop
+
+
+def _summarize(built: Built) -> None:
+    if built.not_live:
+        rows = [(each.ref, each.state.value if each.state else "missing", each.why) for each in built.not_live]
+        table(("ref", "state", "why"), rows, empty="")
+        click.echo("")
+    for hint in built.hints:
+        click.echo(hint)
+    done = f"{built.live} of {count(built.live + len(built.not_live), 'ref')} live"
+    reused = f" ({built.reused} before)" if built.reused else ""
+    runs = (
+        f"{count(built.succeeded, 'job run')} succeeded, {built.dep_missed} missed inputs, {built.failed} failed"
+        if built.launches or built.dep_missed
+        else "nothing to build"
+    )
+    click.echo(f"{done}{reused}; {runs}; {built.seconds:.1f} s.")

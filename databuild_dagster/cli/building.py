@@ -1,0 +1,229 @@
+"""Refs become live by ticks of this process: want, tick, execute what was launched, until every want has ended.
+
+Bounded by the wants: they end when their refs are live or failed; when nothing goes on anywhere and they are still open,
+what is missing cannot be built here, and that is the answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process
+from databuild_dagster.model import events as e
+from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from databuild_dagster.bindings.location import CodeLocation
+
+#: How long to wait before looking again at what others are building.
+WAIT_SECONDS = 0.5
+#: One launch after another: two Dagster runs in one process deadlock.
+ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
+
+
+class Progress(Protocol):
+    """Whoever shows what is going on."""
+
+    def launching(self, job: str, n_partitions: int) -> None: ...
+
+
+@dataclass
+class Workshop:
+    """Everything this process needs to build: the instance, the engine, the loaded code."""
+
+    instance: DagsterInstance
+    engine: Engine
+    locations: Sequence[CodeLocation]
+
+    @classmethod
+    def opened(cls, instance: DagsterInstance, locations: Sequence[CodeLocation]) -> Workshop:
+        from databuild_dagster.bindings.instance import engine_for
+        from databuild_dagster.bindings.tuning import tune_dagster_writes
+
+        tune_dagster_writes()
+        return cls(instance, engine_for(instance), locations)
+
+    def tick(self, progress: Progress | None = None) -> TickReport:
+        """One tick for every location, and the launches that it gave, executed here."""
+        from databuild_dagster.bindings.inprocess import execute_order
+        from databuild_dagster.bindings.launcher import OrderCollector
+        from databuild_dagster.bindings.orchestrator import run_tick
+
+        whole = TickReport()
+        for location in self.locations:
+            assert location.deployment is not None, "only locations with a deployment are opened"
+            launcher = OrderCollector(self.instance)
+            deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
+            report = run_tick(self.instance, location.repository, deployment, launcher)
+            whole.add(report)
+            for order in launcher.take_orders():
+                if progress is not None:
+                    progress.launching(order.job, len(order.partition_keys))
+                for _ in execute_order(self.instance, location.repository, order):
+                    pass
+        return whole
+
+
+class NotLive(NamedTuple):
+    """A ref of the request that is not live in the end."""
+
+    ref: str
+    state: InstanceState | None
+    why: str
+
+
+@dataclass
+class Built:
+    """What became of a request."""
+
+    request_id: str
+    live: int = 0
+    reused: int = 0
+    not_live: list[NotLive] = field(default_factory=list)
+    launches: int = 0
+    succeeded: int = 0
+    dep_missed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    #: What to do about what is not live.
+    hints: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """SPEC 15."""
+        return {
+            "request_id": self.request_id,
+            "refs": {"live": self.live, "failed": len(self.not_live)},
+            "job_runs": {"succeeded": self.succeeded, "dep_missed": self.dep_missed, "failed": self.failed},
+            "launches": self.launches,
+            "reused": self.reused,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def build_refs(
+    workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, progress: Progress
+) -> Built:
+    """Want each ref, and work until all wants have ended. Raises `Refused` before anything is recorded."""
+    began = time.monotonic()
+    engine = workshop.engine
+    first_seq = engine.queries.head().seq
+    command = CreateWants(
+        wants=tuple((ref,) for ref in refs), priority=priority, comment=comment or "databuild build"
+    )
+    outcome = engine.handle(command, actor="user")
+    assert outcome.request_id is not None
+    built = Built(outcome.request_id)
+    built.reused = _n_live(engine, refs)
+    try:
+        _work(workshop, built, progress)
+    except KeyboardInterrupt:
+        built.interrupted = True
+        _clean_up(engine, built.request_id)
+    _count_job_runs(engine, first_seq, built)
+    _tell_refs(engine, refs, built)
+    built.seconds = time.monotonic() - began
+    return built
+
+
+def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
+    engine = workshop.engine
+    pause = threading.Event()
+    while _is_open(engine, built.request_id):
+        report = workshop.tick(progress)
+        if not report.idle or not _is_open(engine, built.request_id):
+            continue
+        if engine.queries.open_launches():
+            pause.wait(WAIT_SECONDS)
+        elif (retry_at := engine.queries.next_retry_at()) is not None:
+            pause.wait(min(max(retry_at - engine.clock(), 0.0), WAIT_SECONDS))
+        else:
+            built.hints.append("Nothing that is left can be built here; the wants stay open until it appears.")
+            return
+
+
+def _is_open(engine: Engine, request_id: str) -> bool:
+    return any(want.state in OPEN_WANTS for want in engine.queries.wants_named(request_id))
+
+
+def _n_live(engine: Engine, refs: Sequence[str]) -> int:
+    return sum(state is InstanceState.LIVE for state in engine.queries.states(refs).values())
+
+
+def _clean_up(engine: Engine, request_id: str) -> None:
+    """Ctrl-C: nobody but us wanted these; what others want as well is built by their orchestrator."""
+    for launch in engine.queries.open_launches():
+        if this_process() not in (launch.owner, launch.holder):
+            continue
+        runs = engine.queries.job_runs_of_launch(launch.launch_id)
+        open_runs = tuple(run.id for run in runs if run.state in OPEN_JOB_RUNS)
+        _unless_refused(engine, CancelJobRuns(job_run_ids=open_runs, reason="interrupted", keep_wants=True))
+    _unless_refused(engine, CancelWants(ids=(request_id,), reason="interrupted"))
+
+
+def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> None:
+    """They may have ended by themselves a moment ago, which is as good."""
+    try:
+        engine.handle(command, actor="user")
+    except Refused:
+        return
+
+
+def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
+    """What this process buffered, by how it ended."""
+    seq, me = first_seq, this_process()
+    launches: set[str] = set()
+    while page := engine.queries.events(seq):
+        for event in page:
+            if isinstance(event.fact, e.JobRunBuffered) and event.fact.owner == me:
+                launches.add(event.fact.launch_id)
+        seq = page[-1].seq
+    for launch_id in launches:
+        runs = engine.queries.job_runs_of_launch(launch_id)
+        built.launches += any(run.started_at is not None for run in runs)
+        for run in runs:
+            built.succeeded += run.state is JobRunState.SUCCEEDED
+            built.dep_missed += run.state is JobRunState.DEP_MISSED
+            built.failed += run.state in (JobRunState.FAILED, JobRunState.LOST)
+
+
+def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:
+    for ref, canonical in engine.queries.canonical(refs).items():
+        if canonical.state is InstanceState.LIVE:
+            built.live += 1
+            continue
+        why = canonical.reason or ""
+        if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
+            why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
+        built.not_live.append(NotLive(ref, canonical.state, _one_line(why)))
+        if canonical.state is InstanceState.FAILED:
+            built.hints.append(f"To build it again: databuild taint {ref} --reason '…', then databuild build {ref}.")
+        if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_FAILED:
+            built.hints += _causes(engine, ref, canonical.uuid)
+
+
+def _causes(engine: Engine, ref: str, uuid: str) -> list[str]:
+    """The first failures behind a ref, each with its own reason."""
+    hints, seen, level = [], {ref}, list(engine.queries.missing_of(uuid))
+    while level:
+        found = engine.queries.canonical(level)
+        seen.update(level)
+        level = []
+        for cause in found.values():
+            if cause.state is InstanceState.FAILED:
+                hints.append(f"{ref} needs {cause.ref}, which failed: {_one_line(cause.reason or '')}")
+            elif cause.state is InstanceState.UPSTREAM_FAILED and cause.uuid is not None:
+                level += [each for each in engine.queries.missing_of(cause.uuid) if each not in seen]
+    return hints
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]

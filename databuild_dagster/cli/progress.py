@@ -1,0 +1,102 @@
+"""What is going on during a build: a live table on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from databuild_dagster.cli.output import STYLES, count, shown
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.states import InstanceState
+
+REFRESHES_PER_SECOND = 2
+#: Columns of the live table, and which job run states each counts.
+_COLUMNS = {
+    "done": ("Succeeded",),
+    "building": ("Running", "Queued"),
+    "waiting for inputs": ("DepMissed",),
+    "failed": ("Failed", "Lost"),
+}
+
+
+@contextmanager
+def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineProgress]:
+    """Show a build for as long as the block lasts."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield LineProgress(engine)
+        return
+    progress = LiveProgress(engine, refs)
+    with Live(get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True):
+        yield progress
+
+
+class LineProgress:
+    """A line when a launch begins, and one for what became of the one before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._began = time.monotonic()
+        self._seq = engine.queries.head().seq
+
+    def launching(self, job: str, n_partitions: int) -> None:
+        self.ended()
+        click.echo(f"{time.monotonic() - self._began:6.1f} s  {job}: building {count(n_partitions, 'partition')}", err=True)
+
+    def ended(self) -> None:
+        """What happened since the last line."""
+        for job, states in self._engine.queries.job_run_counts(self._seq).items():
+            told = ", ".join(f"{n} {name}" for name, n in _by_column(states).items() if n)
+            click.echo(f"{time.monotonic() - self._began:6.1f} s  {job}: {told}", err=True)
+        self._seq = self._engine.queries.head().seq
+
+
+class LiveProgress:
+    """A table that is drawn anew from the store, by rich's own thread."""
+
+    def __init__(self, engine: Engine, refs: Sequence[str]) -> None:
+        self._engine = engine
+        self._refs = refs
+        self._began = time.monotonic()
+        self._seq = engine.queries.head().seq
+
+    def launching(self, job: str, n_partitions: int) -> None:
+        """Nothing to do: the store says it."""
+
+    def render(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("job")
+        for name in _COLUMNS:
+            table.add_column(name, justify="right")
+        for job, states in self._engine.queries.job_run_counts(self._seq).items():
+            cells = [
+                Text(str(n) if n else "·", style=STYLES[_COLUMNS[name][0]] if n else "dim")
+                for name, n in _by_column(states).items()
+            ]
+            table.add_row(job, *cells)
+        return Group(Text(f"{self._summary()}, {time.monotonic() - self._began:.0f} s", style="bold"), table, *self._waiting())
+
+    def _summary(self) -> str:
+        states = self._engine.queries.states(self._refs)
+        live = sum(state is InstanceState.LIVE for state in states.values())
+        return f"{live} of {count(len(states), 'ref')} live"
+
+    def _waiting(self) -> list[Text]:
+        """What the wanted refs wait for."""
+        lines = []
+        for canonical in self._engine.queries.canonical(self._refs).values():
+            if canonical.state is InstanceState.UPSTREAM_BUILDING and canonical.uuid is not None:
+                missing = self._engine.queries.missing_of(canonical.uuid)
+                lines.append(Text(f"{canonical.ref} waits for {shown(missing)}", style="dim"))
+        return lines[:5]
+
+
+def _by_column(states: dict[str, int]) -> dict[str, int]:
+    return {name: sum(states.get(state, 0) for state in counted) for name, counted in _COLUMNS.items()}

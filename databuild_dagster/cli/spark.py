@@ -1,0 +1,43 @@
+"""`databuild spark status|stop`: the shared local Spark server of the home."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit, table
+from databuild_dagster.spark import server_statuses, stop_server
+
+
+@click.group()
+def spark() -> None:
+    """The Spark server that builds share, so that only the first of them waits for a JVM."""
+
+
+@spark.command()
+@common
+def status(as_json: bool) -> None:
+    """Whether it runs, where, since when."""
+    found = server_statuses(dagster_home())
+    if as_json:
+        emit(
+            [
+                {"pid": s.pid, "host": s.host, "port": s.port, "uptime_seconds": round(s.uptime_seconds, 1), "version": s.version}
+                for s in found
+            ]
+        )
+        return
+    rows = [(s.pid, f"{s.host}:{s.port}", f"{s.uptime_seconds:.0f} s", s.version, "yes" if s.in_use else "no", s.log) for s in found]
+    table(("pid", "address", "up", "Spark", "in use", "log"), rows, empty="No Spark server runs; the next build starts one.")
+
+
+@spark.command()
+@common
+def stop(as_json: bool) -> None:
+    """Stop it; the next build starts another."""
+    stopped = stop_server(dagster_home())
+    if as_json:
+        emit({"stopped": stopped})
+    else:
+        click.echo("The Spark server is stopped." if stopped else "No Spark server was running.")

@@ -1,0 +1,146 @@
+"""Real Dagster, real Spark: one shared server for all tests here, a fresh Dagster instance for each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
+
+from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, InMemoryJob, execute_run_iterator
+from databuild_dagster.bindings.definitions import build_definitions
+from databuild_dagster.bindings.deployment import Deployment, deployment_of_repository
+from databuild_dagster.bindings.inprocess import execute_order
+from databuild_dagster.bindings.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.keys import asset_key
+from databuild_dagster.bindings.launcher import OrderCollector
+from databuild_dagster.bindings.orchestrator import run_tick
+from databuild_dagster.bindings.registration import datasets_of, register
+from databuild_dagster.bindings.resources import DatabuildSpark
+from databuild_dagster.bindings.tags import partition_tags
+from databuild_dagster.bindings.tuning import tune_dagster_writes
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import stop_server
+from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
+
+#: No test needs more rounds of tick and launches.
+MAX_TICKS = 20
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("spark_home")
+    yield str(home)
+    stop_server(home)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    tune_dagster_writes()
+    with dg.instance_for_test() as instance:
+        yield instance
+
+
+@dataclass
+class Site:
+    """A deployed code location on a fresh Dagster instance."""
+
+    instance: dg.DagsterInstance
+    repository: dg.RepositoryDefinition
+    deployment: Deployment
+    engine: Engine
+    #: The Dagster runs so far, in order.
+    runs: list[dg.DagsterRun] = field(default_factory=list)
+    #: Steps of the last run by how they ended.
+    steps: dict[str, str] = field(default_factory=dict)
+
+    def want(self, *refs: str) -> None:
+        self.engine.handle(CreateWants(wants=tuple((ref,) for ref in refs)))
+
+    def build(self, *refs: str) -> None:
+        """Want refs, then tick and execute until a tick launches nothing."""
+        if refs:
+            self.want(*refs)
+        launcher = OrderCollector(self.instance)
+        for _ in range(MAX_TICKS):
+            run_tick(self.instance, self.repository, self.deployment, launcher)
+            orders = launcher.take_orders()
+            if not orders:
+                return
+            for order in orders:
+                self._follow(execute_order(self.instance, self.repository, order))
+        raise AssertionError(f"still launching after {MAX_TICKS} ticks")
+
+    def launch(
+        self,
+        assets: Sequence[str],
+        keys: Sequence[str] = (),
+        tags: dict[str, str] | None = None,
+        run_config: dict[str, Any] | None = None,
+    ) -> dg.DagsterRun:
+        """A Dagster run that is not a launch of ours, as the UI starts one."""
+        selection = frozenset(asset_key(asset) for asset in assets)
+        job = self.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selection)
+        config = {"execution": {"config": {"in_process": {}}}, **(run_config or {})}
+        all_tags = {**partition_tags(list(keys)), **(tags or {})}
+        run = self.instance.create_run_for_job(job, tags=all_tags, asset_selection=selection, run_config=config)
+        self._follow(execute_run_iterator(InMemoryJob(job), run, self.instance))
+        return self.runs[-1]
+
+    def _follow(self, events: Iterator[dg.DagsterEvent]) -> None:
+        self.steps = {}
+        for event in events:
+            if event.event_type_value in ("STEP_SUCCESS", "STEP_FAILURE", "STEP_SKIPPED"):
+                self.steps[str(event.step_key)] = event.event_type_value.removeprefix("STEP_").lower()
+        (run,) = self.instance.get_runs(limit=1)
+        self.runs.append(run)
+
+    def state(self, ref: str) -> InstanceState | None:
+        return self.engine.queries.states([ref])[ref]
+
+    def rows(self, ref: str) -> list[dict[str, Any]]:
+        canonical = self.engine.queries.canonical([ref])[ref]
+        assert canonical.uuid is not None
+        warehouse = Warehouse(self.deployment.warehouse or warehouse_of(self.instance))
+        manifest = read_manifest(warehouse, ref.partition("@")[0], canonical.uuid)
+        return [dict(row) for row in read_table(warehouse, [manifest]).to_pylist()]
+
+    def materialized(self, asset: str) -> list[str]:
+        return sorted(self.instance.get_materialized_partitions(dg.AssetKey(asset.split("/"))))
+
+    def red(self, asset: str) -> list[str]:
+        """The partitions that Dagster shows as failed."""
+        key = asset_key(asset)
+        partitions = self.repository.asset_graph.get(key).partitions_def
+        assert partitions is not None
+        status = get_and_update_asset_status_cache_value(self.instance, key, partitions)
+        return [] if status is None else list(status.deserialize_failed_partition_subsets(partitions).get_partition_keys())
+
+    def failure(self) -> str:
+        """How the last run says that it failed."""
+        for record in self.instance.all_logs(self.runs[-1].run_id):
+            event = record.dagster_event
+            if event is not None and event.event_type_value == "STEP_FAILURE":
+                failure = event.step_failure_data.user_failure_data
+                assert failure is not None
+                return str(failure.description)
+        raise AssertionError("no step failed")
+
+
+@pytest.fixture
+def deploy(instance: dg.DagsterInstance, spark_home: str, tmp_path: Path) -> Any:
+    def deploy_(*assets: Any, **options: Any) -> Site:
+        options.setdefault("location", "tests")
+        definitions = build_definitions(assets, spark=DatabuildSpark(home=spark_home), **options)
+        repository = definitions.get_repository_def()
+        deployment = deployment_of_repository(repository)
+        assert deployment is not None
+        engine = engine_for(instance)
+        register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
+        return Site(instance, repository, deployment, engine)
+
+    return deploy_

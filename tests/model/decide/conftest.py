@@ -1,0 +1,5 @@
+"""The fixtures of the core."""
+
+from tests.support.fixtures import make_world, world
+
+__all__ = ["make_world", "world"]

@@ -1,0 +1,337 @@
+"""How job runs end, and what a late worker is told (SPEC 6.8-6.10, 10.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.decide.context import MAX_ATTEMPTS, MAX_BACKOFF_SECONDS
+from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound, StaleJobRun
+from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.world import COMPLETE, EMPTY
+
+
+def success(job_run, *refs, inputs=None, manifest=COMPLETE):
+    outputs = tuple(OutputFact(ref=ref, inputs=inputs or {}, manifest=manifest) for ref in refs)
+    return c.SucceedJobRuns(runs=(RunSuccess(job_run, outputs),))
+
+
+def test_success_makes_the_instance_live_with_its_manifest_and_lineage(world):
+    """SPEC 4.6, 10.3"""
+    inputs = {"a": world.succeed("a"), "days@1": world.succeed("days@1")}
+
+    uuid = world.succeed("b", inputs=inputs)
+
+    instance = world.queries.instance(uuid)
+    assert instance.state is InstanceState.LIVE
+    assert set(instance.inputs) == set(inputs.values())
+    assert (instance.manifest_state, instance.manifest_uri, instance.code_version) == ("complete", COMPLETE.uri, "1")
+    assert world.canonical("b").rows == COMPLETE.rows
+
+
+def test_an_empty_manifest_is_live_too(world):
+    """SPEC 10.3"""
+    world.succeed("a", manifest=EMPTY)
+
+    assert world.state("a") is InstanceState.LIVE
+
+
+def test_what_was_built_from_a_tainted_or_replaced_instance_is_stale(world):
+    """SPEC 4.6: a view, not a state."""
+    world.live("a", "c")
+    uuid = world.succeed("b", inputs=["a", "c"])
+    assert world.queries.stale([uuid]) == set()
+
+    taint = world.taint("a")
+    assert world.queries.stale([uuid]) == {uuid}
+    world.untaint(taint)
+    assert world.queries.stale([uuid]) == set()
+    world.taint("c")
+    world.want("c")
+    world.live("c")
+
+    assert world.queries.stale([uuid]) == {uuid}
+    assert world.state("b") is InstanceState.LIVE
+
+
+@pytest.mark.parametrize("report", ["success", "failure", "dep miss"])
+@pytest.mark.parametrize("ended", ["succeeded", "failed", "missed", "lost", "canceled", "queued", "replaced"])
+def test_a_job_run_that_is_not_running_reports_in_vain(world, report, ended):
+    """SPEC 6.9: fencing."""
+    launch_id = world.buffer("a")
+    job_run = world.canonical("a").job_run
+    if ended != "queued":
+        world.start_launch(launch_id)
+    match ended:
+        case "succeeded":
+            world.succeed("a")
+        case "failed":
+            world.fail("a")
+        case "missed":
+            world.miss("a", "b")
+        case "lost":
+            world.lose("a")
+        case "canceled":
+            world.cancel("a")
+        case "replaced":
+            world.lose("a")
+            world.start("a")
+    before = world.seq
+
+    with pytest.raises(StaleJobRun, match=job_run):
+        match report:
+            case "success":
+                world.handle(success(job_run, "a"))
+            case "failure":
+                world.handle(c.FailJobRuns(failures=(c.RunFailure(job_run, "late"),)))
+            case "dep miss":
+                world.handle(c.MissDeps(misses=(c.RunMiss(job_run, {"a": ("b",)}),)))
+
+    assert world.seq == before
+
+
+def test_one_stale_job_run_refuses_the_whole_report(world):
+    """SPEC 3.5"""
+    fresh, stale = world.job_run("a"), world.job_run("b")
+    world.lose("b")
+    outputs = [RunSuccess(run, (OutputFact(ref=ref, manifest=COMPLETE),)) for run, ref in ((fresh, "a"), (stale, "b"))]
+    before = world.seq
+
+    with pytest.raises(StaleJobRun):
+        world.handle(c.SucceedJobRuns(runs=tuple(outputs)))
+
+    assert world.seq == before
+    assert world.state("a") is InstanceState.BUILDING
+
+
+@pytest.mark.parametrize(
+    "manifest", [None, ManifestFact(state="partial", uri="x"), ManifestFact(state="removed", uri="x")], ids=str
+)
+def test_success_without_a_complete_or_empty_manifest_is_refused(world, manifest):
+    """SPEC 4.3, I7"""
+    job_run = world.job_run("a")
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match="manifest"):
+        world.handle(success(job_run, "a", manifest=manifest))
+
+    assert world.seq == before
+
+
+@pytest.mark.parametrize("refs", [(), ("left",), ("left", "right", "a"), ("left", "left", "right")], ids=str)
+def test_success_must_tell_of_exactly_its_outputs(world, refs):
+    """SPEC 6.2, 10.3"""
+    world.start("left", "right", together=True)
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match="left, right"):
+        world.handle(success(world.job_run("left"), *refs))
+
+    assert world.seq == before
+
+
+def test_success_names_inputs_that_exist_and_are_of_their_refs(world):
+    """SPEC 4.6: lineage that is wrong is worse than none."""
+    a, c_ = world.succeed("a"), world.succeed("c")
+    job_run = world.job_run("b")
+    before = world.seq
+
+    with pytest.raises(NotFound, match="input instance"):
+        world.handle(success(job_run, "b", inputs={"a": "00000000-0000-0000-0000-000000000000"}))
+    for wrong in ({"a": c_}, {"a": a, "c": a}, {"nowhere": a}):
+        with pytest.raises(InvalidRequest, match="no instance of"):
+            world.handle(success(job_run, "b", inputs=wrong))
+
+    assert world.seq == before
+
+
+def test_a_job_run_named_twice_or_not_at_all_is_refused(world):
+    """SPEC 3.5: nothing is recorded that says nothing, or says it twice."""
+    job_run = world.job_run("a")
+    one = RunSuccess(job_run, (OutputFact(ref="a", manifest=COMPLETE),))
+    miss, failure = c.RunMiss(job_run, {"a": ("b",)}), c.RunFailure(job_run, "it raised")
+    before = world.seq
+
+    for command in (
+        c.SucceedJobRuns(runs=(one, one)),
+        c.SucceedJobRuns(runs=()),
+        c.MissDeps(misses=(miss, miss)),
+        c.MissDeps(misses=()),
+        c.FailJobRuns(failures=(failure, failure)),
+        c.FailJobRuns(failures=()),
+        c.CancelJobRuns(job_run_ids=()),
+    ):
+        with pytest.raises(InvalidRequest, match="job runs"):
+            world.handle(command)
+
+    assert world.seq == before
+
+
+def test_an_unknown_job_run_is_not_found(world):
+    for command in (
+        success("no-such-run", "a"),
+        c.MissDeps(misses=(c.RunMiss("no-such-run", {"a": ("b",)}),)),
+        c.FailJobRuns(failures=(c.RunFailure("no-such-run", "it raised"),)),
+        c.CancelJobRuns(job_run_ids=("no-such-run",)),
+    ):
+        with pytest.raises(NotFound, match="no-such-run"):
+            world.handle(command)
+
+
+# Failures and attempts (SPEC 6.8).
+
+
+def test_a_hard_failure_ends_the_ref_and_its_wants(world):
+    """SPEC 6.8: the default for an exception in user code."""
+    want = world.want("a")
+
+    world.fail("a", error="division by zero")
+
+    assert world.state("a") is InstanceState.FAILED
+    assert world.canonical("a").reason == "division by zero"
+    assert world.want_state(want) is WantState.FAILED
+
+
+def test_a_transient_failure_is_retried_with_growing_delays_until_the_attempts_are_used_up(world):
+    """SPEC 6.8"""
+    want = world.want("a")
+    delays = []
+    for _ in range(MAX_ATTEMPTS - 1):
+        world.fail("a", kind="transient")
+        assert world.state("a") is InstanceState.UP_FOR_RETRY
+        assert world.want_state(want) is WantState.IDLE
+        delays.append(world.canonical("a").retry_at - world.clock.now)
+        world.clock.now = world.canonical("a").retry_at
+
+    world.fail("a", kind="transient")
+
+    assert world.state("a") is InstanceState.FAILED
+    assert 0 < delays[0] < delays[1] <= MAX_BACKOFF_SECONDS
+    assert len(world.queries.history("a")) == MAX_ATTEMPTS
+
+
+def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
+    """SPEC 6.8: `Transient` misspelled must not end a ref for good."""
+    before_failing = world.job_run("a")
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match="Transient"):
+        world.handle(c.FailJobRuns(failures=(c.RunFailure(before_failing, "busy", "Transient"),)))
+
+    assert world.seq == before
+
+
+def test_losses_count_as_attempts(world):
+    """SPEC 6.8"""
+    world.want("a")
+    for _ in range(MAX_ATTEMPTS - 1):
+        world.lose("a")
+        world.clock.now = max(world.clock.now, world.canonical("a").retry_at)
+
+    world.lose("a")
+
+    assert world.state("a") is InstanceState.FAILED
+
+
+def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
+    """SPEC 6.8"""
+    world.want("a")
+    for _ in range(2 * MAX_ATTEMPTS):
+        world.miss("a", "b")
+        world.live("b")
+        world.taint("b")
+        world.start("a")
+        world.cancel("a", keep_wants=True)
+
+    world.fail("a", kind="transient")
+
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+
+
+@pytest.mark.parametrize("opening", ["live", "tainted"])
+def test_attempts_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
+    """SPEC 6.8"""
+    world.want("a", ttl=None)
+    for _ in range(MAX_ATTEMPTS - 1):
+        world.fail("a", kind="transient")
+        world.clock.turn(MAX_BACKOFF_SECONDS)
+    if opening == "live":
+        world.succeed("a")
+        world.taint("a")
+    else:
+        world.fail("a")
+        world.taint("a")
+        world.want("a")
+
+    world.fail("a", kind="transient")
+
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+
+
+def test_refs_of_one_job_run_fail_together(world):
+    """SPEC 6.1, 6.2"""
+    world.start("left", "right", together=True)
+
+    world.fail("left")
+
+    assert world.states("left", "right") == [InstanceState.FAILED] * 2
+
+
+def test_job_runs_of_one_launch_fail_and_succeed_independently(world):
+    """SPEC 6.1"""
+    launch_id = world.start("a", "b", "d")
+
+    world.succeed("a")
+    world.fail("b")
+
+    assert world.states("a", "b", "d") == [InstanceState.LIVE, InstanceState.FAILED, InstanceState.BUILDING]
+    assert [launch.launch_id for launch in world.queries.open_launches()] == [launch_id]
+
+
+# Loss (SPEC 6.9).
+
+
+def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(world):
+    """SPEC 6.9: Queued ones included, in one transaction."""
+    launch_id = world.start("a", "b", "d")
+    world.succeed("a")
+
+    outcome = world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
+
+    assert len(outcome.events) == 1
+    states = [run.state for run in world.queries.job_runs_of_launch(launch_id)]
+    assert states == [JobRunState.SUCCEEDED, JobRunState.LOST, JobRunState.LOST]
+    assert world.states("a", "b", "d") == [InstanceState.LIVE, InstanceState.UP_FOR_RETRY, InstanceState.UP_FOR_RETRY]
+
+
+def test_a_queued_launch_can_be_lost_and_is_then_due_again(world):
+    """SPEC 6.1, 6.9"""
+    launch_id = world.buffer("a")
+
+    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
+
+    assert world.due() == ["a"]
+
+
+def test_judging_a_launch_twice_is_nothing(world):
+    """SPEC 6.9: two orchestrators see the same."""
+    launch_id = world.start("a")
+    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
+    before = world.seq
+
+    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
+
+    assert world.seq == before
+
+
+def test_canceling_a_job_run_that_ended_is_refused(world):
+    """SPEC 6.10"""
+    job_run = world.job_run("a")
+    world.succeed("a")
+    before = world.seq
+
+    with pytest.raises(JobRunEnded, match="Succeeded"):
+        world.handle(c.CancelJobRuns(job_run_ids=(job_run,)))
+
+    assert world.seq == before

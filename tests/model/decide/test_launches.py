@@ -1,0 +1,221 @@
+"""Leases: who may build a ref, and who came too late (SPEC 2.2, 4.2-4.5, 6.1, 6.9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import AlreadyStarted, DuplicateRef, InstanceExists, InvalidRequest, NotFound
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.states import InstanceState, JobRunState
+from tests.support.catalog import HERE
+
+
+def test_a_buffered_ref_has_an_instance_that_is_canonical_and_building_at_once(world):
+    """SPEC 4.2"""
+    world.buffer("a")
+
+    canonical = world.canonical("a")
+
+    assert canonical.state is InstanceState.BUILDING
+    assert canonical.uuid == derive_partition_uuid(canonical.job_run, "a")
+
+
+def test_each_instance_links_to_the_one_before_it(world):
+    """SPEC 4.2: nothing is ever deleted."""
+    first = world.succeed("a")
+    world.taint("a")
+    second = world.succeed("a")
+
+    history = world.queries.history("a")
+
+    assert [(instance.uuid, instance.state, instance.canonical) for instance in history] == [
+        (first, InstanceState.TAINTED, False),
+        (second, InstanceState.LIVE, True),
+    ]
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "waiting", "live", "failed", "upstream failed", "backing off"])
+def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
+    """SPEC 4.4, 4.5"""
+    world.want("a", ttl=None)
+    match state:
+        case "queued":
+            world.buffer("a")
+        case "running":
+            world.start("a")
+        case "waiting":
+            world.miss("a", "c")
+        case "live":
+            world.succeed("a")
+        case "failed":
+            world.fail("a")
+        case "upstream failed":
+            world.miss("a", "c")
+            world.fail("c")
+        case "backing off":
+            world.fail("a", kind="transient")
+    before = world.uuid("a")
+    world.want("b")
+
+    launch_id = world.buffer("a", "b")
+
+    assert [run.refs for run in world.queries.job_runs_of_launch(launch_id)] == [("b",)]
+    assert world.uuid("a") == before
+
+
+def test_a_ref_that_nobody_wants_is_left_out_of_a_launch(world):
+    """SPEC 5.4: schedulable is not enough."""
+    world.want("b")
+
+    outcome = world.handle(world.launch_of("a", "b"))
+
+    assert [run.refs for run in outcome.events[0].fact.runs] == [("b",)]
+
+
+def test_a_launch_that_lost_every_race_is_nothing(world):
+    """SPEC 3.3, 4.4"""
+    world.buffer("a")
+    before = world.seq
+
+    outcome = world.handle(world.launch_of("a"))
+
+    assert outcome.events == ()
+    assert world.seq == before
+
+
+def test_a_tainted_ref_and_one_whose_retry_has_come_are_free(world):
+    """SPEC 4.5"""
+    world.live("a")
+    world.taint("a")
+    world.want("b")
+    world.fail("b", kind="transient")
+    retry_at = world.canonical("b").retry_at
+    assert world.due() == ["a"]
+
+    world.clock.now = retry_at
+
+    assert sorted(world.due()) == ["a", "b"]
+    world.buffer("a", "b")
+
+
+def test_a_launch_starts_once(world):
+    """SPEC 6.9: a second starter is refused."""
+    launch_id = world.buffer("a")
+    world.start_launch(launch_id)
+    before = world.seq
+
+    with pytest.raises(AlreadyStarted, match="started already"):
+        world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id="another", holder="elsewhere"))
+
+    assert world.seq == before
+    assert world.queries.launch(launch_id).dagster_run_id == f"run-of-{launch_id}"
+
+
+def test_what_was_canceled_before_the_start_is_not_started(world):
+    """SPEC 6.9, 6.10"""
+    want = world.want("a")
+    launch_id = world.buffer("a", "b")
+    world.cancel_want(want)
+
+    world.start_launch(launch_id)
+
+    states = {run.refs: run.state for run in world.queries.job_runs_of_launch(launch_id)}
+    assert states == {("a",): JobRunState.CANCELED, ("b",): JobRunState.RUNNING}
+
+
+def test_a_launch_of_which_nothing_is_left_starts_nothing(world):
+    """SPEC 6.9"""
+    launch_id = world.buffer("a")
+    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
+    before = world.seq
+
+    outcome = world.start_launch(launch_id)
+
+    assert outcome.job_run_ids == ()
+    assert world.seq == before
+
+
+def test_an_unknown_launch_is_not_found(world):
+    with pytest.raises(NotFound, match="no-such-launch"):
+        world.handle(c.StartLaunch(launch_id="no-such-launch", dagster_run_id="run", holder="here"))
+    with pytest.raises(NotFound, match="no-such-launch"):
+        world.handle(c.LoseLaunches(launch_ids=("no-such-launch",), reason="gone"))
+
+
+def launch(world, *runs, launch_id=None):
+    return c.BufferLaunch(launch_id=launch_id or world.ids(), job="a", location=HERE, owner="me", runs=runs)
+
+
+def test_a_job_run_id_that_is_no_uuid7_is_refused(world):
+    """SPEC 2.2"""
+    world.want("a")
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match="UUIDv7"):
+        world.handle(launch(world, BufferedRun("job-run-1", ("a",))))
+
+    assert world.seq == before
+
+
+def test_a_job_run_id_that_was_used_before_is_refused(world):
+    """SPEC 2.2: an instance that exists is never overwritten."""
+    job_run = world.job_run("a")
+    world.fail("a")
+    world.taint("a")
+    world.want("a")
+    before = world.seq
+
+    with pytest.raises(InstanceExists, match="exists already"):
+        world.handle(launch(world, BufferedRun(job_run, ("a",))))
+
+    assert world.seq == before
+
+
+def test_a_job_run_id_used_twice_in_one_launch_is_refused(world):
+    """SPEC 2.2"""
+    world.want("a", "b")
+    job_run = world.ids()
+    before = world.seq
+
+    with pytest.raises(InstanceExists):
+        world.handle(launch(world, BufferedRun(job_run, ("a",)), BufferedRun(job_run, ("b",))))
+
+    assert world.seq == before
+
+
+@pytest.mark.parametrize("how", ["buffer", "claim"])
+def test_a_launch_id_that_was_used_before_is_refused(world, how):
+    """SPEC 3.5: a launch is born once."""
+    launch_id = world.buffer("a")
+    world.want("b")
+    runs = (BufferedRun(world.ids(), ("b",)),)
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match=launch_id):
+        if how == "buffer":
+            world.handle(launch(world, *runs, launch_id=launch_id))
+        else:
+            world.handle(
+                c.ClaimRefs(launch_id=launch_id, job="b", location=HERE, dagster_run_id="r", holder="h", runs=runs)
+            )
+
+    assert world.seq == before
+
+
+def test_a_ref_twice_in_one_launch_is_refused(world):
+    """The seed: a job run cannot build the same partition multiple times."""
+    world.want("a")
+    before = world.seq
+
+    with pytest.raises(DuplicateRef):
+        world.handle(launch(world, BufferedRun(world.ids(), ("a", "a"))))
+    with pytest.raises(DuplicateRef):
+        world.handle(launch(world, BufferedRun(world.ids(), ("a",)), BufferedRun(world.ids(), ("a",))))
+    with pytest.raises(InvalidRequest, match="no ref"):
+        world.handle(launch(world))
+    with pytest.raises(InvalidRequest, match="no ref"):
+        world.handle(launch(world, BufferedRun(world.ids(), ())))
+
+    assert world.seq == before

@@ -1,0 +1,471 @@
+"""Wants as durable requests: what is recorded, what is refused, what opens again (SPEC 5, 6.10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import (
+    DuplicateRef,
+    InvalidRef,
+    InvalidRequest,
+    NotFound,
+    UnknownAsset,
+    UnknownPartition,
+    WantEnded,
+)
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.catalog import HERE, dataset
+
+DAY = 24 * 3600.0
+
+
+def test_a_want_for_a_missing_ref_is_idle_and_the_ref_is_due(world):
+    """SPEC 5.2, 5.4"""
+    want = world.want("a")
+
+    assert world.want_state(want) is WantState.IDLE
+    assert world.due() == ["a"]
+
+
+def test_a_want_for_live_refs_is_successful_at_once(world):
+    """SPEC 5.2"""
+    world.live("a", "b")
+
+    want = world.want("a", "b")
+
+    assert world.want_state(want) is WantState.SUCCESSFUL
+
+
+def test_a_want_joins_what_is_being_built(world):
+    """SPEC 5.2"""
+    world.start("a")
+
+    want = world.want("a")
+
+    assert world.want_state(want) is WantState.BUILDING
+
+
+def test_a_want_joins_what_waits_for_its_inputs(world):
+    """SPEC 5.2"""
+    world.miss("a", "b")
+
+    want = world.want("a")
+
+    assert world.want_state(want) is WantState.UPSTREAM_BUILDING
+
+
+def test_a_want_for_what_failed_fails_at_once(world):
+    """SPEC 5.2, 4.5: only an operator opens a failed ref."""
+    world.fail("a")
+
+    want = world.want("a")
+
+    assert world.want_state(want) is WantState.FAILED
+    assert world.due() == []
+
+
+def test_a_want_for_what_waited_for_a_failed_one_is_upstream_failed(world):
+    """SPEC 5.2"""
+    world.miss("a", "b")
+    world.fail("b")
+
+    want = world.want("a")
+
+    assert world.want_state(want) is WantState.UPSTREAM_FAILED
+
+
+def test_a_want_is_all_or_nothing(world):
+    """SPEC 5.4: a want with several refs."""
+    want = world.want("a", "b")
+
+    world.succeed("a")
+    assert world.want_state(want) is WantState.IDLE
+    world.succeed("b")
+
+    assert world.want_state(want) is WantState.SUCCESSFUL
+
+
+def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request(world):
+    """SPEC 5.4: one want per ref, so that one bad day does not end the year's request."""
+    outcome = world.handle(c.CreateWants(wants=(("days@1",), ("days@2",)), request_id="the-year"))
+
+    world.fail("days@1")
+
+    assert [world.want_state(want) for want in outcome.want_ids] == [WantState.FAILED, WantState.IDLE]
+    assert [want.id for want in world.queries.wants_named("the-year")] == list(outcome.want_ids)
+
+
+def test_refs_of_a_want_neither_help_nor_hinder_each_other(world):
+    """SPEC 5.4: schedulability is per ref; the seed's rule would have let the want wait for itself."""
+    world.want("a", "b")
+
+    world.miss("b", "a")
+    world.lose("a")
+
+    assert world.due() == ["a"]
+
+
+def test_the_fields_of_a_want_are_kept(world):
+    """SPEC 5.1, 5.5: the SLA counts from the data's timestamp if there is one."""
+    command = c.CreateWants(
+        wants=(("a", "days@2"),),
+        request_id="request",
+        source="schedule",
+        source_id="nightly",
+        comment="for the board",
+        priority=7,
+        ttl_seconds=100.0,
+        sla_seconds=50.0,
+        data_timestamp=1_000.0,
+    )
+
+    view = world.want_view(world.handle(command).want_ids[0])
+
+    assert (view.request_id, view.source, view.source_id, view.comment) == ("request", "schedule", "nightly", "for the board")
+    assert set(view.refs) == {"a", "days@2"}
+    assert (view.priority, view.deadline, view.created_at) == (7, 1_050.0, world.clock.now)
+    assert view.expires_at == world.clock.now + 100.0
+
+
+def test_a_want_lives_a_week_unless_it_says_otherwise(world):
+    """SPEC 5.5"""
+    a_week = world.handle(c.CreateWants(wants=(("a",),))).want_ids[0]
+    for_ever = world.want("b", ttl=None)
+
+    assert world.want_view(a_week).expires_at == world.clock.now + 7 * DAY
+    assert world.want_view(for_ever).expires_at is None
+
+
+def test_a_want_past_its_ttl_makes_nothing_due(world):
+    """SPEC 5.4, 5.5"""
+    world.want("a", ttl=100.0)
+
+    world.clock.turn(100.0)
+
+    assert world.due() == []
+    assert world.handle(world.launch_of("a")).events == ()
+
+
+def test_the_sla_counts_from_the_want_when_the_data_has_no_time(world):
+    """SPEC 5.5"""
+    want = world.want("a", sla=60.0)
+
+    assert world.want_view(want).deadline == world.clock.now + 60.0
+
+
+def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
+    """SPEC 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
+    world.want("a")
+    world.clock.turn(1)
+    world.want("b", sla=60.0)
+    world.want("c", priority=1)
+    world.want("d", sla=30.0)
+    world.want("e")
+    assert world.due() == ["c", "d", "b", "a", "e"]
+
+    urgent = world.want("e", priority=9)
+    assert world.due() == ["e", "c", "d", "b", "a"]
+    world.cancel_want(urgent)
+
+    assert world.due() == ["c", "d", "b", "a", "e"]
+
+
+def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
+    """SPEC 5.6: the index is never cleaned."""
+    canceled = world.want("a")
+    world.cancel_want(canceled)
+    done = world.want("a", "b")
+    world.live("a", "b")
+
+    assert [want.id for want in world.queries.wants_of_ref("a")] == [canceled, done]
+
+
+# Reopening (SPEC 5.3).
+
+
+def test_a_taint_within_its_ttl_reopens_a_successful_want(world):
+    """SPEC 5.3"""
+    want = world.want("a", "b", ttl=100.0)
+    world.live("a", "b")
+
+    world.clock.turn(99.0)
+    world.taint("a")
+
+    assert world.want_state(want) is WantState.IDLE
+    assert world.due() == ["a"]
+
+
+def test_a_taint_at_the_end_of_its_ttl_does_not_reopen_a_want(world):
+    """SPEC 5.3: strictly before created_at + ttl."""
+    want = world.want("a", ttl=100.0)
+    world.live("a")
+
+    world.clock.turn(100.0)
+    world.taint("a")
+
+    assert world.want_state(want) is WantState.SUCCESSFUL
+    assert world.due() == []
+
+
+def test_a_want_without_ttl_reopens_at_any_time(world):
+    """SPEC 5.3, 5.5"""
+    want = world.want("a", ttl=None)
+    world.live("a")
+
+    world.clock.turn(1000 * DAY)
+    world.taint("a")
+
+    assert world.want_state(want) is WantState.IDLE
+
+
+def test_a_reopened_want_ends_when_the_ref_is_built_anew_and_opens_again(world):
+    """SPEC 5.3"""
+    want = world.want("a")
+    world.live("a")
+
+    for _ in range(3):
+        world.taint("a")
+        assert world.want_state(want) is WantState.IDLE
+        world.live("a")
+        assert world.want_state(want) is WantState.SUCCESSFUL
+
+
+def test_a_reopened_want_that_then_fails_stays_failed(world):
+    """SPEC 5.3"""
+    want = world.want("a")
+    world.live("a")
+    world.taint("a")
+
+    world.fail("a")
+    world.taint("a")
+    world.want("a")
+    world.succeed("a")
+
+    assert world.want_state(want) is WantState.FAILED
+
+
+@pytest.mark.parametrize("ending", ["failed", "upstream failed", "canceled"])
+def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, ending):
+    """SPEC 5.3, I10"""
+    want = world.want("a")
+    match ending:
+        case "failed":
+            world.fail("a")
+            world.taint("a")
+        case "upstream failed":
+            world.miss("a", "b")
+            world.fail("b")
+            world.taint("b")
+        case "canceled":
+            world.cancel_want(want)
+    before = world.want_state(want)
+
+    world.want("a")
+    world.succeed("a")
+    world.taint("a")
+
+    assert world.want_state(want) is before
+
+
+def test_reopening_goes_by_the_time_of_the_events_so_that_a_replay_agrees(make_world, tmp_path):
+    """SPEC 5.3, 2.4: never by the clock."""
+    world = make_world(dataset("a"), url=f"sqlite:///{tmp_path}/build.db")
+    want = world.want("a", ttl=100.0)
+    world.live("a")
+    world.clock.turn(50.0)
+    world.taint("a")
+
+    world.clock.turn(1000 * DAY)
+
+    assert world.check() == []
+    assert world.want_state(want) is WantState.IDLE
+
+
+# Refused (SPEC 5.7): nothing is recorded.
+
+
+@pytest.mark.parametrize(
+    "wants, error, says",
+    [
+        ([["nowhere"]], UnknownAsset, "No code location has registered an asset 'nowhere'"),
+        ([["day@1"]], UnknownAsset, "Did you mean days"),
+        ([["days@9"]], UnknownPartition, "'9' is not one of 1, 2, 3"),
+        ([["days"]], UnknownPartition, "is not one of"),
+        ([["a@1"]], UnknownPartition, "is not one of"),
+        ([["a", "a"]], DuplicateRef, "a is named twice"),
+        ([["a"], ["b"], ["a"]], DuplicateRef, "a is named twice"),
+        ([["a", ""]], InvalidRef, "empty"),
+        ([["a\n"]], InvalidRef, "control character"),
+        ([], InvalidRequest, "names no ref"),
+        ([["a"], []], InvalidRequest, "names no ref"),
+        ([["a"], ["days@2"], ["days@9"]], UnknownPartition, "days@9"),
+    ],
+)
+def test_a_bad_want_is_refused_and_nothing_of_its_request_is_recorded(world, wants, error, says):
+    """SPEC 3.5, 5.7"""
+    before = world.seq
+
+    with pytest.raises(error, match=says):
+        world.handle(c.CreateWants(wants=tuple(map(tuple, wants))))
+
+    assert world.seq == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ttl_seconds": 0.0},
+        {"ttl_seconds": -1.0},
+        {"ttl_seconds": float("nan")},
+        {"ttl_seconds": float("inf")},
+        {"sla_seconds": 0.0},
+        {"sla_seconds": float("nan")},
+        {"data_timestamp": float("nan"), "sla_seconds": 1.0},
+        {"data_timestamp": float("inf")},
+        {"priority": 2**31},
+        {"priority": -(2**63) - 1},
+    ],
+    ids=str,
+)
+def test_numbers_that_mean_nothing_are_refused(world, wrong):
+    """SPEC 3.5"""
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match=next(iter(wrong))):
+        world.handle(c.CreateWants(wants=(("a",),), **wrong))
+
+    assert world.seq == before
+
+
+def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):
+    """SPEC 5.7"""
+    rest = tuple(spec for spec in world.specs if spec.asset != "a")
+    world.handle(c.RegisterDatasets(location=HERE, datasets=rest))
+
+    with pytest.raises(UnknownAsset, match="'a'"):
+        world.want("a")
+
+
+def test_a_source_can_be_wanted_and_waits_for_its_lot(make_world):
+    """SPEC 5.7"""
+    world = make_world(dataset("outside", kind=DatasetKind.SOURCE))
+    want = world.want("outside")
+    assert world.want_state(want) is WantState.IDLE
+
+    world.arrive("outside", "file:///drop/1")
+
+    assert world.want_state(want) is WantState.SUCCESSFUL
+
+
+# Canceling (SPEC 6.10).
+
+
+def test_canceling_a_want_cancels_the_queued_job_run_that_nobody_else_wants(world):
+    """SPEC 6.10"""
+    want = world.want("a")
+    world.buffer("a")
+    job_run = world.canonical("a").job_run
+
+    world.cancel_want(want)
+
+    assert world.want_state(want) is WantState.CANCELED
+    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+
+
+def test_a_queued_job_run_goes_on_while_another_open_want_names_one_of_its_outputs(world):
+    """SPEC 6.10"""
+    mine = world.want("left", "right")
+    world.want("right")
+    world.buffer("left", "right", together=True)
+
+    world.cancel_want(mine)
+
+    assert world.states("left", "right") == [InstanceState.BUILDING] * 2
+
+
+def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
+    """SPEC 6.10"""
+    first = world.want("a")
+    world.start("a")
+    world.cancel_want(first)
+    assert world.state("a") is InstanceState.BUILDING
+
+    second = world.want("a")
+    world.cancel_want(second, terminate=True)
+
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+
+
+def test_termination_spares_a_job_run_that_somebody_else_wants(world):
+    """SPEC 6.10"""
+    mine = world.want("a")
+    theirs = world.want("a")
+    world.start("a")
+
+    world.cancel_want(mine, terminate=True)
+
+    assert world.state("a") is InstanceState.BUILDING
+    assert world.want_state(theirs) is WantState.BUILDING
+
+
+def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
+    """SPEC 5.4"""
+    outcome = world.handle(c.CreateWants(wants=(("a",), ("b",)), request_id="both"))
+    world.succeed("a")
+
+    world.cancel_want("both")
+
+    assert [world.want_state(want) for want in outcome.want_ids] == [WantState.SUCCESSFUL, WantState.CANCELED]
+
+
+def test_canceling_what_ended_or_never_was_is_refused(world):
+    """SPEC 3.5"""
+    want = world.want("a")
+    world.cancel_want(want)
+    before = world.seq
+
+    with pytest.raises(WantEnded, match="Canceled"):
+        world.cancel_want(want)
+    with pytest.raises(NotFound, match="no-such-want"):
+        world.cancel_want("no-such-want")
+    with pytest.raises(InvalidRequest):
+        world.cancel_want()
+
+    assert world.seq == before
+
+
+def test_a_person_who_cancels_a_job_run_takes_back_the_wants_for_it(world):
+    """SPEC 6.10: otherwise it would be retried at once."""
+    want = world.want("a")
+    world.start("a")
+
+    world.cancel("a")
+
+    assert world.want_state(want) is WantState.CANCELED
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+    assert world.due() == []
+
+
+def test_a_canceled_job_run_is_retried_when_the_person_says_so(world):
+    """SPEC 6.10: `--retry`."""
+    want = world.want("a")
+    world.start("a")
+
+    world.cancel("a", keep_wants=True)
+
+    assert world.want_state(want) is WantState.IDLE
+    assert world.due() == ["a"]
+
+
+def test_a_want_recorded_after_a_cancellation_builds_the_ref(world):
+    """SPEC 4.3, 4.5"""
+    world.start("a")
+    world.cancel("a")
+
+    world.want("a")
+    world.succeed("a")
+
+    assert world.state("a") is InstanceState.LIVE

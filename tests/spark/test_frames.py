@@ -1,0 +1,248 @@
+"""Frames to instances and back."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pyspark.sql.functions as F
+import pytest
+
+from databuild_dagster.spark import (
+    NoSchema,
+    NotAFrame,
+    SchemasDiffer,
+    UnsupportedColumn,
+    explain_failure,
+    files_wanted,
+    is_transient,
+    read_instances,
+    read_pandas,
+)
+from databuild_dagster.warehouse import ManifestState, describe_files, missing_files, read_manifest
+
+EVERYTHING = """
+    select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b, date'2013-01-01' as day,
+    timestamp'2013-01-01 10:00:00' as at, timestamp_ntz'2013-01-01 10:00:00' as wall, array(1, 2) as a,
+    map('k', 1) as m, named_struct('x', 1, 'y', 'z') as st, cast('bytes' as binary) as bin
+"""
+
+
+def rows(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_what_was_written_is_read_with_every_type(spark, warehouse, write):
+    frame = spark.sql(EVERYTHING)
+
+    manifest = write(frame)
+    read = read_instances(spark, warehouse, [manifest])
+
+    assert read.collect() == frame.collect()
+    assert [(field.name, field.dataType) for field in read.schema] == [
+        (field.name, field.dataType) for field in frame.schema
+    ]
+    assert manifest.state == ManifestState.COMPLETE
+    assert manifest.rows == 1
+    assert read_manifest(warehouse, "flights", manifest.instance_uuid) == manifest
+    assert missing_files(warehouse, manifest) == ()
+
+
+def test_a_frame_without_rows_is_an_empty_instance_with_its_columns(spark, warehouse, write):
+    manifest = write(spark.sql(EVERYTHING).where("i > 1"))
+
+    read = read_instances(spark, warehouse, [manifest])
+
+    assert (manifest.state, manifest.files) == (ManifestState.EMPTY, ())
+    assert read.collect() == []
+    assert read.dtypes == spark.sql(EVERYTHING).dtypes
+    assert list(read_pandas(warehouse, [manifest]).columns) == read.columns
+
+
+def test_several_instances_are_one_frame_and_empty_ones_add_nothing(spark, warehouse, write):
+    some, none, more = write(spark.range(2)), write(spark.range(0)), write(spark.range(5, 7))
+
+    read = read_instances(spark, warehouse, [some, none, more])
+
+    assert rows(read) == [(0,), (1,), (5,), (6,)]
+
+
+def test_files_that_the_manifest_does_not_list_change_no_answer(spark, warehouse, write):
+    manifest = write(spark.range(3))
+    folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
+    (folder / "_SUCCESS").touch()
+    (folder / "part-99999-stray.snappy.parquet").write_bytes(next(folder.glob("part-*.parquet")).read_bytes())
+
+    read = read_instances(spark, warehouse, [manifest])
+
+    assert rows(read) == [(0,), (1,), (2,)]
+
+
+def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(spark, warehouse, write):
+    manifest = write(spark.range(3))
+
+    folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
+
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", *(file.uri for file in manifest.files)}
+    assert list((Path(warehouse.root) / ".staging").iterdir()) == []
+
+
+def test_a_frame_that_fails_leaves_no_manifest_and_nothing_staged(spark, warehouse, write):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        write(spark.sql("select raise_error('bad day') as x"))
+
+    assert "bad day" in explain_failure(caught.value)
+    assert not is_transient(caught.value)
+    assert list(Path(warehouse.root).rglob("*")) == [Path(warehouse.root) / ".staging"]
+
+
+def test_the_same_instance_is_never_written_twice(spark, warehouse, write):
+    from databuild_dagster.spark import write_instance
+    from databuild_dagster.warehouse import ManifestConflict
+
+    first = write(spark.range(3))
+
+    with pytest.raises(ManifestConflict):
+        write_instance(
+            spark.range(9), warehouse, ref=first.ref, uuid=first.instance_uuid, job_run=first.job_run
+        )
+    assert rows(read_instances(spark, warehouse, [first])) == [(0,), (1,), (2,)]
+
+
+def test_four_threads_write_with_one_session(spark, warehouse, write):
+    with ThreadPoolExecutor(4) as threads:
+        manifests = list(threads.map(lambda n: write(spark.range(n), f"flights@{n}"), range(1, 9)))
+
+    assert [manifest.rows for manifest in manifests] == list(range(1, 9))
+
+
+def test_a_column_that_came_later_is_null_before(spark, warehouse, write):
+    old, new = write(spark.range(1)), write(spark.sql("select 1L as id, 'x' as note"))
+
+    read = read_instances(spark, warehouse, [old, new])
+
+    assert set(map(tuple, read.collect())) == {(0, None), (1, "x")}
+
+
+def test_a_column_that_became_wider_is_read_wide(spark, warehouse, write):
+    old, new = write(spark.sql("select 1 as n")), write(spark.sql("select 5000000000L as n"))
+
+    read = read_instances(spark, warehouse, [old, new])
+
+    assert rows(read) == [(1,), (5000000000,)]
+
+
+def test_columns_that_cannot_be_one_are_named_with_their_instances(spark, warehouse, write):
+    old, new = write(spark.sql("select 1 as n")), write(spark.sql("select 'x' as n"))
+
+    with pytest.raises(SchemasDiffer, match=f"'n' is int in instance {old.instance_uuid} and string in"):
+        read_instances(spark, warehouse, [old, new])
+
+
+def test_nothing_to_read_needs_a_schema(spark, warehouse):
+    with pytest.raises(NoSchema):
+        read_instances(spark, warehouse, [])
+
+    assert read_instances(spark, warehouse, [], schema=spark.range(1).schema).count() == 0
+
+
+def test_pandas_is_written_without_spark_as_spark_would_have_written_it(spark, warehouse, write):
+    frame = pd.DataFrame(
+        {
+            "n": [1, 2],
+            "x": [1.5, None],
+            "s": ["a", None],
+            "at": pd.to_datetime(["2013-01-01 10:00", None]),
+            "day": [date(2013, 1, 1), None],
+            "kind": pd.Categorical(["a", "b"]),
+            "nothing": [None, None],
+        }
+    )
+
+    read = read_instances(spark, warehouse, [write(frame)])
+
+    assert dict(read.dtypes) == dict(spark.createDataFrame(frame.drop(columns=["kind", "nothing"])).dtypes) | {
+        "kind": "string",
+        "nothing": "string",
+    }
+    assert [tuple(row) for row in read.orderBy("n").collect()] == [
+        (1, 1.5, "a", datetime(2013, 1, 1, 10), date(2013, 1, 1), "a", None),
+        (2, None, None, None, None, "b", None),
+    ]
+
+
+def test_what_spark_wrote_is_read_by_pandas_without_spark(spark, warehouse, write):
+    frame = read_pandas(warehouse, [write(spark.sql("select 1L as n, 'x' as s"))])
+
+    assert frame.to_dict("records") == [{"n": 1, "s": "x"}]
+
+
+def test_an_arrow_table_is_written_too_and_may_have_no_rows(warehouse, write):
+    assert write(pa.table({"n": [1, 2]})).rows == 2
+    assert write(pa.table({"n": pa.array([], pa.int64())})).state == ManifestState.EMPTY
+
+
+def test_what_is_no_frame_and_what_spark_cannot_hold_is_refused(write):
+    with pytest.raises(NotAFrame, match=r"flights@2013-01-01 was given a list, .* Return a Spark DataFrame"):
+        write([1, 2])
+    with pytest.raises(UnsupportedColumn, match="cannot be written"):
+        write(pd.DataFrame({"x": [1, "a"]}))
+
+
+def test_a_missing_column_is_told_with_those_that_there_are(spark, warehouse, write):
+    manifest = write(spark.sql("select 1 as carrier"))
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        read_instances(spark, warehouse, [manifest]).groupBy("carier").agg(F.count("*")).collect()
+
+    assert explain_failure(caught.value).startswith("There is no column `carier`; there is `carrier`")
+    assert not is_transient(caught.value)
+
+
+def test_a_listed_file_that_is_gone_is_told_by_name(spark, warehouse, write):
+    manifest = write(spark.range(3), coalesce=1)
+    (gone,) = Path(warehouse.instance_dir("flights", manifest.instance_uuid)).glob("part-*.parquet")
+    gone.unlink()
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        read_instances(spark, warehouse, [manifest]).collect()
+
+    assert gone.name in explain_failure(caught.value)
+    assert "not there" in explain_failure(caught.value)
+
+
+def test_an_error_in_a_python_function_is_told_by_its_own_words(spark):
+    @F.udf("int")
+    def fails(number):
+        raise ValueError(f"bad number {number}")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
+        spark.range(1).select(fails("id")).collect()
+
+    assert "ValueError: bad number 0" in explain_failure(caught.value)
+    assert not is_transient(caught.value)
+
+
+def test_an_error_that_is_not_sparks_is_told_by_its_first_line():
+    assert explain_failure(ValueError("no such day\nmore")) == "ValueError: no such day"
+    assert not is_transient(ConnectionRefusedError("Connection refused"))
+
+
+def test_little_input_asks_for_one_file_and_much_leaves_it_to_spark(spark, write):
+    small = write(spark.range(3))
+    (file, *_) = small.files
+    large = msgspec.structs.replace(small, files=(msgspec.structs.replace(file, bytes=10**9),))
+
+    assert files_wanted([small, small]) == 1
+    assert files_wanted([small, large]) is None
+    assert files_wanted([]) is None
+
+
+def test_a_listed_file_is_what_its_checksum_says(spark, warehouse, write):
+    manifest = write(spark.range(3))
+
+    described, _ = describe_files(warehouse.instance_dir("flights", manifest.instance_uuid))
+
+    assert described == manifest.files

@@ -1,0 +1,214 @@
+"""One server per home and fixed settings, found again by every process, replaced when it dies."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from databuild_dagster.spark import (
+    SparkSettings,
+    SparkUnreachable,
+    check_reachable,
+    explain_failure,
+    interrupt,
+    is_transient,
+    open_session,
+    server_status,
+    server_statuses,
+    stop_server,
+    tag_operations,
+)
+from databuild_dagster.spark import server as server_module
+
+OPEN_AND_SAY_WHERE = """
+import sys
+from databuild_dagster.spark import SparkSettings, open_session, server_status
+spark = open_session(SparkSettings(home=sys.argv[1], config=dict(pair.split("=") for pair in sys.argv[2:])))
+assert spark.range(3).count() == 3
+print(server_status(sys.argv[1]).pid)
+"""
+
+
+def a_process(home, *config):
+    command = [sys.executable, "-c", OPEN_AND_SAY_WHERE, str(home), *config]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def answer(process):
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return int(out)
+
+
+@pytest.fixture
+def new_home(tmp_path):
+    yield tmp_path
+    stop_server(tmp_path)
+
+
+@pytest.fixture
+def a_stranger():
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def record_of(home, fingerprint, process, **changes):
+    """As if `process` were the server of a home."""
+    folder = SparkSettings(home=home).state_dir / fingerprint
+    folder.mkdir(parents=True)
+    record = {
+        "pid": process.pid,
+        "began": server_module._began(process.pid),
+        "port": 1,
+        "token": "t",
+        "fingerprint": fingerprint,
+        "spark_version": "4.3.0",
+        "started_at": time.time(),
+    }
+    (folder / "server.json").write_text(json.dumps(record | changes))
+    return folder
+
+
+@pytest.mark.long
+def test_two_processes_at_once_start_one_server_and_a_killed_one_is_replaced(new_home):
+    first, second = a_process(new_home), a_process(new_home)
+
+    pids = {answer(first), answer(second)}
+
+    assert pids == {server_status(new_home).pid}
+    assert not server_status(new_home).in_use
+
+    # A session that is open when its server dies says so soon, and the next one is on a new server.
+    orphan = open_session(SparkSettings(home=new_home))
+    os.kill(server_status(new_home).pid, signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever PySpark makes of it
+        orphan.range(3).count()
+    assert time.monotonic() - began < 10
+    assert is_transient(caught.value)
+    assert "server was lost" in explain_failure(caught.value)
+
+    assert open_session(SparkSettings(home=new_home)).range(3).count() == 3
+    assert server_status(new_home).pid not in pids
+
+
+@pytest.mark.long
+def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(spark, home):
+    mine = server_status(home).pid
+
+    other = answer(a_process(home, "spark.driver.memory=1g"))
+
+    assert {status.pid for status in server_statuses(home)} == {mine, other}
+    assert {status.pid for status in server_statuses(home) if status.in_use} == {mine}
+    assert spark.range(3).count() == 3
+
+
+def test_settings_of_a_session_need_no_other_server(spark, home):
+    mine = server_status(home)
+
+    other = open_session(SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other"))
+
+    assert other.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
+    assert mine.pid in {status.pid for status in server_statuses(home)}
+
+
+def test_two_sessions_do_not_see_each_others_views(spark, home):
+    spark.range(3).createOrReplaceTempView("mine")
+
+    other = open_session(SparkSettings(home=home))
+
+    assert not other.catalog.tableExists("mine")
+
+
+def test_what_others_must_not_read_is_readable_by_this_user_only(spark, home):
+    folder = next((home / "spark").glob("*/server.json")).parent
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.glob("server.json"), *folder.glob("*.properties"))}
+
+    assert modes == {folder.name: 0o700, "server.json": 0o600, "spark.properties": 0o600}
+
+
+def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(spark):
+    failures = []
+
+    def work():
+        with tag_operations(spark, "job-run-1"):
+            try:
+                spark.sql("select sum(sha2(cast(id as string), 512) like 'a%') from range(4000000000)").collect()
+            except Exception as error:
+                failures.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    deadline = time.monotonic() + 30
+    while not interrupt(spark, "job-run-1") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    worker.join(30)
+
+    assert [is_transient(failure) for failure in failures] == [True]
+    assert "interrupted" in explain_failure(failures[0])
+
+
+def test_a_port_where_nobody_listens_is_told_at_once():
+    began = time.monotonic()
+
+    with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"):
+        check_reachable("localhost", 1)
+
+    assert time.monotonic() - began < 5
+
+
+def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(tmp_path, a_stranger):
+    settings = SparkSettings(home=tmp_path)
+    record_of(tmp_path, settings.fingerprint(), a_stranger)
+
+    with pytest.raises(SparkUnreachable):
+        open_session(settings)
+
+
+def test_stopping_ends_the_process_that_was_recorded(tmp_path, a_stranger):
+    record_of(tmp_path, "abc", a_stranger)
+
+    stopped = stop_server(tmp_path)
+
+    assert stopped
+    assert a_stranger.wait(1) == -signal.SIGTERM
+    assert server_status(tmp_path) is None
+    assert not stop_server(tmp_path)
+
+
+def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path, a_stranger):
+    record_of(tmp_path, "abc", a_stranger, began="1")
+
+    assert server_status(tmp_path) is None
+    assert not stop_server(tmp_path)
+
+    assert a_stranger.poll() is None
+
+
+def test_a_server_nobody_uses_gives_way_and_one_in_use_does_not(tmp_path, a_stranger):
+    used = record_of(tmp_path, "used", a_stranger)
+    idle = subprocess.Popen(["sleep", "60"])
+    record_of(tmp_path, "idle", idle)
+
+    with open(used / "clients.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        server_module._retire_others(SparkSettings(home=tmp_path).state_dir, tmp_path / "wanted")
+
+    assert idle.wait(1) == -signal.SIGTERM
+    assert a_stranger.poll() is None
+
+
+def test_a_home_without_a_server_has_no_status_and_nothing_to_stop(tmp_path):
+    assert server_status(tmp_path) is None
+    assert not stop_server(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,169 @@
+"""Manifests: written once, refused when they lie, cheap to read."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Barrier
+
+import msgspec
+import pytest
+
+from databuild_dagster.warehouse import (
+    Column,
+    EscapingFile,
+    FileEntry,
+    Manifest,
+    ManifestConflict,
+    ManifestDamaged,
+    ManifestMissing,
+    ManifestState,
+    NewerManifest,
+    TableSchema,
+    Warehouse,
+    missing_files,
+    read_manifest,
+    write_manifest,
+)
+
+UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+
+
+@pytest.fixture
+def warehouse(tmp_path):
+    return Warehouse(str(tmp_path))
+
+
+def manifest_of(*uris, **changes):
+    manifest = Manifest(
+        dataset="raw/flights",
+        ref="raw/flights@2013-01-01",
+        instance_uuid=UUID,
+        job_run="0190b6a0-0000-7000-8000-000000000000",
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        files=tuple(FileEntry(uri=uri, bytes=3, rows=1, checksum="sha256:00") for uri in uris),
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=TableSchema((Column("carrier", "string", True),)),
+        inputs={"raw/days@2013-01-01": UUID},
+    )
+    return msgspec.structs.replace(manifest, **changes)
+
+
+def damage(warehouse, change):
+    path = Path(warehouse.manifest_path("raw/flights", UUID))
+    path.write_bytes(change(path.read_bytes()))
+
+
+def test_what_was_written_is_read(warehouse):
+    manifest = manifest_of("part-0.parquet")
+
+    write_manifest(warehouse, manifest)
+
+    assert read_manifest(warehouse, "raw/flights", UUID) == manifest
+
+
+def test_the_record_has_the_fields_that_others_were_promised(warehouse):
+    path = write_manifest(warehouse, manifest_of("part-0.parquet"))
+
+    record = json.loads(Path(path).read_text())
+
+    assert set(record) == {
+        *("schema_version", "dataset", "ref", "lot_id", "instance_uuid", "job_run", "attempt", "state", "uri_type"),
+        *("files", "created_at", "schema", "inputs", "comment", "children"),
+    }
+    assert set(record["files"][0]) == {"uri", "bytes", "rows", "checksum"}
+
+
+def test_writing_the_same_again_changes_nothing(warehouse):
+    write_manifest(warehouse, manifest_of("part-0.parquet"))
+
+    write_manifest(warehouse, manifest_of("part-0.parquet"))
+
+    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == ["manifest.json"]
+
+
+def test_of_two_writers_one_wins_and_the_other_is_told(warehouse):
+    together = Barrier(2)
+
+    def write(attempt):
+        together.wait()
+        try:
+            write_manifest(warehouse, manifest_of(attempt=attempt))
+        except ManifestConflict:
+            return None
+        return attempt
+
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = list(threads.map(write, (1, 2)))
+
+    winners = [attempt for attempt in outcomes if attempt is not None]
+    assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
+
+
+def test_an_instance_without_a_manifest_is_not_found(warehouse):
+    with pytest.raises(ManifestMissing, match=r"has no manifest at .*Its data was removed"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 100, 300])
+def test_a_truncated_manifest_is_damaged(warehouse, kept_bytes):
+    write_manifest(warehouse, manifest_of("part-0.parquet"))
+    damage(warehouse, lambda contents: contents[:kept_bytes])
+
+    with pytest.raises(ManifestDamaged, match="cannot be read"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_a_manifest_of_a_newer_version_asks_for_an_upgrade_whatever_its_shape(warehouse):
+    write_manifest(warehouse, manifest_of())
+    damage(warehouse, lambda _: b'{"schema_version": 2, "files": "elsewhere"}')
+
+    with pytest.raises(NewerManifest, match="schema version 2, newer than 1"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_the_manifest_of_another_instance_is_damage(warehouse):
+    write_manifest(warehouse, manifest_of())
+    damage(warehouse, lambda contents: contents.replace(b"5e0002a1", b"00000000"))
+
+    with pytest.raises(ManifestDamaged, match="it is that of instance 00000000"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+@pytest.mark.parametrize("uri", ["../other/part-0.parquet", "/etc/passwd", "..", "", "sub/part-0.parquet", "a\\b", "a\0b"])
+def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehouse, uri):
+    with pytest.raises(EscapingFile):
+        write_manifest(warehouse, manifest_of(uri))
+
+    write_manifest(warehouse, manifest_of("part-0.parquet"))
+    damage(warehouse, lambda contents: contents.replace(b'"part-0.parquet"', json.dumps(uri).encode()))
+    with pytest.raises(EscapingFile):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_files_that_are_gone_or_cut_short_are_missing(warehouse):
+    write_manifest(warehouse, manifest := manifest_of("part-0.parquet", "part-1.parquet", "part-2.parquet"))
+    folder = Path(warehouse.instance_dir("raw/flights", UUID))
+    (folder / "part-0.parquet").write_bytes(b"abc")
+    (folder / "part-1.parquet").write_bytes(b"ab")
+
+    missing = missing_files(warehouse, manifest)
+
+    assert missing == ("part-1.parquet", "part-2.parquet")
+
+
+def test_reading_a_manifest_needs_neither_pyarrow_nor_pyspark():
+    # Alone, as it is without the package's own front page, which is not this room's to judge.
+    program = (
+        "import sys, types, pathlib, databuild_dagster.model.refs as r;"
+        "before = set(sys.modules);"
+        "import databuild_dagster.warehouse;"
+        "print({'pyarrow', 'pyspark', 'pandas'} & (set(sys.modules) - before))"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "set()"
