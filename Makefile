@@ -43,8 +43,7 @@ format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 docs: $(READY) ## rebuild the generated pages
-	$(BIN)/databuild states > docs/states.md.new
-	mv docs/states.md.new docs/states.md
+	$(BIN)/python tools/docs.py
 
 bench: $(READY) ## measure; docs/performance.md explains the figures
 	$(BIN)/python -m bench.engine

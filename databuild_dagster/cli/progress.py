@@ -31,7 +31,9 @@ def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineP
     """Show a build for as long as the block lasts."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield LineProgress(engine)
+        lines = LineProgress(engine)
+        yield lines
+        lines.ended()
         return
     progress = LiveProgress(engine, refs)
     with Live(get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True):
@@ -45,17 +47,23 @@ class LineProgress:
         self._engine = engine
         self._began = time.monotonic()
         self._seq = engine.queries.head().seq
+        self._told: dict[str, dict[str, int]] = {}
 
     def launching(self, job: str, n_partitions: int) -> None:
         self.ended()
-        click.echo(f"{time.monotonic() - self._began:6.1f} s  {job}: building {count(n_partitions, 'partition')}", err=True)
+        self._say(f"{job}: building {count(n_partitions, 'partition')}")
 
     def ended(self) -> None:
-        """What happened since the last line."""
+        """What has ended since the last line."""
         for job, states in self._engine.queries.job_run_counts(self._seq).items():
-            told = ", ".join(f"{n} {name}" for name, n in _by_column(states).items() if n)
-            click.echo(f"{time.monotonic() - self._began:6.1f} s  {job}: {told}", err=True)
-        self._seq = self._engine.queries.head().seq
+            before, now = self._told.get(job, {}), _by_column(states)
+            news = [f"{n - before.get(name, 0)} {name}" for name, n in now.items() if name != "building" and n > before.get(name, 0)]
+            if news:
+                self._say(f"{job}: {', '.join(news)}")
+            self._told[job] = now
+
+    def _say(self, text: str) -> None:
+        click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}", err=True)
 
 
 class LiveProgress:

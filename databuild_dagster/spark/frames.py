@@ -63,7 +63,7 @@ def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest]) -> pd.DataF
     """The same rows as pandas has them, without a Spark session."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    arrow_schema = to_arrow_schema(united_schema(manifests))
+    arrow_schema = to_arrow_schema(united_schema(manifests), timezone="UTC")
     table = read_table(warehouse, manifests)
     if not table.num_rows:
         return arrow_schema.empty_table().to_pandas()
@@ -216,7 +216,7 @@ def _write_table(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None
         table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
         table = _plain(table)
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
-        arrow_schema = to_arrow_schema(schema)
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
         # safe=False: pandas counts nanoseconds, Spark microseconds.
         table = table.cast(arrow_schema, safe=False)
     except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:

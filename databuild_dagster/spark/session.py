@@ -29,6 +29,10 @@ CLIENT_RETRIES = 4
 CLIENT_FIRST_WAIT_MS = 100
 CLIENT_LONGEST_WAIT_MS = 1000
 
+#: PySpark's own marks stand in the environment, which a process started by a client inherits; ours does not.
+_shared_in: dict[str, int] = {}
+_MARKS_OF_A_CLIENT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+
 
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session for these settings: a new one when shared, the process's one when classic.
@@ -73,6 +77,7 @@ def _open_shared(settings: SparkSettings) -> SparkSession:
     if SparkContext._active_spark_context is not None:
         raise SessionModesMixed(present="classic", wanted="shared")
     record = use_server(settings)
+    _shared_in["pid"] = os.getpid()
     # `create`, without settings: nothing is sent yet, so that the first thing sent is under our policy.
     spark = SparkSession.builder.remote(record.url).create()
     connect = cast("ConnectSession", spark)
@@ -93,8 +98,10 @@ def _open_shared(settings: SparkSettings) -> SparkSession:
 
 
 def _open_classic(settings: SparkSettings) -> SparkSession:
-    if "SPARK_CONNECT_MODE_ENABLED" in os.environ:
+    if _shared_in.get("pid") == os.getpid():
         raise SessionModesMixed(present="shared", wanted="classic")
+    for name in _MARKS_OF_A_CLIENT:
+        os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = find_java().home
     os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -17,7 +17,9 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(home):
-    return open_session(SparkSettings(home=home))
+    spark = open_session(SparkSettings(home=home))
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture
@@ -29,6 +31,8 @@ def warehouse(tmp_path):
 @pytest.fixture
 def write(warehouse):
     def write(frame, ref="flights@2013-01-01", **more):
-        return write_instance(frame, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), **more)
+        return write_instance(
+            frame, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), **more
+        )
 
     return write

@@ -41,9 +41,7 @@ def test_what_was_written_is_read_with_every_type(spark, warehouse, write):
     read = read_instances(spark, warehouse, [manifest])
 
     assert read.collect() == frame.collect()
-    assert [(field.name, field.dataType) for field in read.schema] == [
-        (field.name, field.dataType) for field in frame.schema
-    ]
+    assert read.dtypes == frame.dtypes
     assert manifest.state == ManifestState.COMPLETE
     assert manifest.rows == 1
     assert read_manifest(warehouse, "flights", manifest.instance_uuid) == manifest
@@ -80,12 +78,17 @@ def test_files_that_the_manifest_does_not_list_change_no_answer(spark, warehouse
     assert rows(read) == [(0,), (1,), (2,)]
 
 
-def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(spark, warehouse, write):
+def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(
+    spark, warehouse, write
+):
     manifest = write(spark.range(3))
 
     folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
 
-    assert {path.name for path in folder.iterdir()} == {"manifest.json", *(file.uri for file in manifest.files)}
+    assert {path.name for path in folder.iterdir()} == {
+        "manifest.json",
+        *(file.uri for file in manifest.files),
+    }
     assert list((Path(warehouse.root) / ".staging").iterdir()) == []
 
 
@@ -163,7 +166,9 @@ def test_pandas_is_written_without_spark_as_spark_would_have_written_it(spark, w
 
     read = read_instances(spark, warehouse, [write(frame)])
 
-    assert dict(read.dtypes) == dict(spark.createDataFrame(frame.drop(columns=["kind", "nothing"])).dtypes) | {
+    assert dict(read.dtypes) == dict(
+        spark.createDataFrame(frame.drop(columns=["kind", "nothing"])).dtypes
+    ) | {
         "kind": "string",
         "nothing": "string",
     }

@@ -114,7 +114,9 @@ def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(spar
 def test_settings_of_a_session_need_no_other_server(spark, home):
     mine = server_status(home)
 
-    other = open_session(SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other"))
+    other = open_session(
+        SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other")
+    )
 
     assert other.conf.get("spark.sql.shuffle.partitions") == "3"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
@@ -132,7 +134,10 @@ def test_two_sessions_do_not_see_each_others_views(spark, home):
 def test_what_others_must_not_read_is_readable_by_this_user_only(spark, home):
     folder = next((home / "spark").glob("*/server.json")).parent
 
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.glob("server.json"), *folder.glob("*.properties"))}
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (folder, *folder.glob("server.json"), *folder.glob("*.properties"))
+    }
 
     assert modes == {folder.name: 0o700, "server.json": 0o600, "spark.properties": 0o600}
 
@@ -143,7 +148,9 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
     def work():
         with tag_operations(spark, "job-run-1"):
             try:
-                spark.sql("select sum(sha2(cast(id as string), 512) like 'a%') from range(4000000000)").collect()
+                spark.sql(
+                    "select sum(sha2(cast(id as string), 512) like 'a%') from range(4000000000)"
+                ).collect()
             except Exception as error:
                 failures.append(error)
 
@@ -161,7 +168,9 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
 def test_a_port_where_nobody_listens_is_told_at_once():
     began = time.monotonic()
 
-    with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"):
+    with pytest.raises(
+        SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"
+    ):
         check_reachable("localhost", 1)
 
     assert time.monotonic() - began < 5

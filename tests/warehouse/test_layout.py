@@ -13,7 +13,24 @@ from databuild_dagster.warehouse.layout import MAX_NAME_LENGTH, encode_segment
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
-TRICKY = ["..", ".", "%2E%2E", "a b", "_x", "a=b", "*", "[a]", "{b}", "a\\b", "é", "instance=1", "~", "data", "%", "-rf"]
+TRICKY = [
+    "..",
+    ".",
+    "%2E%2E",
+    "a b",
+    "_x",
+    "a=b",
+    "*",
+    "[a]",
+    "{b}",
+    "a\\b",
+    "é",
+    "instance=1",
+    "~",
+    "data",
+    "%",
+    "-rf",
+]
 segments = st.text(min_size=1, max_size=300) | st.sampled_from(TRICKY)
 
 
@@ -64,7 +81,9 @@ def test_an_encoded_name_means_nothing_to_a_shell_to_spark_or_to_hive(segment):
     assert name[0] not in "._-"
 
 
-@pytest.mark.parametrize("uuid", ["", "..", "../../etc", "5E0002A1-0F3D-BD95-DB63-B1AC4BEDEC0F", f"{UUID}\n", f"{UUID}/.."])
+@pytest.mark.parametrize(
+    "uuid", ["", "..", "../../etc", "5E0002A1-0F3D-BD95-DB63-B1AC4BEDEC0F", f"{UUID}\n", f"{UUID}/.."]
+)
 def test_what_is_no_instance_uuid_is_refused(uuid):
     with pytest.raises(InvalidInstanceUuid):
         Warehouse("/data").instance_dir("a", uuid)
@@ -86,7 +105,12 @@ def test_two_staging_folders_of_one_instance_are_two(tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [("EROFS", "may not write"), ("EACCES", "may not write"), ("ENOSPC", "the disk is full"), ("EIO", "input/output error")],
+    [
+        ("EROFS", "may not write"),
+        ("EACCES", "may not write"),
+        ("ENOSPC", "the disk is full"),
+        ("EIO", "input/output error"),
+    ],
 )
 def test_a_disk_that_refuses_is_told_in_one_sentence_with_what_to_do(number, words):
     import errno

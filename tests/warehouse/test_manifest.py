@@ -71,7 +71,17 @@ def test_the_record_has_the_fields_that_others_were_promised(warehouse):
     record = json.loads(Path(path).read_text())
 
     assert set(record) == {
-        *("schema_version", "dataset", "ref", "lot_id", "instance_uuid", "job_run", "attempt", "state", "uri_type"),
+        *(
+            "schema_version",
+            "dataset",
+            "ref",
+            "lot_id",
+            "instance_uuid",
+            "job_run",
+            "attempt",
+            "state",
+            "uri_type",
+        ),
         *("files", "created_at", "schema", "inputs", "comment", "children"),
     }
     assert set(record["files"][0]) == {"uri", "bytes", "rows", "checksum"}
@@ -82,7 +92,9 @@ def test_writing_the_same_again_changes_nothing(warehouse):
 
     write_manifest(warehouse, manifest_of("part-0.parquet"))
 
-    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == ["manifest.json"]
+    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == [
+        "manifest.json"
+    ]
 
 
 def test_of_two_writers_one_wins_and_the_other_is_told(warehouse):
@@ -133,7 +145,9 @@ def test_the_manifest_of_another_instance_is_damage(warehouse):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
-@pytest.mark.parametrize("uri", ["../other/part-0.parquet", "/etc/passwd", "..", "", "sub/part-0.parquet", "a\\b", "a\0b"])
+@pytest.mark.parametrize(
+    "uri", ["../other/part-0.parquet", "/etc/passwd", "..", "", "sub/part-0.parquet", "a\\b", "a\0b"]
+)
 def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehouse, uri):
     with pytest.raises(EscapingFile):
         write_manifest(warehouse, manifest_of(uri))

@@ -1,0 +1,58 @@
+"""Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands.
+
+    python tools/docs.py            writes them
+    python tools/docs.py --check    says which are out of date, and fails
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from databuild_dagster.cli.main import cli
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page with its text."""
+    states = subprocess.run(
+        [sys.executable, "-m", "databuild_dagster", "states"], capture_output=True, text=True, check=True
+    ).stdout
+    return {DOCS / "states.md": states, DOCS / "reference" / "command-line.md": _reference()}
+
+
+def _reference() -> str:
+    head = (
+        "# Command line\n\nMade by `make docs` from `databuild --help`; do not edit.\n\n"
+        "Exit codes: 0 done, 1 something wanted failed or a check found something, 2 refused or bad usage,\n"
+        "130 interrupted. With `--json`, stdout is JSON alone; an error is\n"
+        '`{"error": {"type", "message", "hint"}}`.\n'
+    )
+    return head + "".join(_sections(cli, click.Context(cli, info_name="databuild")))
+
+
+def _sections(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context, terminal_width=100)
+        yield f"\n## {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"
+        if isinstance(command, click.Group):
+            yield from _sections(command, inner)
+
+
+def main() -> int:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if "--check" in sys.argv:
+            print(f"{path.relative_to(DOCS.parent)} is out of date; run `make docs`.")
+        else:
+            path.write_text(pages()[path])
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
