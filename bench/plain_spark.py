@@ -94,9 +94,7 @@ def seconds_of_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plain PySpark: the example's tables, twice in one session.")
-    parser.add_argument(
-        "--months", type=int, nargs="+", default=JANUARY, choices=range(1, 13), metavar="1-12"
-    )
+    parser.add_argument("--months", type=int, nargs="+", default=JANUARY, choices=range(1, 13), metavar="1-12")
     months: list[int] = parser.parse_args().months
 
     spark = SparkSession.builder.master("local[*]").appName("plain_spark").getOrCreate()

@@ -1,6 +1,7 @@
 """Want a partition, and everything it needs is built once, on Spark, as Dagster runs.
 
-The public names are imported when they are first used: `import databuild_dagster` starts neither Dagster nor Spark.
+The public names are imported when they are first used: `import databuild_dagster` starts neither Dagster nor
+Spark.
 """
 
 from importlib import import_module

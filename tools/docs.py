@@ -1,7 +1,7 @@
 """Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands.
 
-    python tools/docs.py            writes them
-    python tools/docs.py --check    says which are out of date, and fails
+python tools/docs.py            writes them
+python tools/docs.py --check    says which are out of date, and fails
 """
 
 import subprocess

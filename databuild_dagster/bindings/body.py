@@ -10,7 +10,8 @@ from databuild_dagster.bindings.parameters import Parameter
 
 #: Partitions that one launch builds at most, unless the asset says otherwise (SPEC 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
-#: Where the body rides: on the op's function, the one thing that survives every copy Dagster makes of an asset.
+#: Where the body rides: on the op's function, the one thing that survives every copy Dagster makes of an
+#: asset.
 BODY_ATTRIBUTE: Final = "__databuild_body__"
 
 

@@ -1,6 +1,7 @@
 """One job run, from pinned inputs to a written instance: what happens in a thread while others do the same.
 
-Returns what became of it and never raises; telling the engine is the step's business, so that there is one writer.
+Returns what became of it and never raises; telling the engine is the step's business, so that there is one
+writer.
 """
 
 import traceback
@@ -105,18 +106,14 @@ class Builder:
         try:
             with self._frames.interruptible(run.id, uses_spark=self._uses_spark):
                 self._raise_if_stopped(run)
-                arguments = {
-                    each.name: self._argument(each, inputs, build_context) for each in self._body.parameters
-                }
+                arguments = {each.name: self._argument(each, inputs, build_context) for each in self._body.parameters}
                 self._raise_if_stopped(run)
                 result = self._body.function(**arguments)
                 self._raise_if_stopped(run)
                 instance = self._write(run, result, used)
         except DepMiss as miss:
             return Missed(run, miss.refs)
-        except (
-            BaseException
-        ) as error:  # Whatever the user's code raises, SystemExit too, is this job run's alone.
+        except BaseException as error:  # Whatever the user's code raises, SystemExit too, is this job run's alone.
             return self._what_went_wrong(run, error)
         output = OutputFact(
             ref=run.ref,
@@ -188,9 +185,7 @@ class Builder:
             if missing := [ref for ref in refs if pinned[ref].state is not InstanceState.LIVE]:
                 raise DepMiss(*missing)
             used.update((ref, uuid) for ref in refs if (uuid := pinned[ref].uuid) is not None)
-            return self._frames.read(
-                [pinned[ref] for ref in refs], PartitionRef.parse(refs[0]).asset, pandas=False
-            )
+            return self._frames.read([pinned[ref] for ref in refs], PartitionRef.parse(refs[0]).asset, pandas=False)
 
         return read
 

@@ -1,10 +1,12 @@
 """The engine's `Catalog`: which partition keys exist and which inputs one has, as Dagster itself would say.
 
-Works from registered datasets alone and imports no user code; only dynamic partitions ask the Dagster instance. What
-cannot change any more is remembered, for a tick asks the same thousands of questions every time.
+Works from registered datasets alone and imports no user code; only dynamic partitions ask the Dagster
+instance. What cannot change any more is remembered, for a tick asks the same thousands of questions every
+time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 
 from dagster import (
@@ -53,9 +55,7 @@ class DagsterCatalog:
         """One sentence why the key is not a partition of the dataset, None if it is."""
         if dataset.partitions is None:
             return (
-                None
-                if partition_key is None
-                else f"{dataset.asset} has no partitions, so it takes no partition key."
+                None if partition_key is None else f"{dataset.asset} has no partitions, so it takes no partition key."
             )
         if partition_key is None:
             return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY."
@@ -88,7 +88,8 @@ class DagsterCatalog:
     ) -> tuple[tuple[str | None, ...], ...]:
         """The keys in the order of the definition, cut into sets that one Dagster run can host.
 
-        A run is tagged with the range from the first key to the last, and it may not matter what lies between.
+        A run is tagged with the range from the first key to the last, and it may not matter what lies
+        between.
         """
         keys = [key for key in partition_keys if key is not None]
         if dataset.partitions is None or not keys:
@@ -115,7 +116,7 @@ class DagsterCatalog:
 
 
 def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
-    """Keys that one range of Dagster's can span, in order: all of them, or with dimensions those that differ in one."""
+    """Keys that one range can span, in order: all of them, or with dimensions those that differ in one."""
     if not isinstance(partitions, MultiPartitionsDefinition):
         order = _order(partitions, keys)
         return [sorted(keys, key=order.__getitem__)]
@@ -154,11 +155,7 @@ def _mapped(
         subset = downstream.subset_with_partition_keys([partition_key])
     result = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, downstream, upstream)
     keys = list(result.partitions_subset.get_partition_keys())
-    absent = [
-        key
-        for key in result.required_but_nonexistent_partition_keys
-        if not _is_outside_for_ever(upstream, key)
-    ]
+    absent = [key for key in result.required_but_nonexistent_partition_keys if not _is_outside_for_ever(upstream, key)]
     if not isinstance(upstream, TimeWindowPartitionsDefinition):
         keys.sort()  # Dagster keeps them in a set.
     ends = not _grows(upstream) or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))
@@ -177,7 +174,7 @@ def _is_one_to_one(
 
 
 def _is_outside_for_ever(partitions: PartitionsDefinition, key: str) -> bool:
-    """A window before the first or after the last is not waited for: yesterday of the first day is nothing."""
+    """Nobody waits for a window before the first or after the last: the first day has no yesterday."""
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
         return False
     start = partitions.start_time_for_partition_key(key)
@@ -191,7 +188,7 @@ def _why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
         case TimeWindowPartitionsDefinition():
             return _why_no_window(partitions, key)
         case DynamicPartitionsDefinition():
-            return f"{key!r} is not among the dynamic partitions {partitions.name!r}; add it to the Dagster instance first."
+            return f"{key!r} is not among the dynamic partitions {partitions.name!r}; add it to them first."
         case StaticPartitionsDefinition():
             keys = partitions.get_partition_keys()
             shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
@@ -218,18 +215,19 @@ def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:
     if first is None or last is None:
         return "none of its partitions exists yet."
     try:
+        written = datetime.strptime(key, partitions.fmt).strftime(partitions.fmt)
         start = partitions.start_time_for_partition_key(key)
     except ValueError:
         return f"{key!r} is not a key of its partitions, which look like {first}."
-    if start.strftime(partitions.fmt) != key:
-        return f"{key!r} is not how its key is written; write {start.strftime(partitions.fmt)}."
+    if written != key:
+        return f"{key!r} is not how its key is written; write {written}."
     if start < partitions.start:
         return f"its partitions begin with {first}."
     if partitions.end is not None and start >= partitions.end:
         return f"its partitions end with {last}."
-    if start > partitions.start_time_for_partition_key(last):
-        return f"{key} has not passed yet; the last partition so far is {last}."
-    return f"{key!r} is not the beginning of one of its partitions, which look like {first}."
+    if start.strftime(partitions.fmt) != key:
+        return f"{key!r} is not the beginning of one of its partitions, which look like {first}."
+    return f"{key} has not passed yet; the last partition so far is {last}."
 
 
 def _grows(partitions: PartitionsDefinition) -> bool:
@@ -252,3 +250,11 @@ def _partitions(text: str) -> PartitionsDefinition:
 @lru_cache(maxsize=MAX_UNPACKED)
 def _mapping(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
     return mapping_from(text)
+
+
+def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> list[str]:
+    """Every ref of a dataset that exists by now, in the order of its partitions definition."""
+    if dataset.partitions is None:
+        return [dataset.asset]
+    keys = _partitions(dataset.partitions).get_partition_keys(dynamic_partitions_store=instance)
+    return [ref_of(dataset.asset, key) for key in keys]

@@ -1,7 +1,8 @@
-"""What an asset's function can ask about its build: the part of Dagster's own context that makes sense per partition.
+"""What an asset's function can ask about its build: the part of Dagster's own context that makes sense per
+partition.
 
-One job run of a launch sees one `BuildContext`. Everything it hands out is either a value of this job run or Dagster's
-own object; it decides nothing.
+One job run of a launch sees one `BuildContext`. Everything it hands out is either a value of this job run or
+Dagster's own object; it decides nothing.
 """
 
 import logging
@@ -89,7 +90,7 @@ class BuildContext:
         return self._session()
 
     def read(self, *refs: PartitionRef | str) -> Any:
-        """One Spark frame of refs that are known only at run time; those that are not live end this build as a dep miss."""
+        """One Spark frame of refs known only at run time; one that is not live makes this a dep miss."""
         return self._read(tuple(str(PartitionRef.parse(str(ref))) for ref in refs))
 
     def add_output_metadata(self, metadata: Mapping[str, Any]) -> None:

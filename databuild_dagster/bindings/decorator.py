@@ -1,7 +1,8 @@
-"""`@databuild_asset`: a function from frames to a frame becomes a Dagster asset whose every build is asked for first.
+"""`@databuild_asset`: a function from frames to a frame becomes a Dagster asset whose every build is asked
+for first.
 
-Dagster is shown a generator `@multi_asset` with one skippable output; its inputs are ours (they stand in the spec's
-deps, so the graph is right) and no IO manager is asked for them. Calling the asset calls the function.
+Dagster is shown a generator `@multi_asset` with one skippable output; its inputs are ours (they stand in the
+spec's deps, so the graph is right) and no IO manager is asked for them. Calling the asset calls the function.
 """
 
 import sys
@@ -103,10 +104,11 @@ def databuild_asset(
 ) -> DatabuildAsset | Callable[[Callable[..., Any]], DatabuildAsset]:
     """Declare an asset that Spark builds, one partition at a time.
 
-    Parameters are filled by annotation: a Spark or pandas `DataFrame` is the upstream asset of that name (`ins`
-    changes its key or partition mapping; `deps` must be live but is not read), and `SparkSession`, `BuildContext`, a
-    `ConfigurableResource` or `config: MyConfig` are what they say. The function returns a frame, `EMPTY`, or raises
-    (`DepMiss`, `Transient`, anything else is a failure). Raises `InvalidAsset` for what cannot work.
+    Parameters are filled by annotation: a Spark or pandas `DataFrame` is the upstream asset of that name
+    (`ins` changes its key or partition mapping; `deps` must be live but is not read), and `SparkSession`,
+    `BuildContext`, a `ConfigurableResource` or `config: MyConfig` are what they say. The function returns a
+    frame, `EMPTY`, or raises (`DepMiss`, `Transient`, anything else is a failure). Raises `InvalidAsset` for
+    what cannot work.
     """
     #: The names of the scope the asset is written in, for annotations that are strings.
     local_names = dict(sys._getframe(1).f_locals)
@@ -135,9 +137,7 @@ def databuild_asset(
             function=function,
             parameters=parameters,
             upstreams=upstreams,
-            max_partitions_per_launch=_positive(
-                asset_name, "max_partitions_per_launch", max_partitions_per_launch
-            ),
+            max_partitions_per_launch=_positive(asset_name, "max_partitions_per_launch", max_partitions_per_launch),
             concurrency=None if concurrency is None else _positive(asset_name, "concurrency", concurrency),
         )
         return _as_dagster_asset(spec, body, backfill_policy=backfill_policy, pool=pool)
@@ -164,7 +164,7 @@ def _as_dagster_asset(
 
 
 def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
-    """The generator Dagster runs: its signature has only what Dagster has to fill, the context and the config."""
+    """The generator Dagster runs: its signature has only what Dagster fills, context and config."""
     config = next((p.annotation for p in body.parameters if p.kind is ParameterKind.CONFIG), None)
 
     def with_config(context: AssetExecutionContext, config: Any) -> Iterator[Any]:
@@ -190,9 +190,7 @@ def _own_key(
 ) -> AssetKey:
     if key is not None:
         if name is not None or key_prefix is not None:
-            raise InvalidAsset(
-                f"Asset {asset_name!r} gives key and also name or key_prefix; the key says both."
-            )
+            raise InvalidAsset(f"Asset {asset_name!r} gives key and also name or key_prefix; the key says both.")
         own_key = AssetKey.from_coercible(key)
     else:
         prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix or ())
@@ -201,14 +199,10 @@ def _own_key(
     return own_key
 
 
-def _upstreams(
-    asset_name: str, parameters: Sequence[Parameter], ins: Mapping[str, AssetIn]
-) -> dict[str, AssetKey]:
+def _upstreams(asset_name: str, parameters: Sequence[Parameter], ins: Mapping[str, AssetIn]) -> dict[str, AssetKey]:
     inputs = [parameter.name for parameter in parameters if parameter.kind.is_input]
     for unknown in [given for given in ins if given not in inputs]:
-        raise InvalidAsset(
-            f"ins of asset {asset_name!r} names {unknown!r}, which is not a DataFrame parameter of it."
-        )
+        raise InvalidAsset(f"ins of asset {asset_name!r} names {unknown!r}, which is not a DataFrame parameter of it.")
     return {parameter: _upstream_key(parameter, ins.get(parameter)) for parameter in inputs}
 
 
@@ -228,9 +222,7 @@ def _deps(
     for parameter, upstream in upstreams.items():
         mapping = ins[parameter].partition_mapping if parameter in ins else None
         if upstream in read:
-            raise InvalidAsset(
-                f"Asset {asset_name!r} reads {upstream.to_user_string()!r} through two parameters."
-            )
+            raise InvalidAsset(f"Asset {asset_name!r} reads {upstream.to_user_string()!r} through two parameters.")
         read[upstream] = AssetDep(upstream, partition_mapping=mapping)
     for given in deps:
         dep = AssetDep.from_coercible(given)
@@ -250,14 +242,10 @@ def _positive(asset_name: str, option: str, value: int) -> int:
 
 def _refuse_options(asset_name: str, *, batched: bool, check_specs: Any, retry_policy: Any) -> None:
     if batched:
-        raise InvalidAsset(
-            f"Asset {asset_name!r}: batched=True is not supported yet; write it for one partition."
-        )
+        raise InvalidAsset(f"Asset {asset_name!r}: batched=True is not supported yet; write it for one partition.")
     if check_specs is not None:
-        raise InvalidAsset(
-            f"Asset {asset_name!r}: check_specs= means nothing here; write a separate @asset_check."
-        )
+        raise InvalidAsset(f"Asset {asset_name!r}: check_specs= means nothing here; write a separate @asset_check.")
     if retry_policy is not None:
         raise InvalidAsset(
-            f"Asset {asset_name!r}: retry_policy= means nothing here; raise Transient for what is worth another try."
+            f"Asset {asset_name!r}: retry_policy= means nothing here; raise Transient where a retry may help."
         )

@@ -1,6 +1,7 @@
 """What an asset has among its resources when nobody deployed it: enough for `materialize([asset])`.
 
-`build_definitions` replaces them. Dagster compares such defaults by identity, hence one set of objects for all assets.
+`build_definitions` replaces them. Dagster compares such defaults by identity, hence one set of objects for
+all assets.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
 """`build_definitions`: assets, ours and plain ones, become Dagster `Definitions` with an orchestrator.
 
-What our assets need stands among the resources under our own keys, so that the result merges with other Definitions;
-an executor is never set, for two Definitions with executors do not merge.
+What our assets need stands among the resources under our own keys, so that the result merges with other
+Definitions; an executor is never set, for two Definitions with executors do not merge.
 """
 
 import sys
@@ -55,9 +55,9 @@ def build_definitions(
 ) -> Definitions:
     """Definitions with the orchestrator sensor running.
 
-    `assets` are ours and plain ones alike; `spark` may be a plain `PySparkResource`. `location` names what is defined
-    here in the store, the same in every process that loads it: by default the calling module's name. `warehouse` is
-    `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch.
+    `assets` are ours and plain ones alike; `spark` may be a plain `PySparkResource`. `location` names what is
+    defined here in the store, the same in every process that loads it: by default the calling module's name.
+    `warehouse` is `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch.
     """
     deployment = Deployment(
         location=location or _calling_module(),
@@ -66,9 +66,7 @@ def build_definitions(
         delegation_timeout_seconds=delegation_timeout_seconds,
         limits=limits or TickLimits(),
     )
-    orchestrator = orchestrator_sensor(
-        deployment, interval_seconds=_at_least_one("interval_seconds", interval_seconds)
-    )
+    orchestrator = orchestrator_sensor(deployment, interval_seconds=_at_least_one("interval_seconds", interval_seconds))
     definitions = Definitions(
         assets=[_deployed(asset) for asset in assets],
         asset_checks=list(asset_checks or ()),
@@ -96,7 +94,7 @@ def _resources(deployment: Deployment, spark: Any, given: Mapping[str, Any]) -> 
 
 
 def _deployed(asset: Any) -> Any:
-    """Without the default resources an asset brings along, which Dagster would hold against the deployment's."""
+    """Without the default resources an asset brings along, which would conflict with the deployment's."""
     if not isinstance(asset, AssetsDefinition) or body_of(asset) is None:
         return asset
     with quiet_beta_warnings():

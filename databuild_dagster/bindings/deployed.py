@@ -1,7 +1,7 @@
 """What `build_definitions` has made in this process, by location: for code that Dagster gives no repository.
 
-Loading definitions cannot register them, for there is no Dagster instance then; so whoever first has both does: the
-orchestrator's tick, a want from a sensor or schedule, the command line, a step.
+Loading definitions cannot register them, for there is no Dagster instance then; so whoever first has both
+does: the orchestrator's tick, a want from a sensor or schedule, the command line, a step.
 """
 
 from collections.abc import Callable

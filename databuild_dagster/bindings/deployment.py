@@ -1,4 +1,4 @@
-"""What `build_definitions` decides once for all assets of a code location, as steps and commands find it again."""
+"""What `build_definitions` decides once for a code location, as steps and commands find it again."""
 
 from dataclasses import dataclass, field
 
@@ -9,8 +9,8 @@ from databuild_dagster.engine import TickLimits
 
 #: The location of assets that run without `build_definitions`: a script's or a test's `materialize([…])`.
 AD_HOC_LOCATION = "(ad hoc)"
-#: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads took 8.8 s
-#: where one took 16.1 s for 100 days; more of them wait for Spark's own cores.
+#: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads
+#: took 8.8 s where one took 16.1 s for 100 days; more of them wait for Spark's own cores.
 DEFAULT_THREADS = 4
 #: How long a Dagster run waits for refs that others build before it fails (SPEC 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0

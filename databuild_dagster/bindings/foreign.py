@@ -1,7 +1,7 @@
 """The engine's `Foreign`: what Dagster's event log says of assets that do not report to us (SPEC 6.11).
 
-A partition of such an asset is live when its latest materialization is newer than its latest failed attempt; the
-materialization's place in Dagster's log is where its data is known from.
+A partition of such an asset is live when its latest materialization is newer than its latest failed attempt;
+the materialization's place in Dagster's log is where its data is known from.
 """
 
 from collections import defaultdict
@@ -43,20 +43,12 @@ class ForeignAssets:
 
     def _partitions(self, key: AssetKey, partitions: set[str]) -> dict[str, Observation]:
         log = self._instance.event_log_storage
-        places = log.get_latest_storage_id_by_partition(
-            key, DagsterEventType.ASSET_MATERIALIZATION, partitions
-        )
-        attempts = {
-            partition: attempt
-            for partition, attempt in log.get_latest_asset_partition_materialization_attempts_without_materializations(
-                key
-            ).items()
-            if partition in partitions
-        }
+        places = log.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, partitions)
+        planned = log.get_latest_asset_partition_materialization_attempts_without_materializations(key)
+        attempts = {partition: attempt for partition, attempt in planned.items() if partition in partitions}
         failed = self._failed({run_id for run_id, _ in attempts.values()})
         return {
-            partition: _observation(places.get(partition), attempts.get(partition), failed)
-            for partition in partitions
+            partition: _observation(places.get(partition), attempts.get(partition), failed) for partition in partitions
         }
 
     def _unpartitioned(self, key: AssetKey) -> Observation:
@@ -70,9 +62,7 @@ class ForeignAssets:
         ids = list(run_ids)
         failed: set[str] = set()
         for start in range(0, len(ids), RUNS_PER_QUERY):
-            filters = RunsFilter(
-                run_ids=ids[start : start + RUNS_PER_QUERY], statuses=[DagsterRunStatus.FAILURE]
-            )
+            filters = RunsFilter(run_ids=ids[start : start + RUNS_PER_QUERY], statuses=[DagsterRunStatus.FAILURE])
             failed.update(run.run_id for run in self._instance.get_runs(filters=filters))
         return failed
 

@@ -1,7 +1,8 @@
-"""Frames in and out for one step: instances through Spark or pandas, plain assets through Dagster's own loading.
+"""Frames in and out for one step: instances through Spark or pandas, plain assets through Dagster's own
+loading.
 
-May be called from many threads. The session is opened by whoever first needs it, so an asset of pandas alone starts
-no Spark.
+May be called from many threads. The session is opened by whoever first needs it, so an asset of pandas alone
+starts no Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,14 +102,13 @@ class Frames:
 
     def read(self, canonical: Sequence[Canonical], asset: str, *, pandas: bool) -> Any:
         """One frame of instances of one asset."""
-        manifests = [
-            read_manifest(self._warehouse, asset, each.uuid) for each in canonical if each.uuid is not None
-        ]
+        manifests = [read_manifest(self._warehouse, asset, each.uuid) for each in canonical if each.uuid is not None]
         if any(manifest.schema.columns for manifest in manifests):
             # Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
             manifests = [manifest for manifest in manifests if manifest.schema.columns]
         elif (neighbour := self._neighbour(asset)) is not None:
-            # No partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but columns.
+            # No partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but
+            # columns.
             manifests = [msgspec.structs.replace(neighbour, files=())]
         else:
             return _no_pandas() if pandas else self.session.createDataFrame([], "struct<>")
@@ -144,8 +144,8 @@ class Frames:
             return self.session.createDataFrame(value)
         wanted = "a pandas" if pandas else "a Spark"
         raise CannotLoad(
-            f"{ref} is a plain Dagster asset whose value is a {type(value).__qualname__}, not {wanted} DataFrame; "
-            "let it return a DataFrame, or name it in deps= and read it yourself."
+            f"{ref} is a plain Dagster asset whose value is a {type(value).__qualname__}, "
+            f"not {wanted} DataFrame; let it return a DataFrame, or name it in deps= and read it yourself."
         )
 
     # Out

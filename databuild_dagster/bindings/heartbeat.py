@@ -1,8 +1,8 @@
-"""While a step builds, a thread says that its launch is alive, and hears when its job runs were ended from outside."""
+"""While a step builds, a thread says that its launch is alive, and hears when others end its job runs."""
 
 import logging
 from collections.abc import Callable, Iterable
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 from databuild_dagster.engine import HEARTBEAT_SECONDS, Engine
 from databuild_dagster.model.states import OPEN_JOB_RUNS
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """A context manager around the work of one launch. `on_ended` gets each hosted job run that others have ended, once."""
+    """A context manager around the work of one launch. `on_ended` gets each job run that others ended."""
 
     def __init__(
         self, engine: Engine, launch_id: str, job_run_ids: Iterable[str], on_ended: Callable[[str, str], None]
@@ -32,8 +32,13 @@ class Heartbeat:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Nothing is kept alive any more. Twice is once."""
         self._done.set()
-        self._thread.join(timeout=WATCH_SECONDS)
+        if self._thread is not current_thread():
+            self._thread.join(timeout=WATCH_SECONDS)
 
     def reported(self, job_run_ids: Iterable[str]) -> None:
         """These ended by our own word; nobody has to be told."""

@@ -1,7 +1,7 @@
 """Where a DAGSTER_HOME keeps our store and our data, told from its files alone.
 
-`instance` answers the same for an open Dagster instance. This module imports neither Dagster nor anything that does:
-a command that only reads the store must not wait for Dagster's import.
+`instance` answers the same for an open Dagster instance. This module imports neither Dagster nor anything
+that does: a command that only reads the store must not wait for Dagster's import.
 """
 
 import os
@@ -18,7 +18,7 @@ _STORAGE_SECTIONS = frozenset({"storage", "run_storage", "instance_class", "loca
 
 
 def store_url_of_home(home: Path) -> str | None:
-    """The store of the Dagster instance in `home`; None when only Dagster can tell, because dagster.yaml configures storage."""
+    """The store of the instance in `home`; None where dagster.yaml places storage: Dagster can tell."""
     if url := os.environ.get(DB_URL_VARIABLE):
         return url
     if _configures_storage(home / "dagster.yaml"):

@@ -1,4 +1,5 @@
-"""Which job runs a step hosts: those of its launch, or those that its Dagster run is given when it asks (SPEC 8.1).
+"""Which job runs a step hosts: those of its launch, or those that its Dagster run is given when it asks (SPEC
+8.1).
 
 This is where every build passes, whoever started it: the sensor's launches, the UI, a backfill, a schedule,
 automation, `dagster asset materialize`, `materialize()`. Nothing of the user's has run yet.
@@ -90,7 +91,7 @@ def claim(
 
 
 def _start(engine: Engine, dataset: DatasetSpec, launch_id: str, dagster_run_id: str) -> Hosting | None:
-    """None when the launch is not ours to start: it is another asset's, or somebody has started it (a re-execution)."""
+    """None when the launch is not ours to start: another asset's, or started already (a re-execution)."""
     job_runs = engine.queries.job_runs_of_launch(launch_id)
     if not any(asset_of(ref) == dataset.asset for run in job_runs for ref in run.refs):
         return None

@@ -1,7 +1,9 @@
-"""What the job runs of a step read: which refs, which of them are not live, and exactly which instances serve.
+"""What the job runs of a step read: which refs, which of them are not live, and exactly which instances
+serve.
 
-All declared inputs of all job runs are looked at together, before Spark starts and before anything of the user's runs
-(SPEC 6.3). What is read later is pinned here: an input that is rebuilt meanwhile does not change under a job run.
+All declared inputs of all job runs are looked at together, before Spark starts and before anything of the
+user's runs (SPEC 6.3). What is read later is pinned here: an input that is rebuilt meanwhile does not change
+under a job run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,7 +78,7 @@ def observe(engine: Engine, foreign: Foreign, refs: list[str]) -> None:
 
 
 def _unless_refused(engine: Engine, command: ArriveLots | TaintPartitions) -> None:
-    """Another process may have observed the same a moment earlier, or be building it now; what is recorded counts."""
+    """Another process may have observed the same, or be building it by now; what is recorded counts."""
     try:
         engine.handle(command, actor="observation")
     except Refused:

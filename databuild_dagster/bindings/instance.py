@@ -1,7 +1,7 @@
 """From a Dagster instance to its store, its engine and its warehouse, without any configuration.
 
-The same instance gives the same store in every process that opens it: daemon, web server, code server, run worker,
-command line. `home` answers the same from the files of a DAGSTER_HOME alone.
+The same instance gives the same store in every process that opens it: daemon, web server, code server, run
+worker, command line. `home` answers the same from the files of a DAGSTER_HOME alone.
 """
 
 import os
@@ -59,7 +59,7 @@ def store_url(instance: DagsterInstance) -> str:
     if isinstance(storage, SqliteRunStorage):
         return sqlite_url(_base_directory(storage))
     raise UnsupportedInstance(
-        f"The Dagster instance keeps its runs in {type(storage).__name__}, where databuild cannot keep its own yet; "
+        f"The Dagster instance keeps its runs in {type(storage).__name__}, where databuild has no place yet; "
         f"set {DB_URL_VARIABLE}=sqlite:////path/on/a/shared/disk/databuild.db for every process of it."
     )
 
@@ -79,9 +79,7 @@ def _open(url: str, instance: DagsterInstance) -> Engine:
 
 def _base_directory(storage: SqliteRunStorage) -> Path:
     """Dagster's own files lie in `history/` of it, unless its run storage was placed by hand."""
-    directory = (
-        Path(storage.inst_data.config_dict["base_dir"]) if storage.inst_data else _directory_of(storage)
-    )
+    directory = Path(storage.inst_data.config_dict["base_dir"]) if storage.inst_data else _directory_of(storage)
     return directory.parent if directory.name == "history" else directory
 
 

@@ -1,7 +1,8 @@
 """The engine's `Launcher`: orders become Dagster runs of the implicit asset job.
 
-Two ways lead to the same run: the sensor returns run requests that Dagster's daemon brings to life, the command line
-executes the runs itself (`inprocess`). Both look runs up by their tag, so that each sees what the other started.
+Two ways lead to the same run: the sensor returns run requests that Dagster's daemon brings to life, the
+command line executes the runs itself (`inprocess`). Both look runs up by their tag, so that each sees what
+the other started.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,7 +56,7 @@ class OrderCollector:
         return orders
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        """The Dagster runs of launches; of several that wear a launch's tag, re-executions, the first counts."""
+        """The Dagster runs of launches; of several with a launch's tag (re-executions) the first counts."""
         found: dict[str, DagsterRunState] = {}
         by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
         for run_ids in _chunks(list(by_run)):
@@ -75,11 +76,15 @@ class OrderCollector:
 
 
 def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
-    """What a sensor returns for an order; Dagster starts one run per run key, however often it is asked."""
+    """What a sensor returns for an order; Dagster starts one run per run key, however often it is asked.
+
+    A plain asset's run is as its author has configured it.
+    """
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME)
     return RunRequest(
         run_key=order.launch_id,
         asset_selection=[asset_key(asset) for asset in order.assets],
-        run_config=run_config(order, repository.get_job(IMPLICIT_ASSET_JOB_NAME)),
+        run_config=run_config(job) if order.kind is DatasetKind.OURS else {},
         tags=run_tags(order),
     )
 
@@ -94,9 +99,9 @@ def run_tags(order: LaunchOrder) -> dict[str, str]:
     return tags
 
 
-def run_config(order: LaunchOrder, job: JobDefinition) -> dict[str, object]:
-    """All steps of our launches in one process, for a step of its own costs 4.5 s. A plain asset runs as it always does."""
-    if order.kind is DatasetKind.OURS and job.executor_def.name == "multi_or_in_process_executor":
+def run_config(job: JobDefinition) -> dict[str, object]:
+    """All steps in one process, for a step of its own costs 4.5 s. A job with another executor keeps it."""
+    if job.executor_def.name == "multi_or_in_process_executor":
         return {"execution": {"config": {"in_process": {}}}}
     return {}
 

@@ -1,7 +1,7 @@
 """A code location becomes a loaded repository in this process, found exactly as `dagster` finds it.
 
-Same options (-m, -f, -w), same search in the working directory (workspace.yaml, `[tool.dagster]` of pyproject.toml),
-same loaders; what Dagster says over many lines, or does not say, is one sentence here.
+Same options (-m, -f, -w), same search in the working directory (workspace.yaml, `[tool.dagster]` of
+pyproject.toml), same loaders; what Dagster says over many lines, or does not say, is one sentence here.
 """
 
 from collections.abc import Sequence
@@ -62,16 +62,12 @@ def load_code_locations(
 
 
 def the_code_location(locations: Sequence[CodeLocation], name: str | None = None) -> CodeLocation:
-    """The one that is meant: by name, or because it is the only one built with `build_definitions`. Raises `CannotLoad`."""
+    """The one that is meant: by name, or the only one with `build_definitions`. Raises `CannotLoad`."""
     if name is not None:
         for location in locations:
-            if name == location.name or (
-                location.deployment is not None and name == location.deployment.location
-            ):
+            if name == location.name or (location.deployment is not None and name == location.deployment.location):
                 return location
-        raise CannotLoad(
-            f"There is no code location {name!r}; there are {', '.join(each.name for each in locations)}."
-        )
+        raise CannotLoad(f"There is no code location {name!r}; there are {', '.join(each.name for each in locations)}.")
     ours = [location for location in locations if location.deployment is not None]
     if len(ours) == 1:
         return ours[0]
@@ -110,9 +106,7 @@ def _load(origin: object) -> CodeLocation:
     except Exception as error:  # Anything at all can happen while user code is imported.
         raise CannotLoad(f"Code location {name} cannot be loaded: {_first_cause(error)}") from error
     if len(repositories) != 1:
-        raise CannotLoad(
-            f"Code location {name} has {len(repositories)} Definitions; name one attribute with -a."
-        )
+        raise CannotLoad(f"Code location {name} has {len(repositories)} Definitions; name one attribute with -a.")
     return CodeLocation(name, repositories[0], deployment_of_repository(repositories[0]))
 
 

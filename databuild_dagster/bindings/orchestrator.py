@@ -1,7 +1,8 @@
 """The orchestrator as a sensor: one tick of the engine, and a run request per launch.
 
-It decides nothing and remembers nothing but how long it has been watching: everything is in the store. What it
-requests may be lost on the way; the next tick finds the launch without a Dagster run and asks again with the same key.
+It decides nothing and remembers nothing but how long it has been watching: everything is in the store. What
+it requests may be lost on the way; the next tick finds the launch without a Dagster run and asks again with
+the same key.
 """
 
 import os
@@ -50,7 +51,7 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
         asset_selection=AssetSelection.all(),
         minimum_interval_seconds=interval_seconds,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Builds what is wanted: turns open wants into launches. All its decisions are in the store.",
+        description="Builds what is wanted: turns open wants into launches. Its decisions are in the store.",
     )
 
 
@@ -84,6 +85,4 @@ def _summary(report: TickReport) -> str:
     if report.idle:
         return "Nothing is due."
     parts = {"found lost": report.lost, "still miss inputs": report.missed, "arrived": report.arrived}
-    return (
-        "Nothing to launch; " + ", ".join(f"{len(what)} {name}" for name, what in parts.items() if what) + "."
-    )
+    return "Nothing to launch; " + ", ".join(f"{len(what)} {name}" for name, what in parts.items() if what) + "."

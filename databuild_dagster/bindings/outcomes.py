@@ -18,13 +18,11 @@ EMPTY: Final = Empty.EMPTY
 
 
 class DepMiss(Exception):
-    """Raised by an asset's function that needs refs which are not live: they are wanted, and it is called again later."""
+    """Raised by an asset's function that needs refs which are not live: once they are, it is called again."""
 
     def __init__(self, *refs: PartitionRef | str) -> None:
         if not refs:
-            raise ValueError(
-                "DepMiss needs the refs that are missing, for example DepMiss('sales@2013-01-01')."
-            )
+            raise ValueError("DepMiss needs the refs that are missing, for example DepMiss('sales@2013-01-01').")
         self.refs = tuple(dict.fromkeys(str(PartitionRef.parse(str(ref))) for ref in refs))
         super().__init__(f"Missing: {', '.join(self.refs)}.")
 
@@ -34,4 +32,4 @@ class Transient(Exception):
 
 
 class BadResult(Exception):
-    """An asset's function answered something that is not a result; the message says what to return instead."""
+    """An asset's function answered something that is no result; the message says what to return."""

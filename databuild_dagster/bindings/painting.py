@@ -1,7 +1,7 @@
 """What a step tells Dagster, so that the UI shows what was built, and nothing red that did not fail.
 
-Dagster paints a partition red when the last word about it is a PLANNED event of a run that failed. A launch fails for
-one bad day; so the last word about every other day that it did not build must be another run's.
+Dagster paints a partition red when the last word about it is a PLANNED event of a run that failed. A launch
+fails for one bad day; so the last word about every other day that it did not build must be another run's.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Painter:
         self._partitions = context.assets_def.specs_by_key[key].partitions_def
 
     def built(self, ref: str, uuid: str, metadata: Mapping[str, Any]) -> AssetMaterialization:
-        """One ref is live. Its data version is the instance's uuid, so that Dagster's staleness agrees with ours."""
+        """One ref is live. Its data version is the instance's uuid: Dagster's staleness agrees with ours."""
         return AssetMaterialization(
             asset_key=self._key,
             partition=self._partition(ref),
@@ -53,7 +53,7 @@ class Painter:
         )
 
     def reused(self, uuids: Mapping[str, str], *, as_materializations: bool) -> Iterable[Any]:
-        """Refs that were live already. A backfill ends as failed unless it is told that they are materialized."""
+        """Refs that were live already. A backfill fails unless it is told that they are materialized."""
         if as_materializations:
             yield from (self.built(ref, uuid, {"databuild/delegated": True}) for ref, uuid in uuids.items())
             return
@@ -65,9 +65,7 @@ class Painter:
                 tags=self._tags(ref, uuid),
             )
         if len(uuids) > MAX_OBSERVATIONS:
-            self._context.log.info(
-                f"{len(uuids)} partitions were live already; {MAX_OBSERVATIONS} are observed."
-            )
+            self._context.log.info(f"{len(uuids)} partitions were live already; {MAX_OBSERVATIONS} are observed.")
 
     def all_live(self) -> Output[None]:
         """Later steps and checks of the run may go on; no materialization follows from it."""
@@ -81,7 +79,8 @@ class Painter:
     def only_failed(self, failed: Iterable[str]) -> None:
         """The run is about to fail: these partitions because of it, the others not.
 
-        Whether Dagster planned them one by one or all together depends on the process that made the run; so look.
+        Whether Dagster planned them one by one or all together depends on the process that made the run; so
+        look.
         """
         keys = {key for ref in failed if (key := partition_key_of(ref)) is not None}
         if not keys:
@@ -89,9 +88,7 @@ class Painter:
         log = self._context.instance.event_log_storage
         attempts = log.get_latest_asset_partition_materialization_attempts_without_materializations(self._key)
         run_id = self._context.run.run_id
-        for key in sorted(
-            key for key, (planned_by, _) in attempts.items() if planned_by == run_id and key not in keys
-        ):
+        for key in sorted(key for key, (planned_by, _) in attempts.items() if planned_by == run_id and key not in keys):
             self._plan(key, NO_RUN)
         for key in sorted(keys):
             self._plan(key, run_id)
@@ -106,9 +103,7 @@ class Painter:
 
     def _tags(self, ref: str, uuid: str) -> dict[str, str]:
         partition = self._partition(ref)
-        dimensions = (
-            get_tags_from_multi_partition_key(partition) if isinstance(partition, MultiPartitionKey) else {}
-        )
+        dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, MultiPartitionKey) else {}
         return {DATA_VERSION_TAG: uuid, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
 
     def _partition(self, ref: str) -> str | None:

@@ -1,4 +1,5 @@
-"""An asset function's signature, taken apart: which parameter is an upstream, which is a tool, which is a mistake.
+"""An asset function's signature, taken apart: which parameter is an upstream, which is a tool, which is a
+mistake.
 
 Pure introspection. Spark and pandas are recognized by the names of their classes, so that importing a file of
 assets starts neither; a string annotation is resolved where the function was written.
@@ -51,7 +52,7 @@ class Parameter:
 
 
 class InvalidAsset(TypeError):
-    """An asset is written in a way that cannot work; raised at import, with the asset's and the parameter's name."""
+    """An asset is written in a way that cannot work; raised at import, with its and the parameter's name."""
 
 
 _ALLOWED = (
@@ -78,8 +79,7 @@ def parameters_of(function: Callable[..., Any], local_names: Mapping[str, Any]) 
     hints = _resolved_annotations(function, local_names)
     _check_return(function, hints)
     return tuple(
-        _parameter(function, parameter, hints)
-        for parameter in inspect.signature(function).parameters.values()
+        _parameter(function, parameter, hints) for parameter in inspect.signature(function).parameters.values()
     )
 
 
@@ -91,9 +91,7 @@ def kind_of(annotation: Any) -> ParameterKind | None:
         return ParameterKind.CONTEXT
     for base in annotation.__mro__:
         for module, name, kind in _BY_NAME:
-            if base.__name__ == name and (
-                base.__module__ == module or base.__module__.startswith(f"{module}.")
-            ):
+            if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):
                 return kind
     if issubclass(annotation, ConfigurableResourceFactory):
         return ParameterKind.RESOURCE
@@ -105,13 +103,9 @@ def kind_of(annotation: Any) -> ParameterKind | None:
 def _refuse_what_is_no_plain_function(function: Callable[..., Any]) -> None:
     name = _name(function)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidAsset(
-            f"Asset {name!r} is an async function; write a plain one, its partitions run in threads."
-        )
+        raise InvalidAsset(f"Asset {name!r} is an async function; write a plain one, its partitions run in threads.")
     if inspect.isgeneratorfunction(function):
-        raise InvalidAsset(
-            f"Asset {name!r} yields; return one frame instead, databuild tells Dagster what was built."
-        )
+        raise InvalidAsset(f"Asset {name!r} yields; return one frame instead, databuild tells Dagster what was built.")
 
 
 def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,14 +113,12 @@ def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str
         return typing.get_type_hints(function, localns=dict(local_names))
     except NameError as error:
         raise InvalidAsset(
-            f"An annotation of asset {_name(function)!r} names {error.name!r}, which is not known where it is written; "
-            f"import it there, and not only for type checking."
+            f"An annotation of asset {_name(function)!r} names {error.name!r}, which is not known there; "
+            "import it in that module, and not only for type checking."
         ) from error
 
 
-def _parameter(
-    function: Callable[..., Any], parameter: inspect.Parameter, hints: Mapping[str, Any]
-) -> Parameter:
+def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
     where = f"Parameter {parameter.name!r} of asset {_name(function)!r}"
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         raise InvalidAsset(f"{where} takes any number of arguments; name each upstream asset as a parameter.")
@@ -137,16 +129,14 @@ def _parameter(
     annotation = hints[parameter.name]
     kind = kind_of(annotation)
     if kind is None:
-        raise InvalidAsset(
-            f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {_ALLOWED}."
-        )
+        raise InvalidAsset(f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {_ALLOWED}.")
     if kind is ParameterKind.CONFIG and parameter.name != "config":
         raise InvalidAsset(f"{where} is a Config; Dagster knows it only under the name 'config'.")
     return Parameter(parameter.name, kind, annotation)
 
 
 def _check_return(function: Callable[..., Any], hints: Mapping[str, Any]) -> None:
-    """A wrong return annotation is a mistake that the first build would find after Spark has worked for it."""
+    """The first build would find the same mistake, after Spark has worked for it."""
     if "return" not in hints:
         return
     annotation = hints["return"]

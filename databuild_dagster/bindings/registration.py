@@ -1,8 +1,8 @@
 """A code location's asset graph becomes the dataset specs that the store keeps (SPEC 5.7).
 
-Partition definitions and mappings are written with Dagster's own serialization, so that planning needs neither the
-code location nor its imports; `catalog` reads them back. An input's text holds its mapping together with the upstream's
-partitions, because what a key maps to depends on both.
+Partition definitions and mappings are written with Dagster's own serialization, so that planning needs
+neither the code location nor its imports; `catalog` reads them back. An input's text holds its mapping
+together with the upstream's partitions, because what a key maps to depends on both.
 """
 
 import json
@@ -29,8 +29,8 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
 def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
     """Every asset that the code location declares, by asset. Raises `InvalidAsset`.
 
-    A dep that nothing declares is no dataset: it may be another location's, and if it is nobody's, who needs it is
-    told so.
+    A dep that nothing declares is no dataset: it may be another location's, and if it is nobody's, who needs
+    it is told so.
     """
     specs = [
         _dataset(graph, assets_def, graph.get(key), location)
@@ -45,13 +45,12 @@ def register(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...]) -
     """Tell the store what the location can build, if it does not know it yet."""
     known = {dataset.asset: dataset for dataset in engine.queries.datasets(location).values()}
     if known != {dataset.asset: dataset for dataset in datasets}:
-        engine.handle(
-            RegisterDatasets(location=location, datasets=datasets), actor=f"code location {location}"
-        )
+        engine.handle(RegisterDatasets(location=location, datasets=datasets), actor=f"code location {location}")
 
 
 def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> None:
-    """Tell the store of assets that no deployed location declares: a `materialize([…])` in a script or a test.
+    """Tell the store of assets that no deployed location declares: a `materialize([…])` in a script or a
+    test.
 
     What a code location has registered stays its own.
     """
@@ -102,13 +101,11 @@ def mapping_text(
             f"{where} uses {type(mapping).__name__}, which only its own code location could evaluate; "
             "use one of Dagster's partition mappings."
         ) from error
-    return json.dumps(
-        {"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)}
-    )
+    return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
 
 
 def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
-    """(mapping or None for Dagster's default, whether the upstream is of the same location, its partitions)."""
+    """(mapping, None for Dagster's default; whether the upstream is of the same location; its partitions)."""
     if text is None:
         return None, False, None
     parts = json.loads(text)
@@ -126,9 +123,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         partitions=partitions_text(node.partitions_def),
         inputs=_inputs(graph, assets_def, node, body),
         code_version=node.code_version,
-        max_partitions_per_launch=body.max_partitions_per_launch
-        if body
-        else _partitions_of_a_plain_launch(assets_def),
+        max_partitions_per_launch=body.max_partitions_per_launch if body else _partitions_of_a_plain_launch(assets_def),
         concurrency=body.concurrency if body else None,
     )
 

@@ -21,7 +21,8 @@ from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark import SparkSettings, open_session
 from databuild_dagster.store.queries import WantView
 
-#: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs asks often.
+#: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs
+#: asks often.
 _sessions: dict[tuple[int, str], Any] = {}
 _sessions_lock = Lock()
 
@@ -31,15 +32,12 @@ Refs = Iterable[PartitionRef | str]
 class DatabuildSpark(LazyPySparkResource):
     """The Spark session of a code location, opened when it is first needed.
 
-    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` a JVM per process.
+    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` a JVM per
+    process.
     """
 
-    mode: Literal["shared", "classic"] = Field(
-        default="shared", description="How processes come to their session."
-    )
-    spark_config: dict[str, Any] = Field(
-        default_factory=dict, description="Spark's own settings, flat or nested."
-    )
+    mode: Literal["shared", "classic"] = Field(default="shared", description="How processes come to their session.")
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, flat or nested.")
     home: str | None = Field(
         default=None, description="Whose server is shared; by default that of the Dagster instance."
     )
@@ -131,6 +129,13 @@ def _session_for(settings: SparkSettings) -> Any:
         if key not in _sessions:
             _sessions[key] = open_session(settings)
         return _sessions[key]
+
+
+def close_sessions() -> None:
+    """Close this process's sessions: once their server is stopped, closing them takes long and fails."""
+    with _sessions_lock:
+        while _sessions:
+            _sessions.popitem()[1].stop()
 
 
 def _forget(settings: SparkSettings) -> None:

@@ -1,17 +1,18 @@
-"""The step of every asset of ours: the one choke point that all builds pass (SPEC 8.1, ARCHITECTURE "Dagster").
+"""The step of every asset of ours: the one choke point that all builds pass (SPEC 8.1).
 
-What the Dagster run asked for becomes job runs that it was given, refs that others are building, and refs that are
-live. The job runs are built by a few threads of one Spark session; the engine and Dagster hear of each as soon as it
-is done, from this one thread. Afterwards the others are waited for, holding nothing.
+What the Dagster run asked for becomes job runs that it was given, refs that others are building, and refs
+that are live. The job runs are built by a few threads of one Spark session; the engine and Dagster hear of
+each as soon as it is done, from this one thread. Afterwards the others are waited for, holding nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import atexit
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from dagster import AssetExecutionContext, AssetKey, Failure
+from dagster import AssetExecutionContext, AssetKey, DagsterRunStatus, Failure
 
 from databuild_dagster.bindings.body import AssetBody
 from databuild_dagster.bindings.builds import Builder, Built, Failed, Missed, Result, Stopped
@@ -52,6 +53,23 @@ STOP_SECONDS = 30.0
 MAX_NAMED = 5
 
 
+#: What this process hosts at the moment, by launch, and how to let go of it.
+_open_hostings: dict[str, Callable[[], None]] = {}
+
+
+def end_open_hostings() -> None:
+    """End what a step of this process has left behind.
+
+    An interrupt may come while Dagster writes an event: then it forgets the step's generator without closing
+    it, and what the generator hosts would be alive as long as its process.
+    """
+    while _open_hostings:
+        _open_hostings.popitem()[1]()
+
+
+atexit.register(end_open_hostings)
+
+
 @dataclass
 class _Progress:
     """What has become of the refs so far."""
@@ -88,6 +106,7 @@ class _Step:
         )
         self.builder = Builder(context, self.key, body, config, self.dataset, self.frames, self.finder)
         self.painter = Painter(context, self.key)
+        self.threads: DaemonThreads[Result] | None = None
         self.progress = _Progress()
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
 
@@ -109,7 +128,7 @@ class _Step:
         yield from self._finish(asked)
 
     def _registered(self) -> DatasetSpec:
-        """The store knows the dataset before anything is asked of it; here a graph and an instance are at hand."""
+        """The store knows the dataset before it is asked; here a graph and an instance are at hand."""
         datasets = datasets_of(self.graph, self.deployment.location)
         if self.deployment.is_ad_hoc:
             register_ad_hoc(self.engine, self.deployment.location, datasets)
@@ -131,10 +150,9 @@ class _Step:
             return
         runs = hosting.job_runs
         self.progress.n_hosted += len(runs)
-        with Heartbeat(
-            self.engine, hosting.launch_id, [run.id for run in runs], self.builder.stop
-        ) as heartbeat:
+        with Heartbeat(self.engine, hosting.launch_id, [run.id for run in runs], self.builder.stop) as heartbeat:
             unfinished = {run.id for run in runs}
+            _open_hostings[hosting.launch_id] = lambda: self._abandon(unfinished, heartbeat)
             try:
                 inputs = self.finder.of(self.dataset, [run.ref for run in runs])
                 misses = [Missed(run, inputs[run.ref].missing) for run in runs if inputs[run.ref].missing]
@@ -146,32 +164,30 @@ class _Step:
                 self._end(unfinished, f"{type(error).__name__}: {error}", heartbeat, as_failure=True)
                 raise
             except BaseException:
-                # Interrupted, or Dagster closed the step: a later run goes on with what is wanted.
+                # Interrupted, or Dagster closed the step.
                 self._end(unfinished, "interrupted", heartbeat, as_failure=False)
                 raise
+            finally:
+                _open_hostings.pop(hosting.launch_id, None)
 
     def _build_in_threads(
         self, runs: Sequence[HostedRun], inputs: dict[str, Inputs], heartbeat: Heartbeat, unfinished: set[str]
     ) -> Iterator[Any]:
         if not runs:
             return
-        pool = ThreadPoolExecutor(
-            min(self.deployment.threads, len(runs)), thread_name_prefix="databuild build"
-        )
+        threads = self.threads = DaemonThreads[Result](min(self.deployment.threads, len(runs)), "databuild build")
+        pending = {threads.submit(self.builder.build, run, inputs[run.ref]) for run in runs}
         try:
-            pending: set[Future[Result]] = {
-                pool.submit(self.builder.build, run, inputs[run.ref]) for run in runs
-            }
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from self._told([future.result() for future in done], heartbeat, unfinished)
         except BaseException:
             for job_run_id in list(unfinished):
                 self.builder.stop(job_run_id, "the step was interrupted")
-            pool.shutdown(wait=False, cancel_futures=True)
+            threads.close()
             wait(pending, timeout=STOP_SECONDS)
             raise
-        pool.shutdown()
+        threads.close()
 
     def _told(self, results: Sequence[Result], heartbeat: Heartbeat, unfinished: set[str]) -> Iterator[Any]:
         """Tell the engine, then Dagster; what the engine does not take any more never happened."""
@@ -221,25 +237,44 @@ class _Step:
 
     def _fail(self, results: Sequence[Failed]) -> None:
         failures = tuple(
-            RunFailure(each.run.id, each.error, "transient" if each.is_transient else "hard")
-            for each in results
+            RunFailure(each.run.id, each.error, "transient" if each.is_transient else "hard") for each in results
         )
         self.engine.handle(FailJobRuns(failures=failures), actor=self._actor)
 
     def _end(self, job_run_ids: set[str], why: str, heartbeat: Heartbeat, *, as_failure: bool) -> None:
-        """End what this step can no longer bring to an end, so that nobody has to wait for the lease to lapse."""
-        heartbeat.reported(job_run_ids)
-        for job_run_id in sorted(job_run_ids):
+        """End what this step cannot finish any more, so that nobody has to wait for the lease to lapse."""
+        ids_left = sorted(job_run_ids)
+        # Emptied first: what ends them here is not to end them again when Dagster lets go of the generator.
+        job_run_ids.clear()
+        heartbeat.reported(ids_left)
+        # SPEC 6.10: what a person canceled is not retried by the wants that were open for it.
+        keep_wants = not self._was_terminated()
+
+        def end(ids: Sequence[str]) -> None:
+            fail = FailJobRuns(failures=tuple(RunFailure(each, why, "transient") for each in ids))
+            cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
             try:
-                if as_failure:
-                    failure = RunFailure(job_run_id, why, "transient")
-                    self.engine.handle(FailJobRuns(failures=(failure,)), actor=self._actor)
-                else:
-                    cancel = CancelJobRuns(job_run_ids=(job_run_id,), reason=why, keep_wants=True)
-                    self.engine.handle(cancel, actor=self._actor)
+                self.engine.handle(fail if as_failure else cancel, actor=self._actor)
             except Refused:
-                # It ended by another's word in this very moment.
-                continue
+                # One of them ended by another's word in this very moment; the others are still ours to end.
+                for job_run_id in ids if len(ids) > 1 else ():
+                    end([job_run_id])
+
+        if ids_left:
+            end(ids_left)
+
+    def _abandon(self, unfinished: set[str], heartbeat: Heartbeat) -> None:
+        if self.threads is not None:
+            self.threads.close()
+        for job_run_id in list(unfinished):
+            self.builder.stop(job_run_id, "the Dagster run was interrupted")
+        self._end(unfinished, "interrupted", heartbeat, as_failure=False)
+        heartbeat.stop()
+
+    def _was_terminated(self) -> bool:
+        """Whether a person took the run back in Dagster. Ctrl-C is only a pause: a later run goes on."""
+        run = self.context.instance.get_run_by_id(self.context.run.run_id)
+        return run is not None and run.status is DagsterRunStatus.CANCELING
 
     @property
     def _actor(self) -> str:
@@ -278,8 +313,8 @@ class _Step:
             if waiting and self.engine.clock() > deadline:
                 ref, job_run = next(iter(waiting.items()))
                 raise Failure(
-                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {_named(list(waiting))}, which others "
-                    f"build: job run {job_run} of {ref} has not ended. `databuild job-runs` shows what it does.",
+                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {_named(list(waiting))} "
+                    f"from elsewhere: job run {job_run} of {ref} has not ended. See `databuild job-runs`.",
                     allow_retries=False,
                 )
             if waiting:

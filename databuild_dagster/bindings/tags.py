@@ -39,7 +39,8 @@ def is_by_person(tags: Mapping[str, str]) -> bool:
 def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
     """The tags of a run over partition keys in their order: one key, or a range that spans them.
 
-    A partitioned run always has them: without, Dagster dies before our code once an upstream has been materialized.
+    A partitioned run always has them: without, Dagster dies before our code once an upstream has been
+    materialized.
     """
     keys = [key for key in partition_keys if key is not None]
     if not keys:

@@ -1,10 +1,12 @@
 """Makes Dagster's own SQLite writes cheap in processes of ours: 7-50 ms each become 3-6 ms.
 
-Dagster opens a connection for every event, so that each write ends with SQLite's last one out: a checkpoint, two fsyncs
-and the removal of the WAL. Here one more connection per file stays open, and a commit does not wait for the disk; after
-a loss of power Dagster may miss its last events, but never ours, which are in a store of their own.
+Dagster opens a connection for every event, so that each write ends with SQLite's last one out: a checkpoint,
+two fsyncs and the removal of the WAL. Here one more connection per file stays open, and a commit does not
+wait for the disk; after a loss of power Dagster may miss its last events, but never ours, which are in a
+store of their own.
 
-This is the one place outside of `store` that meets SQLAlchemy, for it is Dagster's connections that are tuned.
+This is the one place outside of `store` that meets SQLAlchemy, for it is Dagster's connections that are
+tuned.
 """
 
 import os

@@ -50,7 +50,8 @@ def want_schedule(
     return ScheduleDefinition(
         name=name,
         cron_schedule=cron_schedule,
-        # Dagster wants a target even where no run is requested; this job exists in every location with assets.
+        # Dagster wants a target even where no run is requested; this job exists in every location with
+        # assets.
         job_name=IMPLICIT_ASSET_JOB_NAME,
         execution_fn=evaluate,
         required_resource_keys={WANTS},

@@ -109,16 +109,12 @@ class Built:
         }
 
 
-def build_refs(
-    workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, progress: Progress
-) -> Built:
+def build_refs(workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, progress: Progress) -> Built:
     """Want each ref, and work until all wants have ended. Raises `Refused` before anything is recorded."""
     began = time.monotonic()
     engine = workshop.engine
     first_seq = engine.queries.head().seq
-    command = CreateWants(
-        wants=tuple((ref,) for ref in refs), priority=priority, comment=comment or "databuild build"
-    )
+    command = CreateWants(wants=tuple((ref,) for ref in refs), priority=priority, comment=comment or "databuild build")
     outcome = engine.handle(command, actor="user")
     assert outcome.request_id is not None
     built = Built(outcome.request_id)

@@ -31,9 +31,14 @@ def dagster_home() -> Path:
     try:
         _make(home)
     except OSError as error:
-        raise BadHome(f"{home} cannot be made: {error.strerror}; set {VARIABLE} to a directory you can write to.") from error
+        raise BadHome(
+            f"{home} cannot be made: {error.strerror}; set {VARIABLE} to a directory you can write to."
+        ) from error
     os.environ[VARIABLE] = str(home)
-    click.echo(f"Using the project's own Dagster home; to use it elsewhere too: export {VARIABLE}={shlex.quote(str(home))}", err=True)
+    click.echo(
+        f"Using the project's own Dagster home; to use it elsewhere too: export {VARIABLE}={shlex.quote(str(home))}",
+        err=True,
+    )
     return home
 
 
@@ -58,4 +63,4 @@ def _make(home: Path) -> None:
         if of_project.exists():
             settings.symlink_to(Path("..") / "dagster.yaml")
         else:
-            settings.touch()
+            settings.write_text("telemetry:\n  enabled: false\n")

@@ -101,7 +101,12 @@ def _told(error: Exception, *, as_json: bool) -> int:
     if type(error).__module__.startswith("databuild_dagster."):
         _tell(type(error).__name__, _one_line(str(error)), "", as_json=as_json)
         return REFUSED
-    _tell(type(error).__name__, _one_line(f"{type(error).__name__}: {error}"), "Run it again with --debug.", as_json=as_json)
+    _tell(
+        type(error).__name__,
+        _one_line(f"{type(error).__name__}: {error}"),
+        "Run it again with --debug.",
+        as_json=as_json,
+    )
     return FAILED
 
 

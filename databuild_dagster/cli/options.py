@@ -13,8 +13,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def common(function: F) -> F:
     """--json and --debug. `main` looks at --debug itself, wherever it stands."""
-    function = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(function)
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(function)
+    function = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
+        function
+    )
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(
+        function
+    )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) 
         click.echo(empty)
         return
     widths = [max(len(row[i]) for row in [list(columns), *listed]) for i in range(len(columns))]
-    click.echo("  ".join(click.style(name.ljust(width), bold=True) for name, width in zip(columns, widths, strict=True)).rstrip())
+    click.echo(
+        "  ".join(
+            click.style(name.ljust(width), bold=True) for name, width in zip(columns, widths, strict=True)
+        ).rstrip()
+    )
     for row in listed:
         cells = [click.style(cell.ljust(width), fg=STYLES.get(cell)) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())

@@ -6,7 +6,7 @@ import click
 
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table, when
-from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.store import Queries
@@ -20,17 +20,21 @@ from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
 @common
 def partitions(asset: str, state: str | None, as_json: bool) -> None:
     """Every partition of ASSET with its state."""
-    engine = the_engine()
-    dataset = engine.queries.dataset(asset)
+    queries = the_queries()
+    dataset = queries.dataset(asset)
     if dataset is None:
         raise NotFound(kind="registered asset", name=asset)
-    known = {each.ref: each for each in engine.queries.canonical_of_dataset(asset)}
-    refs = list(dict.fromkeys([*engine.catalog.refs(dataset), *known]))
+    from databuild_dagster.bindings.catalog import refs_of_dataset
+
+    known = {each.ref: each for each in queries.canonical_of_dataset(asset)}
+    refs = list(dict.fromkeys([*refs_of_dataset(dataset, the_instance()), *known]))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [each for each in found if (each.state.value if each.state else "missing").lower() == state.lower()]
     if as_json:
-        emit([{"ref": each.ref, "state": each.state.value if each.state else None, "uuid": each.uuid} for each in found])
+        emit(
+            [{"ref": each.ref, "state": each.state.value if each.state else None, "uuid": each.uuid} for each in found]
+        )
         return
     rows = [(each.ref, each.state.value if each.state else "missing", each.uuid, each.reason) for each in found]
     table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
@@ -57,7 +61,8 @@ def show(ref: str, as_json: bool) -> None:
         "state": canonical.state.value + (" (stale: an input was tainted or replaced)" if stale else ""),
         "why": canonical.reason,
         "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None,
-        "taints": "; ".join(f"{t.taint_id} {t.reason}" for t in queries.taints_of(canonical.uuid) if not t.canceled_at) or None,
+        "taints": "; ".join(f"{t.taint_id} {t.reason}" for t in queries.taints_of(canonical.uuid) if not t.canceled_at)
+        or None,
         "instance": canonical.uuid,
         "job run": canonical.job_run,
         "live since": when(canonical.live_at),
@@ -128,7 +133,18 @@ def history(ref: str, as_json: bool) -> None:
         )
         return
     rows = [
-        (each.uuid + (" *" if each.canonical else ""), each.state.value, each.seq, when(each.at), each.job_run, each.reason)
+        (
+            each.uuid + (" *" if each.canonical else ""),
+            each.state.value,
+            each.seq,
+            when(each.at),
+            each.job_run,
+            each.reason,
+        )
         for each in instances
     ]
-    table(("instance (* canonical)", "state", "seq", "created", "job run", "why"), rows, empty=f"Nothing has built {ref} yet.")
+    table(
+        ("instance (* canonical)", "state", "seq", "created", "job run", "why"),
+        rows,
+        empty=f"Nothing has built {ref} yet.",
+    )

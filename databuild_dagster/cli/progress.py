@@ -57,7 +57,11 @@ class LineProgress:
         """What has ended since the last line."""
         for job, states in self._engine.queries.job_run_counts(self._seq).items():
             before, now = self._told.get(job, {}), _by_column(states)
-            news = [f"{n - before.get(name, 0)} {name}" for name, n in now.items() if name != "building" and n > before.get(name, 0)]
+            news = [
+                f"{n - before.get(name, 0)} {name}"
+                for name, n in now.items()
+                if name != "building" and n > before.get(name, 0)
+            ]
             if news:
                 self._say(f"{job}: {', '.join(news)}")
             self._told[job] = now
@@ -89,7 +93,9 @@ class LiveProgress:
                 for name, n in _by_column(states).items()
             ]
             table.add_row(job, *cells)
-        return Group(Text(f"{self._summary()}, {time.monotonic() - self._began:.0f} s", style="bold"), table, *self._waiting())
+        return Group(
+            Text(f"{self._summary()}, {time.monotonic() - self._began:.0f} s", style="bold"), table, *self._waiting()
+        )
 
     def _summary(self) -> str:
         states = self._engine.queries.states(self._refs)

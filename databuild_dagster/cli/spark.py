@@ -23,13 +23,26 @@ def status(as_json: bool) -> None:
     if as_json:
         emit(
             [
-                {"pid": s.pid, "host": s.host, "port": s.port, "uptime_seconds": round(s.uptime_seconds, 1), "version": s.version}
+                {
+                    "pid": s.pid,
+                    "host": s.host,
+                    "port": s.port,
+                    "uptime_seconds": round(s.uptime_seconds, 1),
+                    "version": s.version,
+                }
                 for s in found
             ]
         )
         return
-    rows = [(s.pid, f"{s.host}:{s.port}", f"{s.uptime_seconds:.0f} s", s.version, "yes" if s.in_use else "no", s.log) for s in found]
-    table(("pid", "address", "up", "Spark", "in use", "log"), rows, empty="No Spark server runs; the next build starts one.")
+    rows = [
+        (s.pid, f"{s.host}:{s.port}", f"{s.uptime_seconds:.0f} s", s.version, "yes" if s.in_use else "no", s.log)
+        for s in found
+    ]
+    table(
+        ("pid", "address", "up", "Spark", "in use", "log"),
+        rows,
+        empty="No Spark server runs; the next build starts one.",
+    )
 
 
 @spark.command()

@@ -40,7 +40,11 @@ def states(as_json: bool) -> None:
     for title, section, machine in _MACHINES:
         click.echo(f"\n## {title} ({section})\n\n```mermaid\nstateDiagram-v2")
         for move in machine:
-            click.echo(f"    {move.from_state.value if move.from_state else '[*]'} --> {move.to_state.value}: {move.on.value}")
+            click.echo(
+                f"    {move.from_state.value if move.from_state else '[*]'} --> {move.to_state.value}: {move.on.value}"
+            )
         click.echo("```\n\n| from | on | to | why |\n|---|---|---|---|")
         for move in machine:
-            click.echo(f"| {move.from_state.value if move.from_state else '—'} | {move.on.value} | {move.to_state.value} | {move.why} |")
+            click.echo(
+                f"| {move.from_state.value if move.from_state else '—'} | {move.on.value} | {move.to_state.value} | {move.why} |"
+            )

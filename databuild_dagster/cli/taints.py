@@ -20,7 +20,9 @@ def taint(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
     if as_json:
         emit({"taint_id": outcome.taint_id, "refs": list(refs)})
         return
-    click.echo(f"Tainted {count(len(refs), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back.")
+    click.echo(
+        f"Tainted {count(len(refs), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."
+    )
 
 
 @click.command()
@@ -34,5 +36,3 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
         emit({"taint_id": taint_id})
     else:
         click.echo(f"Taint {taint_id} is taken back.")
-
-

@@ -22,7 +22,13 @@ def want() -> None:
 @want.command("create")
 @click.argument("refs", nargs=-1, required=True)
 @click.option("--together", is_flag=True, help="One want over all refs, all or nothing, instead of one for each.")
-@click.option("--ttl", type=DURATION, default=DEFAULT_TTL_SECONDS, show_default="7d", help="How long it counts: 90s, 12h, 7d, or none.")
+@click.option(
+    "--ttl",
+    type=DURATION,
+    default=DEFAULT_TTL_SECONDS,
+    show_default="7d",
+    help="How long it counts: 90s, 12h, 7d, or none.",
+)
 @click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list.")

@@ -4,7 +4,14 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import surely_gone, this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
-from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder, Observation
+from databuild_dagster.engine.ports import (
+    DagsterRunState,
+    DagsterRunStatus,
+    Foreign,
+    Launcher,
+    LaunchOrder,
+    Observation,
+)
 from databuild_dagster.engine.tick import TickLimits, TickReport, tick
 
 __all__ = [

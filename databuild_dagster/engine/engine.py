@@ -86,7 +86,9 @@ class Engine:
         A `command_id` that was handled before gives its first outcome again and changes nothing.
         """
         if command_id is not None and (not command_id or log.CONTINUATION in command_id):
-            raise InvalidRequest(what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r}")
+            raise InvalidRequest(
+                what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r}"
+            )
         with self.store.writing() as work:
             if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
                 return Outcome(tuple(before), repeated=True)
@@ -102,7 +104,11 @@ class Engine:
                 if not facts:
                     return Outcome(tuple(recording.events), claim=deciding.claim)
             raise IllegalMove(
-                seq=head.seq, entity=type(command).__name__, state="-", on="follow-ups", why=f"more than {MAX_FOLLOW_UPS}"
+                seq=head.seq,
+                entity=type(command).__name__,
+                state="-",
+                on="follow-ups",
+                why=f"more than {MAX_FOLLOW_UPS}",
             )
 
     def beat(self, launch_ids: Iterable[str]) -> None:

@@ -24,9 +24,7 @@ OWNERSHIP_SECONDS = 60.0
 class Judge:
     """Remembers how long it has been looking without a break. One per process, called by every tick."""
 
-    def __init__(
-        self, *, lease_seconds: float = LEASE_SECONDS, gone: Callable[[str], bool] = surely_gone
-    ) -> None:
+    def __init__(self, *, lease_seconds: float = LEASE_SECONDS, gone: Callable[[str], bool] = surely_gone) -> None:
         self.lease_seconds = lease_seconds
         self._gone = gone
         self._since: float | None = None

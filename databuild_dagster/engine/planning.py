@@ -5,7 +5,7 @@ Looks at the store only; no user code is imported. Each command is decided again
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +18,9 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.store.queries import DueRef
 
+#: What is recorded of a launch, and what Dagster is asked for.
+Launch = tuple[c.BufferLaunch, LaunchOrder]
+
 
 @dataclass
 class Plan:
@@ -26,7 +29,7 @@ class Plan:
     observed: list[c.Command] = field(default_factory=list)
     arrived: list[str] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
-    launches: list[tuple[c.BufferLaunch, LaunchOrder]] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
 
     @property
     def nothing(self) -> bool:
@@ -41,9 +44,13 @@ def plan_due(
     owner: str,
     location: str,
     room: int,
+    out: Counter[str],
     most: int,
 ) -> Plan:
-    """One level: of the refs that are due, those with missing inputs miss, the others are launched, `room` launches at most."""
+    """One level: of the refs that are due, those with missing inputs miss, the others are launched, `room` launches at most.
+
+    `out` counts the launches of each job that have not ended.
+    """
     plan = Plan()
     due = engine.queries.due_refs(datasets, engine.clock(), most)
     if not due:
@@ -69,9 +76,27 @@ def plan_due(
         if missing:
             plan.missed.append(_missed(engine, job, spec, missing, owner, location))
         ready = [ref for ref in refs if ref.ref not in missing]
-        if ready and len(plan.launches) < room:
-            plan.launches += _launches(engine, job, datasets, ready, owner, location)[: room - len(plan.launches)]
+        if ready and room > 0:
+            plan.launches += _launches(engine, job, datasets, ready, owner, location)
+    concurrency = {spec.job: spec.concurrency for spec in datasets.values()}
+    plan.launches = _most_urgent(plan.launches, due, room, concurrency, out)
     return plan
+
+
+def _most_urgent(
+    launches: list[Launch], due: list[DueRef], room: int, concurrency: Mapping[str, int | None], out: Counter[str]
+) -> list[Launch]:
+    """A launch is as urgent as its most urgent ref; what exceeds the room, or its job's concurrency, waits (SPEC 11.1)."""
+    place = {ref.ref: at for at, ref in enumerate(due)}
+    launches.sort(key=lambda launch: min(place[ref] for run in launch[0].runs for ref in run.refs))
+    running = Counter(out)
+    chosen: list[Launch] = []
+    for launch in launches:
+        allowed = concurrency[launch[0].job]
+        if len(chosen) < room and (allowed is None or running[launch[0].job] < allowed):
+            running[launch[0].job] += 1
+            chosen.append(launch)
+    return chosen
 
 
 def _observe(engine: Engine, refs: list[str], foreign: Foreign, plan: Plan) -> dict[str, Observation]:
@@ -85,9 +110,8 @@ def _observe(engine: Engine, refs: list[str], foreign: Foreign, plan: Plan) -> d
         if known.state in LEASED:
             continue
         observation = seen[ref]
-        if observation.live and (known.state is not InstanceState.LIVE or known.origin != observation.origin):
-            if known.origin != observation.origin and observation.origin is not None:
-                arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
+        if observation.live and observation.origin is not None and observation.origin != known.known_origin:
+            arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
         elif not observation.live and known.state is InstanceState.LIVE:
             gone[ref] = observation.reason or "Dagster has no materialization of it any more"
     if arrivals:
@@ -136,14 +160,20 @@ def _runs(engine: Engine, refs: list[str]) -> list[BufferedRun]:
 
 def _launches(
     engine: Engine, job: str, datasets: Mapping[int, DatasetSpec], ready: list[DueRef], owner: str, location: str
-) -> list[tuple[c.BufferLaunch, LaunchOrder]]:
+) -> list[Launch]:
     spec = datasets[ready[0].dataset_id]
+    priorities = {ref.ref: ref.priority for ref in ready}
     runs = {run.partition_key: run for run in _runs(engine, [ref.ref for ref in ready])}
     launches = []
     for keys in engine.catalog.launchable(spec, tuple(runs), spec.max_partitions_per_launch):
         chosen = tuple(runs[key] for key in keys)
         command = c.BufferLaunch(
-            launch_id=engine.new_id(), job=job, location=location, owner=owner, runs=chosen, code_version=spec.code_version
+            launch_id=engine.new_id(),
+            job=job,
+            location=location,
+            owner=owner,
+            runs=chosen,
+            code_version=spec.code_version,
         )
         order = LaunchOrder(
             launch_id=command.launch_id,
@@ -152,7 +182,7 @@ def _launches(
             kind=spec.kind,
             assets=tuple(dict.fromkeys(asset_of(ref) for run in chosen for ref in run.refs)),
             partition_keys=keys,
-            priority=max(ref.priority for ref in ready),
+            priority=max(priorities[ref] for run in chosen for ref in run.refs),
         )
         launches.append((command, order))
     return launches

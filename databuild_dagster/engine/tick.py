@@ -6,10 +6,10 @@ is a command of its own, decided again in its transaction, so the worst that a s
 
 from __future__ import annotations
 
-
+from collections import Counter
 from dataclasses import dataclass, field
 
-from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
@@ -78,26 +78,32 @@ def tick(
     now = engine.clock()
     judge.look(now)
     report = TickReport()
-    out = engine.queries.open_launches()
-    if out:
-        _look_after(engine, out, location, launcher, foreign, judge, owner, now, report)
+    if open_launches := engine.queries.open_launches():
+        _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report)
     datasets = engine.queries.datasets(location)
     for _ in range(MAX_LEVELS):
-        room = min(limits.launches - len(report.launched), limits.open_launches - _n_open(engine, location))
-        plan = plan_due(engine, datasets, foreign, owner=owner, location=location, room=room, most=limits.due_refs)
+        out = Counter(launch.job for launch in engine.queries.open_launches() if launch.location == location)
+        room = min(limits.launches - len(report.launched), limits.open_launches - out.total())
+        plan = plan_due(
+            engine, datasets, foreign, owner=owner, location=location, room=room, out=out, most=limits.due_refs
+        )
         if plan.nothing:
             break
         _carry_out(engine, plan, launcher, report)
     return report
 
 
-def _n_open(engine: Engine, location: str) -> int:
-    return sum(launch.location == location for launch in engine.queries.open_launches())
+def _handle(engine: Engine, command: c.Command) -> Outcome | None:
+    """What was seen may be otherwise by now: somebody else was faster then, and the log says what they did."""
+    try:
+        return engine.handle(command, actor=ACTOR)
+    except Refused:
+        return None
 
 
 def _carry_out(engine: Engine, plan: Plan, launcher: Launcher, report: TickReport) -> None:
     for command in plan.observed:
-        engine.handle(command, actor=ACTOR)
+        _handle(engine, command)
     report.arrived += plan.arrived
     for miss in plan.missed:
         if engine.handle(miss, actor=ACTOR).events:
@@ -126,7 +132,7 @@ def _look_after(
         dagster_run = dagster_runs.get(launch.launch_id)
         dataset = _dataset_of(engine, launch)
         if dataset is not None and dataset.kind is not DatasetKind.OURS:
-            _follow_plain(engine, launch, dagster_run, foreign)
+            _follow_plain(engine, launch, dagster_run, foreign, report)
         elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
             if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
                 report.lost[launch.launch_id] = why
@@ -159,36 +165,39 @@ def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None
     )
 
 
-def _follow_plain(engine: Engine, launch: LaunchView, dagster_run: DagsterRunState | None, foreign: Foreign) -> None:
+def _follow_plain(
+    engine: Engine, launch: LaunchView, dagster_run: DagsterRunState | None, foreign: Foreign, report: TickReport
+) -> None:
     """A plain asset's step does not report to us; its Dagster run does (SPEC 6.11)."""
+    if dagster_run is None and launch.dagster_run_id is not None:
+        why = f"its Dagster run {launch.dagster_run_id} is not there any more"
+        if _handle(engine, c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why)):
+            report.lost[launch.launch_id] = why
     if dagster_run is None or dagster_run.status is DagsterRunStatus.QUEUED:
         return
     if launch.dagster_run_id is None:
         start = c.StartLaunch(
-            launch_id=launch.launch_id, dagster_run_id=dagster_run.dagster_run_id, holder=f"dagster run {dagster_run.dagster_run_id}"
+            launch_id=launch.launch_id,
+            dagster_run_id=dagster_run.dagster_run_id,
+            holder=f"dagster run {dagster_run.dagster_run_id}",
         )
-        engine.handle(start, actor=ACTOR)
+        _handle(engine, start)
     if not dagster_run.status.ended:
         return
     runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
     for run in runs:
-        try:
-            engine.handle(_end_of_plain(run, dagster_run, foreign), actor=ACTOR)
-        except Refused:
-            # Another orchestrator was faster; the log says what it found.
-            continue
+        _handle(engine, _end_of_plain(engine, run, dagster_run, foreign))
 
 
-def _end_of_plain(run: JobRunView, dagster_run: DagsterRunState, foreign: Foreign) -> c.Command:
+def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState, foreign: Foreign) -> c.Command:
+    """What it materialized counts, even if it failed later; what Dagster had before does not."""
     if dagster_run.status is DagsterRunStatus.CANCELED:
         return c.CancelJobRuns(job_run_ids=(run.id,), reason=f"Dagster run {dagster_run.dagster_run_id} was canceled")
     seen = foreign.observe(run.refs)
-    not_live = [ref for ref in run.refs if not seen[ref].live]
-    if dagster_run.status is DagsterRunStatus.SUCCEEDED and not not_live:
+    known = engine.queries.canonical(run.refs)
+    not_live = [ref for ref in run.refs if not seen[ref].live or seen[ref].origin == known[ref].known_origin]
+    if not not_live:
         outputs = tuple(OutputFact(ref=ref, origin=seen[ref].origin) for ref in run.refs)
         return c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),))
-    error = f"Dagster run {dagster_run.dagster_run_id} {dagster_run.status.value} without materializing {', '.join(not_live) or 'all'}"
+    error = f"Dagster run {dagster_run.dagster_run_id} {dagster_run.status.value} without materializing {', '.join(not_live)}"
     return c.FailJobRuns(failures=(c.RunFailure(run.id, error),))
-
-
-

@@ -111,7 +111,9 @@ def _want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
         folding.end_want(want, WantCause.CANCELED)
 
 
-def _launch(folding: Folding, launch_id: str, job: str, location: str, owner: str, code_version: str | None) -> LaunchRow:
+def _launch(
+    folding: Folding, launch_id: str, job: str, location: str, owner: str, code_version: str | None
+) -> LaunchRow:
     launch = LaunchRow(
         id=folding.view.next_id(),
         launch_id=launch_id,
@@ -194,9 +196,14 @@ def _job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         folding.found(inputs, output.inputs.values(), "input instance")
         view.add_inputs(instance.id, [(inputs[uuid].ref_id, inputs[uuid].id) for uuid in output.inputs.values()])
         instance.code_version = output.code_version
-        instance.origin = output.origin
+        _keep_origin(folding, instance, output.origin)
         _keep_manifest(instance, output.manifest)
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
+
+
+def _keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:
+    if origin is not None:
+        instance.origin = folding.ref_of(instance).origin = origin
 
 
 def _keep_manifest(instance: InstanceRow, manifest: e.ManifestFact | None) -> None:
@@ -260,9 +267,7 @@ def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[Re
 def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
     on_cycle = {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
     refs = folding.view.refs(on_cycle)
-    instances = folding.view.instances_by_id(
-        ref.canonical_id for ref in refs.values() if ref.canonical_id is not None
-    )
+    instances = folding.view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
     for ref in refs.values():
         instance = instances[ref.canonical_id] if ref.canonical_id is not None else None
         if instance is not None and instance.state is InstanceState.UPSTREAM_BUILDING:
@@ -352,8 +357,9 @@ def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
             ended_at=folding.at,
         )
         folding.view.add(job_run)
+        folding.record(job_run, None)
         instance = _new_instance(folding, refs[arrival.ref], job_run, InstanceCause.ARRIVED)
-        instance.origin = arrival.origin
+        _keep_origin(folding, instance, arrival.origin)
         _keep_manifest(instance, arrival.manifest)
 
 

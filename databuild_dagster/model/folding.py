@@ -65,13 +65,17 @@ class Folding:
         for key in keys:
             if key not in rows:
                 raise IllegalMove(
-                    seq=self.seq, entity=f"{kind} {key}", state="-", on=type(self.event.fact).__name__, why="it does not exist"
+                    seq=self.seq,
+                    entity=f"{kind} {key}",
+                    state="-",
+                    on=type(self.event.fact).__name__,
+                    why="it does not exist",
                 )
         return rows
 
     def job_runs(self, job_run_ids: Iterable[str]) -> Collection[JobRunRow]:
         ids = list(job_run_ids)
-        return self.found(self.view.job_runs(ids), ids, "job run").values()  # type: ignore[return-value]
+        return self.found(self.view.job_runs(ids), ids, "job run").values()
 
     def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[int, InstanceRow]]:
         """Instances of job runs: by job run, then by ref."""
@@ -87,7 +91,11 @@ class Folding:
         instance = outputs[job_run.id].get(row.id) if row else None
         if instance is None:
             raise IllegalMove(
-                seq=self.seq, entity=f"job run {job_run.job_run_id}", state=job_run.state.value, on="output", why=f"{ref} is not of it"
+                seq=self.seq,
+                entity=f"job run {job_run.job_run_id}",
+                state=job_run.state.value,
+                on="output",
+                why=f"{ref} is not of it",
             )
         return instance
 
@@ -96,7 +104,9 @@ class Folding:
 
     # Moves.
 
-    def record(self, row: InstanceRow | WantRow | JobRunRow, before: InstanceState | WantState | JobRunState | None) -> None:
+    def record(
+        self, row: InstanceRow | WantRow | JobRunRow, before: InstanceState | WantState | JobRunState | None
+    ) -> None:
         self.view.record_move(row.TABLE, row.id, self.seq, before, row.state)
 
     def bear_instance(self, instance: InstanceRow, ref: RefRow, cause: InstanceCause) -> None:
@@ -111,10 +121,12 @@ class Folding:
         instance.state = INSTANCE.next(before, cause, entity=f"{instance.uuid} of {ref.ref}", seq=self.seq)
         instance.retry_at = retry_at
         self.record(instance, before)
+        if before is InstanceState.UPSTREAM_BUILDING:
+            # Perhaps nobody needs what it waited for any more.
+            self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
         if before in _WAITING and instance.state not in _WAITING:
             self.view.end_waiting(instance.id)
             instance.n_unmet = 0
-            self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
         if ref.canonical_id == instance.id:
             self._canonical_moved(ref, instance)
 

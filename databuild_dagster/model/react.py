@@ -76,14 +76,15 @@ def _matters(before: InstanceState | None, after: InstanceState) -> bool:
 
 
 def _repair(folding: Folding, instance_ids: list[int]) -> None:
-    """An upstream-failed instance opens again when none of its missing refs is failed any more (SPEC 6.6)."""
+    """A canonical upstream-failed instance opens again when none of its missing refs is failed any more (SPEC 6.6)."""
     if not instance_ids:
         return
     missing = folding.view.missing_of(instance_ids)
     refs = folding.view.refs_by_id(ref_id for _, ref_id in missing)
     still_failed = {instance_id for instance_id, ref_id in missing if refs[ref_id].state in FAILING}
     for instance in folding.view.instances_by_id(instance_ids).values():
-        if instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
+        canonical = folding.ref_of(instance).canonical_id == instance.id
+        if canonical and instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
             instance.reason = None
             folding.move_instance(instance, InstanceCause.REPAIRED)
 
@@ -175,7 +176,11 @@ def _let_go(folding: Folding) -> None:
     for ref in refs.values():
         if ref.n_open_wants != left[ref.id]:
             raise IllegalMove(
-                seq=folding.seq, entity=ref.ref, state=str(ref.state), on="want ended", why="its count of open wants is off"
+                seq=folding.seq,
+                entity=ref.ref,
+                state=str(ref.state),
+                on="want ended",
+                why="its count of open wants is off",
             )
         _release_if_unwanted(folding, ref)
 

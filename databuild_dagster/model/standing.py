@@ -7,7 +7,7 @@ holds after each; a tick has nothing left to repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from databuild_dagster.model import events as e
@@ -126,7 +126,11 @@ def _wants_needless(
     missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
 ) -> list[e.Fact]:
     needless = [
-        want.want_id for ref_id in missing if ref_id not in demands for want in wants[ref_id] if want.source == DERIVATIVE
+        want.want_id
+        for ref_id in missing
+        if ref_id not in demands
+        for want in wants[ref_id]
+        if want.source == DERIVATIVE
     ]
     return [e.WantCanceled(want_ids=tuple(needless), reason="nothing waits for it any more")] if needless else []
 
@@ -150,7 +154,7 @@ def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
     return [e.JobRunCanceled(job_run_ids=ids, reason="nobody wants it any more")]
 
 
-def _outputs(view: View, job_runs: dict[int, object]) -> list[tuple[InstanceRow, RefRow]]:
+def _outputs(view: View, job_runs: Iterable[int]) -> list[tuple[InstanceRow, RefRow]]:
     instances = view.instances_of_job_runs(job_runs)
     refs = view.refs_by_id(instance.ref_id for instance in instances)
     return [(instance, refs[instance.ref_id]) for instance in instances]

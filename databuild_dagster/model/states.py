@@ -193,14 +193,22 @@ WANT = Machine[WantState, WantCause](
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_FAILED, _W.FAILED, "a ref failed"),
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "an input failed"),
         Move(_W.SUCCESSFUL, _WC.REOPENED, _W.IDLE, "a ref was tainted within its TTL (5.3)"),
-        *(Move(state, _WC.CANCELED, _W.CANCELED, "somebody took it back") for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)),
-        *(Move(state, _WC.EXPIRED, _W.EXPIRED, "its time ended") for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)),
+        *(
+            Move(state, _WC.CANCELED, _W.CANCELED, "somebody took it back")
+            for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)
+        ),
+        *(
+            Move(state, _WC.EXPIRED, _W.EXPIRED, "its time ended")
+            for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)
+        ),
     ],
     final=[_W.FAILED, _W.UPSTREAM_FAILED, _W.CANCELED, _W.EXPIRED],
 )
 
 
-def want_state(n_refs: int, live: int, failed: int, upstream_failed: int, building: int, upstream_building: int) -> WantState:
+def want_state(
+    n_refs: int, live: int, failed: int, upstream_failed: int, building: int, upstream_building: int
+) -> WantState:
     """SPEC 5.2 over a histogram of the canonical states of a want's refs; the first match wins."""
     if failed:
         return _W.FAILED

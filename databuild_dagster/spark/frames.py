@@ -164,12 +164,26 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
 
 
 def spark_schema(schema: TableSchema) -> StructType:
-    """A manifest's columns as Spark has them. Raises `NoSchema` for files that others have written."""
+    """A manifest's columns as Spark reads them. Raises `NoSchema` for files that others have written."""
     from pyspark.sql.types import StructType
 
     if schema.spark is None:
         raise NoSchema(what="files that were not written by databuild")
-    return StructType.fromJson(json.loads(schema.spark))
+    return StructType.fromJson(_nullable(json.loads(schema.spark)))
+
+
+def _nullable(schema: Any) -> Any:
+    """As Spark sees every file: anything may be null. So an instance without files has the same columns."""
+    match schema:
+        case dict():
+            may_be_null = {
+                key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in schema
+            }
+            return {key: _nullable(value) for key, value in schema.items()} | may_be_null
+        case list():
+            return [_nullable(item) for item in schema]
+        case _:
+            return schema
 
 
 def _wider(one: DataType, other: DataType) -> DataType | None:

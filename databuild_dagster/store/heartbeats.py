@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from databuild_dagster.store.errors import StoreUnusable
 
 _CREATE = "CREATE TABLE IF NOT EXISTS heartbeats (launch_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID"
 _BEAT = "INSERT INTO heartbeats (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
@@ -31,22 +34,31 @@ class Heartbeats:
         if self.path is None:
             self._memory.update(beats)
         else:
-            self._connection(self.path).executemany(_BEAT, beats)
+            with self._trouble_told(self.path) as connection:
+                connection.executemany(_BEAT, beats)
 
     def last(self, launch_ids: Iterable[str]) -> dict[str, float]:
         """When each was last heard of; those never heard of are left out."""
         if self.path is None:
             return {launch_id: self._memory[launch_id] for launch_id in launch_ids if launch_id in self._memory}
-        connection = self._connection(self.path)
-        rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
-        return {row[0]: row[1] for row in rows if row}
+        with self._trouble_told(self.path) as connection:
+            rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
+            return {row[0]: row[1] for row in rows if row}
 
     def forget_before(self, at: float) -> None:
         """Drop heartbeats of launches that ended long ago."""
         if self.path is None:
             self._memory = {launch_id: beat for launch_id, beat in self._memory.items() if beat >= at}
         else:
-            self._connection(self.path).execute(_FORGET, (at,))
+            with self._trouble_told(self.path) as connection:
+                connection.execute(_FORGET, (at,))
+
+    @contextmanager
+    def _trouble_told(self, path: str) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._connection(path)
+        except sqlite3.Error as error:
+            raise StoreUnusable(url=path, why=str(error)) from error
 
     def _connection(self, path: str) -> sqlite3.Connection:
         if getattr(self._local, "pid", None) != os.getpid():

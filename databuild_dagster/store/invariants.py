@@ -145,6 +145,14 @@ QUERIES: tuple[tuple[str, str], ...] = (
                         AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
     ),
     (
+        "SPEC 6.4",
+        f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for' FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        WHERE w.state IN {_OPEN} AND w.source = 'job run' AND NOT EXISTS (
+            SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
+            WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = 'UpstreamBuilding')
+        AND NOT EXISTS (SELECT 1 FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id AND h.to_state = 'Successful')""",
+    ),
+    (
         "SPEC 6.1",
         f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END
         FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN ('Queued', 'Running'))""",
@@ -194,6 +202,11 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "SPEC 3.2",
         f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE w.state IS NOT
         (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+    ),
+    (
+        "SPEC 3.2",
+        f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE j.state IS NOT
+        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
 )
 

@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
+from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.store.codec import decode, encode
 from databuild_dagster.store.schema import PREFIX
@@ -62,4 +65,9 @@ def all_events(connection: sqlite3.Connection, page: int = 1000) -> Iterator[Eve
 
 def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:
     seq, at, name, version, command_id, actor, payload = row
-    return Event(seq, at, decode(name, version, payload), command_id, actor)
+    try:
+        fact = decode(name, version, payload)
+    except (msgspec.MsgspecError, KeyError) as error:
+        why = f"version {version} of it cannot be read: {error}"
+        raise IllegalMove(seq=seq, entity="log", state="-", on=name, why=why) from error
+    return Event(seq, at, fact, command_id, actor)

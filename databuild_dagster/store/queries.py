@@ -41,6 +41,8 @@ class Canonical(NamedTuple):
     bytes: int | None = None
     origin: str | None = None
     live_at: float | None = None
+    #: Where data from outside was last known from, whatever became of it.
+    known_origin: str | None = None
 
 
 class Instance(NamedTuple):
@@ -129,7 +131,7 @@ class Taint(NamedTuple):
 
 _CANONICAL = f"""
 SELECT r.ref, i.state, i.uuid, j.job_run_id, i.retry_at, i.reason, i.code_version, i.manifest_state, i.manifest_uri,
-       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at
+       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, r.origin
 FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
 WHERE """
 
@@ -177,11 +179,12 @@ def _job_run(row: tuple[Any, ...]) -> JobRunView:
 
 def _want(row: tuple[Any, ...]) -> WantView:
     expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
-    return WantView(row[0], row[1], _list_decoder.decode(row[2]), WantState(row[3]), *row[4:9], expires_at, deadline)
+    refs, state = _list_decoder.decode(row[2]), WantState(row[3])
+    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline))
 
 
 def _instance(row: tuple[Any, ...]) -> Instance:
-    return Instance(row[0], row[1], InstanceState(row[2]), *row[3:10], _list_decoder.decode(row[10]), bool(row[11]))
+    return Instance._make((*row[:2], InstanceState(row[2]), *row[3:10], _list_decoder.decode(row[10]), bool(row[11])))
 
 
 class Queries:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from databuild_dagster.store import schema
 from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreUnusable, UnsupportedDatabase
@@ -129,7 +130,9 @@ class Store:
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
-        if isinstance(error, OSError) and folder and str(error.filename).startswith(folder):
+        place = str(error.filename) if isinstance(error, OSError) else ""
+        # In the folder, or one above it that could not be made.
+        if isinstance(error, OSError) and place and folder and (place.startswith(folder) or folder.startswith(place)):
             raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
         raise error
 
@@ -197,6 +200,11 @@ def _create(connection: sqlite3.Connection) -> None:
 def ddl() -> list[str]:
     """Every statement that makes an empty database, in SQLite's dialect."""
     statements: list[str] = []
-    engine = sa.create_mock_engine("sqlite://", lambda sql, *_, **__: statements.append(str(sql.compile(dialect=engine.dialect))))
+    dialect = sqlite_dialect.dialect()  # type: ignore[no-untyped-call]
+
+    def keep(statement: sa.Executable, *_: object, **__: object) -> None:
+        statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]
+
+    engine = sa.create_mock_engine("sqlite://", keep)
     schema.metadata.create_all(engine, checkfirst=False)
     return statements

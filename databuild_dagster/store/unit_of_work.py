@@ -8,13 +8,14 @@ but a row's own key is written first, so that a lookup always sees what this tra
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable
 from enum import Enum
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import asset_of
@@ -32,6 +33,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness
 from databuild_dagster.store.schema import PREFIX
 
+K = TypeVar("K")
 R = TypeVar("R", bound=Row)
 
 #: Rows that one event may make: a million. Leaves 43 bits for the seq.
@@ -39,129 +41,138 @@ ROWS_PER_EVENT_BITS = 20
 
 _list_decoder = msgspec.json.Decoder(list[str])
 _to_json = msgspec.json.Encoder().encode
-_ENUMS: dict[type[Row], type[Enum]] = {
-    RefRow: InstanceState,
-    InstanceRow: InstanceState,
-    JobRunRow: JobRunState,
-    WantRow: WantState,
-}
+
+
+def _first_id(seq: int) -> int:
+    return seq << ROWS_PER_EVENT_BITS
+
+
+def _end_of_event(row_id: int) -> int:
+    """Above every id that is born of the same event."""
+    return _first_id((row_id >> ROWS_PER_EVENT_BITS) + 1)
+
+
+class _Lookup:
+    """A question by key: one key by equality, many by a list that is one parameter; two statements in all."""
+
+    def __init__(self, select: str, column: str) -> None:
+        self.one = f"{select} {column} = ?"
+        self.many = f"{select} {column} IN (SELECT value FROM json_each(?))"
+
+    def ask(self, connection: sqlite3.Connection, keys: list[Any]) -> Iterable[Any]:
+        if len(keys) == 1:
+            return connection.execute(self.one, keys)
+        return connection.execute(self.many, (_to_json(keys).decode(),))
 
 
 class _Shape(Generic[R]):
     """How one class of rows is read and written; made once."""
 
-    def __init__(self, cls: type[R], key: str) -> None:
+    def __init__(self, cls: type[R], key: str, states: type[Enum] | None = None) -> None:
         self.cls = cls
+        self.names: tuple[str, ...] = cls.__struct_fields__
         self.key = key
-        self.names = tuple(field.name for field in fields(cls))
         self.key_at = self.names.index(key)
-        self.values: Callable[[R], tuple[Any, ...]] = attrgetter(*self.names)
-        changing = tuple(name for name in self.names if name not in cls.KEPT)
-        self.changing: Callable[[R], tuple[Any, ...]] = attrgetter(*changing, "id")
         self.table = PREFIX + cls.TABLE
-        columns = ", ".join(self.names)
-        marks = ", ".join("?" * len(self.names))
-        self.select = f"SELECT {columns} FROM {self.table} WHERE "
-        self.insert = f"INSERT INTO {self.table} ({columns}) VALUES ({marks})"
-        self.update = f"UPDATE {self.table} SET {', '.join(f'{name} = ?' for name in changing)} WHERE id = ?"
-        enum = _ENUMS.get(cls)
-        self.enum = {member.value: member for member in enum} if enum else None
-        self.state_at = self.names.index("state") if enum else -1
+        self.select = f"SELECT {', '.join(self.names)} FROM {self.table} WHERE"
+        self.by_id = _Lookup(self.select, "id")
+        self.by_key = _Lookup(self.select, key)
+        self.states = {state.value: state for state in states or ()}
+        self.state_at = self.names.index("state") if states else -1
+        #: What a row that is not written yet is compared with.
+        self.unborn = (None,) * len(self.names)
+        #: Statements by what is written: whether the row is new, and which of its columns.
+        self._writes: dict[tuple[bool, tuple[bool, ...]], str] = {}
 
     def row(self, values: tuple[Any, ...]) -> R:
-        if self.enum is None or values[self.state_at] is None:
-            return self.cls(*values)
-        listed = list(values)
-        listed[self.state_at] = self.enum[listed[self.state_at]]
-        return self.cls(*listed)
+        row = self.cls(*values)
+        if self.states and (state := values[self.state_at]) is not None:
+            row.state = self.states[state]  # type: ignore[union-attr]
+        return row
+
+    def write(self, new: bool, changed: tuple[bool, ...]) -> str:
+        """The statement that writes some columns. Few sets of columns change together, so they are few."""
+        statement = self._writes.get((new, changed))
+        if statement is None:
+            names = list(compress(self.names, changed))
+            if new:
+                marks = ", ".join("?" * len(names))
+                statement = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks})"
+            else:
+                assignments = ", ".join(f"{name} = ?" for name in names)
+                statement = f"UPDATE {self.table} SET {assignments} WHERE id = ?"
+            self._writes[new, changed] = statement
+        return statement
 
 
-#: The public key of each class of rows, in a column of its own beside the id.
-_KEYS: dict[type[Row], str] = {
-    DatasetRow: "asset",
-    RefRow: "ref",
-    InstanceRow: "uuid",
-    JobRunRow: "job_run_id",
-    LaunchRow: "launch_id",
-    WantRow: "want_id",
-    TaintRow: "taint_id",
-}
-_SHAPES: dict[type[Row], _Shape[Any]] = {cls: _Shape(cls, key) for cls, key in _KEYS.items()}
-
-
-def _where(column: str, keys: Sequence[Any]) -> tuple[str, Any]:
-    """One key by equality, many by a list that is one parameter: two statements to prepare, whatever the number."""
-    if len(keys) == 1:
-        return f"{column} = ?", keys[0]
-    return f"{column} IN (SELECT value FROM json_each(?))", _to_json(keys).decode()
-
-
-def _execute(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
-    """One row by `execute`, which is cheaper for one."""
-    if len(rows) == 1:
-        connection.execute(statement, rows[0])
-    else:
-        connection.executemany(statement, rows)
+_DATASETS = _Shape(DatasetRow, "asset")
+_REFS = _Shape(RefRow, "ref", InstanceState)
+_INSTANCES = _Shape(InstanceRow, "uuid", InstanceState)
+_JOB_RUNS = _Shape(JobRunRow, "job_run_id", JobRunState)
+_LAUNCHES = _Shape(LaunchRow, "launch_id")
+_WANTS = _Shape(WantRow, "want_id", WantState)
+_TAINTS = _Shape(TaintRow, "taint_id")
 
 
 class _Rows(Generic[R]):
     """The rows of one class seen in this unit of work: the same object for the same key, every time."""
 
-    def __init__(self, connection: sqlite3.Connection, cls: type[R]) -> None:
-        self.shape: _Shape[R] = _SHAPES[cls]
+    def __init__(self, connection: sqlite3.Connection, shape: _Shape[R]) -> None:
+        self.shape = shape
         self.connection = connection
         self.by_id: dict[int, R] = {}
         self.by_key: dict[str, R] = {}
-        self.loaded: dict[int, tuple[Any, ...]] = {}
-        self.new: list[R] = []
+        #: The columns of each row as the database has them.
+        self.stored: dict[int, tuple[Any, ...]] = {}
 
-    def fetch(self, condition: str, *parameters: Any) -> list[R]:
-        found = []
-        for values in self.connection.execute(self.shape.select + condition, parameters):
+    def take(self, found: Iterable[tuple[Any, ...]]) -> list[R]:
+        rows = []
+        for values in found:
             row = self.by_id.get(values[0])
             if row is None:
                 row = self.shape.row(values)
-                self.by_id[row.id] = row
+                self.by_id[values[0]] = row
                 self.by_key[values[self.shape.key_at]] = row
-                self.loaded[row.id] = values
-            found.append(row)
-        return found
+                self.stored[values[0]] = values
+            rows.append(row)
+        return rows
 
-    def fetch_between(self, after: int, before: int) -> list[R]:
-        return self.fetch("id > ? AND id < ? ORDER BY id", after, before)
+    def fetch(self, condition: str, *parameters: Any) -> list[R]:
+        return self.take(self.connection.execute(f"{self.shape.select} {condition}", parameters))
 
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
-        wanted = dict.fromkeys(ids)
-        unknown = [i for i in wanted if i not in self.by_id]
-        if unknown:
-            self.fetch(*_where("id", unknown))
-        return {i: self.by_id[i] for i in wanted if i in self.by_id}
+        return self._known(ids, self.by_id, self.shape.by_id)
 
     def keys(self, keys: Iterable[str]) -> dict[str, R]:
-        wanted = dict.fromkeys(keys)
-        unknown = [key for key in wanted if key not in self.by_key]
-        if unknown:
-            self.fetch(*_where(self.shape.key, unknown))
-        return {key: self.by_key[key] for key in wanted if key in self.by_key}
+        return self._known(keys, self.by_key, self.shape.by_key)
+
+    def _known(self, keys: Iterable[K], known: dict[K, R], lookup: _Lookup) -> dict[K, R]:
+        """In the order of the keys, whatever was known before, so that a rebuild meets them in the same order."""
+        found = {key: known.get(key) for key in keys}
+        if None in found.values():
+            self.take(lookup.ask(self.connection, [key for key, row in found.items() if row is None]))
+            found = {key: known.get(key) for key in found}
+        return {key: row for key, row in found.items() if row is not None}
 
     def add(self, row: R) -> None:
         self.by_id[row.id] = row
         self.by_key[getattr(row, self.shape.key)] = row
-        self.new.append(row)
+        self.stored[row.id] = self.shape.unborn
 
     def flush(self) -> None:
+        """Write what differs from what is stored, so that no index over anything else is touched."""
         shape = self.shape
-        if self.loaded:
-            changed = [row for i, before in self.loaded.items() if shape.values(row := self.by_id[i]) != before]
-            if changed:
-                _execute(self.connection, shape.update, [shape.changing(row) for row in changed])
-                for row in changed:
-                    self.loaded[row.id] = shape.values(row)
-        if self.new:
-            _execute(self.connection, shape.insert, [shape.values(row) for row in self.new])
-            for row in self.new:
-                self.loaded[row.id] = shape.values(row)
-            self.new = []
+        writes: dict[str, list[tuple[Any, ...]]] = {}
+        for row_id, before in self.stored.items():
+            after = astuple(self.by_id[row_id])
+            if after != before:
+                new = before is shape.unborn
+                changed = tuple(map(ne, after, before))
+                values = tuple(compress(after, changed))
+                writes.setdefault(shape.write(new, changed), []).append(values if new else (*values, row_id))
+                self.stored[row_id] = after
+        for statement, rows in writes.items():
+            self.connection.executemany(statement, rows)
 
 
 class UnitOfWork:
@@ -170,8 +181,22 @@ class UnitOfWork:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.unsettled: set[int] = set()
-        #: Made when first used, for most commands touch few kinds of rows.
-        self._rows: dict[type[Row], _Rows[Any]] = {}
+        self._datasets = _Rows(connection, _DATASETS)
+        self._refs = _Rows(connection, _REFS)
+        self._instances = _Rows(connection, _INSTANCES)
+        self._job_runs = _Rows(connection, _JOB_RUNS)
+        self._launches = _Rows(connection, _LAUNCHES)
+        self._wants = _Rows(connection, _WANTS)
+        self._taints = _Rows(connection, _TAINTS)
+        self._rows: dict[type[Row], _Rows[Any]] = {
+            DatasetRow: self._datasets,
+            RefRow: self._refs,
+            InstanceRow: self._instances,
+            JobRunRow: self._job_runs,
+            LaunchRow: self._launches,
+            WantRow: self._wants,
+            TaintRow: self._taints,
+        }
         self._outputs: dict[int, list[InstanceRow]] = {}
         self.seq = 0
         self._numbered, self._number = -1, -1
@@ -179,21 +204,17 @@ class UnitOfWork:
         self._place = (0, 0)
         #: Links to write, by statement.
         self._links: dict[str, list[tuple[int, ...]]] = {}
-
-    def _of(self, cls: type[R]) -> _Rows[R]:
-        rows = self._rows.get(cls)
-        if rows is None:
-            rows = self._rows[cls] = _Rows(self.connection, cls)
-        return rows
+        #: Refs of wants, as far as they were met.
+        self._seen_links: dict[int, set[int]] = {}
 
     # Datasets
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
-        return self._of(DatasetRow).keys(assets)
+        return self._datasets.keys(assets)
 
     def datasets_of_location(self, location: str) -> list[DatasetRow]:
-        self._of(DatasetRow).flush()
-        return self._of(DatasetRow).fetch("location = ?", location)
+        self._datasets.flush()
+        return self._datasets.fetch("location = ?", location)
 
     def asset_names(self) -> list[str]:
         return [name for (name,) in self.connection.execute(f"SELECT asset FROM {PREFIX}datasets WHERE removed = 0")]
@@ -201,40 +222,40 @@ class UnitOfWork:
     # Refs
 
     def refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
-        return self._of(RefRow).keys(texts)
+        return self._refs.keys(texts)
 
     def ensure_refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
         wanted = list(dict.fromkeys(texts))
-        rows = self._of(RefRow).keys(wanted)
+        rows = self._refs.keys(wanted)
         if len(rows) == len(wanted):
             return rows
         fresh = [text for text in wanted if text not in rows]
-        datasets = self._of(DatasetRow).keys(asset_of(text) for text in fresh)
+        datasets = self._datasets.keys(asset_of(text) for text in fresh)
         for text in fresh:
             dataset = datasets.get(asset_of(text))
             if dataset is None:
                 raise IllegalMove(seq=0, entity=text, state="-", on="first mention", why="its dataset is not registered")
             row = RefRow(id=self.next_id(), ref=text, dataset_id=dataset.id)
-            self._of(RefRow).add(row)
+            self._refs.add(row)
             rows[text] = row
         return rows
 
     def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]:
-        return self._of(RefRow).ids(ids)
+        return self._refs.ids(ids)
 
     # Instances
 
     def instances_by_id(self, ids: Iterable[int]) -> dict[int, InstanceRow]:
-        return self._of(InstanceRow).ids(ids)
+        return self._instances.ids(ids)
 
     def instances_by_uuid(self, uuids: Iterable[str]) -> dict[str, InstanceRow]:
-        return self._of(InstanceRow).keys(uuids)
+        return self._instances.keys(uuids)
 
     def instances_of_job_runs(self, job_run_ids: Iterable[int]) -> list[InstanceRow]:
         """Numbered right behind their job run, so they are found without an index. Remembered: decide and evolve both ask."""
         ids = list(job_run_ids)
         if unknown := [i for i in ids if i not in self._outputs]:
-            rows = self._of(InstanceRow)
+            rows = self._instances
             numbers = {
                 job_run.id + 1 + place: job_run.id
                 for job_run in self.job_runs_by_id(unknown).values()
@@ -249,54 +270,61 @@ class UnitOfWork:
     # Job runs and launches
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        return self._of(JobRunRow).keys(job_run_ids)
+        return self._job_runs.keys(job_run_ids)
 
     def job_runs_by_id(self, ids: Iterable[int]) -> dict[int, JobRunRow]:
-        return self._of(JobRunRow).ids(ids)
+        return self._job_runs.ids(ids)
 
     def job_runs_of_launches(self, launch_ids: Iterable[int]) -> list[JobRunRow]:
         """Born of the same event as their launch, so found by the range of its ids."""
-        rows = self._of(JobRunRow)
+        rows = self._job_runs
         rows.flush()
         return [
             row
             for launch_id in launch_ids
-            for row in rows.fetch_between(launch_id, ((launch_id >> ROWS_PER_EVENT_BITS) + 1) << ROWS_PER_EVENT_BITS)
+            for row in rows.fetch("id > ? AND id < ? ORDER BY id", launch_id, _end_of_event(launch_id))
             if row.launch_id == launch_id
         ]
 
     def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]:
-        return self._of(LaunchRow).keys(launch_ids)
+        return self._launches.keys(launch_ids)
 
     def launches_by_id(self, ids: Iterable[int]) -> dict[int, LaunchRow]:
-        return self._of(LaunchRow).ids(ids)
+        return self._launches.ids(ids)
 
     # Wants
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
-        return self._of(WantRow).keys(want_ids)
+        return self._wants.keys(want_ids)
 
     def wants_by_id(self, ids: Iterable[int]) -> dict[int, WantRow]:
-        return self._of(WantRow).ids(ids)
+        return self._wants.ids(ids)
 
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
         ids = list(request_ids)
         if not ids:
             return []
-        self._of(WantRow).flush()
-        condition, parameter = _where("request_id", ids)
-        return self._of(WantRow).fetch(f"{condition} ORDER BY id", parameter)
+        self._wants.flush()
+        found = self._wants.take(_WANTS_OF_REQUESTS.ask(self.connection, ids))
+        return sorted(found, key=attrgetter("id"))
 
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, int]]:
-        return self._pairs(
-            f"SELECT ref_id, want_id FROM {PREFIX}want_refs WHERE open = {int(openness)} AND ", "ref_id", ref_ids
-        )
+        pairs = self._pairs(_WANTS_HOLDING[openness], ref_ids)
+        for ref_id, want_id in pairs:
+            self._seen_links.setdefault(want_id, set()).add(ref_id)
+        return pairs
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
-        return self._pairs(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE ", "want_id", want_ids)
+        """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
+        wants = self._wants.ids(want_ids)
+        unknown = [want.id for want in wants.values() if len(self._seen_links.get(want.id, ())) < want.n_refs]
+        for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
+            self._seen_links.setdefault(want_id, set()).add(ref_id)
+        return sorted((want_id, ref_id) for want_id in wants for ref_id in self._seen_links[want_id])
 
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
-        self._link(_LINK_WANT, ((want_id, ref_id) for ref_id in ref_ids))
+        refs = self._seen_links[want_id] = set(ref_ids)
+        self._link(_LINK_WANT, ((want_id, ref_id) for ref_id in refs))
 
     def set_openness(self, want_id: int, openness: Openness) -> None:
         self._link(_SET_OPENNESS, [(int(openness), want_id)])
@@ -304,10 +332,10 @@ class UnitOfWork:
     # Waiting
 
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]:
-        return self._pairs(f"SELECT ref_id, instance_id FROM {PREFIX}missing WHERE active = 1 AND ", "ref_id", ref_ids)
+        return self._pairs(_WAITERS, ref_ids)
 
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
-        return self._pairs(f"SELECT instance_id, ref_id FROM {PREFIX}missing WHERE ", "instance_id", instance_ids)
+        return self._pairs(_MISSING_OF, instance_ids)
 
     def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None:
         self._link(_ADD_MISSING, ((instance_id, ref_id) for ref_id in ref_ids))
@@ -318,11 +346,10 @@ class UnitOfWork:
     # Taints and lineage
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]:
-        return self._of(TaintRow).keys(taint_ids)
+        return self._taints.keys(taint_ids)
 
     def instances_of_taint(self, taint_id: int) -> list[int]:
-        pairs = self._pairs(f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE ", "taint_id", [taint_id])
-        return [instance_id for _, instance_id in pairs]
+        return [instance_id for _, instance_id in self._pairs(_INSTANCES_OF_TAINT, [taint_id])]
 
     def add_taint_links(self, taint_id: int, instance_ids: Iterable[int]) -> None:
         self._link(_ADD_TAINT, ((taint_id, instance_id) for instance_id in instance_ids))
@@ -337,10 +364,10 @@ class UnitOfWork:
         if self._numbered != self.seq:
             self._numbered, self._number = self.seq, -1
         self._number += 1
-        return self.seq << ROWS_PER_EVENT_BITS | self._number
+        return _first_id(self.seq) | self._number
 
     def add(self, row: Row) -> None:
-        self._of(type(row)).add(row)
+        self._rows[type(row)].add(row)
 
     def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None:
         last_seq, place = self._place
@@ -352,35 +379,44 @@ class UnitOfWork:
         """In order of writing: a want that is linked and ended by one event is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
-    def _pairs(self, select: str, column: str, keys: Iterable[int]) -> list[tuple[int, int]]:
+    def _pairs(self, lookup: _Lookup, keys: Iterable[int]) -> list[tuple[int, int]]:
         wanted = list(keys)
         if not wanted:
             return []
         if self._links:
             self._flush_links()
-        condition, parameter = _where(column, wanted)
         # Sorted, so that a rebuild meets them in the same order whatever plan the database chooses.
-        return sorted(self.connection.execute(select + condition, (parameter,)))
+        return sorted(lookup.ask(self.connection, wanted))
 
     def _flush_links(self) -> None:
         for statement in _LINK_ORDER:
             if links := self._links.get(statement):
-                _execute(self.connection, statement, links)
+                self.connection.executemany(statement, links)
         self._links = {}
 
     def flush(self) -> None:
         """Write what changed. What is due is derived here, so that no transition can forget it."""
-        if RefRow in self._rows:
-            for ref in self._of(RefRow).by_id.values():
-                ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
+        for ref in self._refs.by_id.values():
+            ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
         for rows in self._rows.values():
-            rows.flush()
+            if rows.stored:
+                rows.flush()
         if self._links:
             self._flush_links()
         if self._moves:
-            _execute(self.connection, _ADD_MOVE, self._moves)
+            self.connection.executemany(_ADD_MOVE, self._moves)
             self._moves = []
 
+
+_WANTS_OF_REQUESTS = _Lookup(_WANTS.select, "request_id")
+_WANTS_HOLDING = {
+    openness: _Lookup(f"SELECT ref_id, want_id FROM {PREFIX}want_refs WHERE open = {int(openness)} AND", "ref_id")
+    for openness in Openness
+}
+_REFS_OF_WANTS = _Lookup(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE", "want_id")
+_WAITERS = _Lookup(f"SELECT ref_id, instance_id FROM {PREFIX}missing WHERE active = 1 AND", "ref_id")
+_MISSING_OF = _Lookup(f"SELECT instance_id, ref_id FROM {PREFIX}missing WHERE", "instance_id")
+_INSTANCES_OF_TAINT = _Lookup(f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE", "taint_id")
 
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id, open) VALUES (?, ?, {int(Openness.OPEN)})"
 _SET_OPENNESS = f"UPDATE {PREFIX}want_refs SET open = ? WHERE want_id = ?"

@@ -40,7 +40,7 @@ class Warehouse:
 
     @classmethod
     def of_manifest(cls, path: str, asset: str) -> Warehouse:
-        """The warehouse that a manifest of an asset lies in; for readers that know only the manifest's path."""
+        """The warehouse that a manifest of an asset lies in; for readers that know only its path."""
         levels = len(asset.split("/")) + len(("data", "instance=…", MANIFEST_NAME))
         return cls(os.path.abspath(os.path.join(path, *[os.pardir] * levels)))
 

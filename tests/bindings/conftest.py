@@ -9,7 +9,11 @@ import dagster as dg
 import pytest
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
-from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, InMemoryJob, execute_run_iterator
+from databuild_dagster.bindings.dagster_private import (
+    IMPLICIT_ASSET_JOB_NAME,
+    InMemoryJob,
+    execute_run_iterator,
+)
 from databuild_dagster.bindings.definitions import build_definitions
 from databuild_dagster.bindings.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.inprocess import execute_order
@@ -18,7 +22,7 @@ from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.resources import DatabuildSpark
+from databuild_dagster.bindings.resources import DatabuildSpark, close_sessions
 from databuild_dagster.bindings.tags import partition_tags
 from databuild_dagster.bindings.tuning import tune_dagster_writes
 from databuild_dagster.engine import Engine
@@ -35,6 +39,7 @@ MAX_TICKS = 20
 def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("spark_home")
     yield str(home)
+    close_sessions()
     stop_server(home)
 
 
@@ -118,7 +123,9 @@ class Site:
         partitions = self.repository.asset_graph.get(key).partitions_def
         assert partitions is not None
         status = get_and_update_asset_status_cache_value(self.instance, key, partitions)
-        return [] if status is None else list(status.deserialize_failed_partition_subsets(partitions).get_partition_keys())
+        return (
+            [] if status is None else list(status.deserialize_failed_partition_subsets(partitions).get_partition_keys())
+        )
 
     def failure(self) -> str:
         """How the last run says that it failed."""

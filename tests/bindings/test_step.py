@@ -68,7 +68,11 @@ def test_a_month_is_made_of_its_days_whatever_is_live_already(deploy: Any) -> No
 
     assert site.rows("total@2013-02-01") == [{"n": sum(range(1, 29)), "days": 28}]
     assert len(site.materialized("numbers")) == 28
-    assert [run.tags.get("dagster/asset_partition_range_end") for run in site.runs] == [None, "2013-02-28", None]
+    assert [run.tags.get("dagster/asset_partition_range_end") for run in site.runs] == [
+        None,
+        "2013-02-28",
+        None,
+    ]
 
 
 def test_what_is_live_is_not_built_again_by_a_run_from_the_ui(deploy: Any) -> None:
@@ -116,7 +120,12 @@ def test_steps_after_a_missed_input_do_not_execute(deploy: Any) -> None:
 
     assert run.status is SUCCESS
     assert run.tags[OUTCOME_TAG] == "dep_miss"
-    assert site.steps == {"source": "success", "source_good": "skipped", "after": "skipped", "last": "skipped"}
+    assert site.steps == {
+        "source": "success",
+        "source_good": "skipped",
+        "after": "skipped",
+        "last": "skipped",
+    }
     assert site.materialized("source") == []
     assert site.state("source@2013-01-01") is WAITING
 
@@ -255,7 +264,8 @@ def test_a_tainted_input_is_rebuilt_before_its_reader(deploy: Any) -> None:
 def test_inputs_known_only_at_run_time_are_wanted_and_then_read(deploy: Any) -> None:
     @databuild_asset
     def chosen(context: BuildContext) -> DataFrame:
-        return context.read(*[f"numbers@{day}" for day in DAYS[:3]])
+        frame: DataFrame = context.read(*[f"numbers@{day}" for day in DAYS[:3]])
+        return frame
 
     site = deploy(numbers, chosen)
 

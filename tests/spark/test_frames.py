@@ -24,9 +24,9 @@ from databuild_dagster.spark import (
 from databuild_dagster.warehouse import ManifestState, describe_files, missing_files, read_manifest
 
 EVERYTHING = """
-    select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b, date'2013-01-01' as day,
-    timestamp'2013-01-01 10:00:00' as at, timestamp_ntz'2013-01-01 10:00:00' as wall, array(1, 2) as a,
-    map('k', 1) as m, named_struct('x', 1, 'y', 'z') as st, cast('bytes' as binary) as bin
+    select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b,
+    date'2013-01-01' as day, timestamp'2013-01-01 10:00:00' as at, timestamp_ntz'2013-01-01 10:00:00' as wall,
+    array(1, 2) as a, map('k', 1) as m, named_struct('x', 1, 'y', 'z') as st, cast('bytes' as binary) as bin
 """
 
 

@@ -39,5 +39,5 @@ def test_a_java_that_is_too_old_is_named_with_its_version(tmp_path, version, num
 
 
 def test_a_java_home_that_points_nowhere_is_not_passed_over(tmp_path):
-    with pytest.raises(JavaMissing, match="JAVA_HOME is .* where there is no bin/java"):
+    with pytest.raises(JavaMissing, match=r"JAVA_HOME is .* where there is no bin/java"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import ANY
 
 import pytest
 
@@ -143,26 +144,35 @@ def test_what_others_must_not_read_is_readable_by_this_user_only(spark, home):
 
 
 def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(spark):
-    failures = []
+    failures, tasks_run = [], threading.Event()
+
+    def on_progress(stages, inflight_tasks, operation_id, done):
+        if inflight_tasks:
+            tasks_run.set()
 
     def work():
         with tag_operations(spark, "job-run-1"):
             try:
                 spark.sql(
-                    "select sum(sha2(cast(id as string), 512) like 'a%') from range(4000000000)"
+                    "select count_if(sha2(cast(id as string), 512) like 'a%') from range(9000000000)"
                 ).collect()
             except Exception as error:
                 failures.append(error)
 
+    spark.registerProgressHandler(on_progress)
     worker = threading.Thread(target=work)
     worker.start()
-    deadline = time.monotonic() + 30
-    while not interrupt(spark, "job-run-1") and time.monotonic() < deadline:
-        time.sleep(0.2)
-    worker.join(30)
+    began = tasks_run.wait(60)
+    spark.removeProgressHandler(on_progress)
+    interrupted = interrupt(spark, "job-run-1")
+    worker.join(60)
 
-    assert [is_transient(failure) for failure in failures] == [True]
+    assert began
+    assert len(interrupted) == 1
+    assert [(str(failure), is_transient(failure)) for failure in failures] == [(ANY, True)]
     assert "interrupted" in explain_failure(failures[0])
+    # The tasks have ended too, and not only the waiting for them: there is room for others.
+    assert spark.range(3).count() == 3
 
 
 def test_a_port_where_nobody_listens_is_told_at_once():

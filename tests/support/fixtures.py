@@ -35,7 +35,8 @@ def make_world() -> Iterator[MakeWorld]:
 
     yield make
     for world in made:
-        assert world.check() == []
+        found = world.check()
+        assert found == []
         world.store.close()
 
 

@@ -12,6 +12,7 @@ from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import (
     DuplicateRef,
+    InstanceExists,
     InvalidRequest,
     NotFound,
     Refused,
@@ -19,7 +20,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownPartition,
 )
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import PartitionRef, checked_job_run_id, derive_partition_uuid
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
@@ -114,6 +115,15 @@ class Deciding:
                 raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
+    def check_new_identities(self, job_run_ids: Iterable[tuple[str, str]]) -> None:
+        """Of (job run id, a ref it is to build): no instance is ever overwritten (SPEC 2.2). Raises `InvalidRequest`, `InstanceExists`."""
+        named = [(checked_job_run_id(job_run_id), ref) for job_run_id, ref in job_run_ids]
+        taken = set(self.view.job_runs(job_run_id for job_run_id, _ in named))
+        for job_run_id, ref in named:
+            if job_run_id in taken:
+                raise InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
+            taken.add(job_run_id)
+
     def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, list[tuple[RefRow, InstanceRow]]]:
         """Refs and instances of job runs, by the job run's row id."""
         found: dict[int, list[tuple[RefRow, InstanceRow]]] = {job_run.id: [] for job_run in job_runs}
@@ -125,7 +135,7 @@ class Deciding:
 
     def backoff(self, attempts: int) -> float:
         """When to try again after that many attempts (SPEC 6.8)."""
-        return self.now + min(BACKOFF_SECONDS * 2 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
+        return self.now + min(BACKOFF_SECONDS * 2.0 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

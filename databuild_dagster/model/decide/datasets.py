@@ -7,8 +7,9 @@ import msgspec
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.errors import BeingBuilt
-from databuild_dagster.model.refs import PartitionRef, checked_job_run_id
+from databuild_dagster.model.refs import PartitionRef
 
 _json = msgspec.json.Encoder()
 
@@ -34,20 +35,16 @@ def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e
 def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
     """The same arrival twice is recorded once; a ref that is being built here takes none."""
     no_duplicates(arrival.ref for arrival in command.arrivals)
+    deciding.check_new_identities((arrival.job_run_id, arrival.ref) for arrival in command.arrivals)
     rows = deciding.existing_refs(arrival.ref for arrival in command.arrivals)
-    canonical = deciding.view.instances_by_id(
-        row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None
-    )
     fresh = []
     for arrival in command.arrivals:
-        checked_job_run_id(arrival.job_run_id)
+        check_manifest(arrival.ref, arrival.manifest)
         row = rows[arrival.ref]
-        if row is not None and row.canonical_id is not None:
-            instance = canonical[row.canonical_id]
-            if row.leased:
-                job_run = deciding.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id]
-                raise BeingBuilt(ref=arrival.ref, job_run=job_run.job_run_id)
-            if instance.origin == arrival.origin:
-                continue
-        fresh.append(arrival)
+        if row is not None and row.leased and row.canonical_id is not None:
+            instance = deciding.view.instances_by_id([row.canonical_id])[row.canonical_id]
+            job_run = deciding.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id]
+            raise BeingBuilt(ref=arrival.ref, job_run=job_run.job_run_id)
+        if row is None or row.origin != arrival.origin:
+            fresh.append(arrival)
     return [e.LotArrived(arrivals=tuple(fresh))] if fresh else []

@@ -24,7 +24,9 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
             raise InvalidRequest(what=f"success of job run {run.job_run_id}", value=told, why=why)
         for output in run.outputs:
             if output.manifest is None and output.origin is None:
-                raise InvalidRequest(what=f"the manifest of {output.ref}", value=None, why="nothing says where its data is")
+                raise InvalidRequest(
+                    what=f"the manifest of {output.ref}", value=None, why="nothing says where its data is"
+                )
             check_manifest(output.ref, output.manifest)
     return [e.JobRunSucceeded(runs=command.runs)]
 

@@ -8,8 +8,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
 from databuild_dagster.model.decide.misses import miss_facts
-from databuild_dagster.model.errors import AlreadyStarted, InstanceExists, InvalidRequest, NotFound
-from databuild_dagster.model.refs import checked_job_run_id, derive_partition_uuid
+from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
 from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 
@@ -42,9 +41,7 @@ def _is_missing(row: RefRow | None) -> bool:
     return row is None or row.state is not InstanceState.LIVE
 
 
-def _still_missing(
-    impacted: dict[str, tuple[str, ...]], rows: dict[str, RefRow]
-) -> dict[str, tuple[str, ...]]:
+def _still_missing(impacted: dict[str, tuple[str, ...]], rows: dict[str, RefRow]) -> dict[str, tuple[str, ...]]:
     left = {ref: tuple(m for m in missing if _is_missing(rows.get(m))) for ref, missing in impacted.items()}
     return {ref: missing for ref, missing in left.items() if missing}
 
@@ -66,15 +63,9 @@ def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, decidi
     if not runs or not all(run.refs for run in runs):
         raise InvalidRequest(what="the launch", value=[], why="it names no ref")
     no_duplicates(ref for run in runs for ref in run.refs)
-    for run in runs:
-        checked_job_run_id(run.job_run_id)
     if command.launch_id in deciding.view.launches([command.launch_id]):
         raise InvalidRequest(what="launch id", value=command.launch_id, why="a launch has it already")
-    taken = set(deciding.view.job_runs(run.job_run_id for run in runs))
-    for run in runs:
-        if run.job_run_id in taken:
-            raise InstanceExists(uuid=derive_partition_uuid(run.job_run_id, run.refs[0]), ref=run.refs[0])
-        taken.add(run.job_run_id)
+    deciding.check_new_identities((run.job_run_id, run.refs[0]) for run in runs)
 
 
 def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.BufferedRun]) -> e.JobRunBuffered:
@@ -128,9 +119,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     return facts
 
 
-def _sort_refs(
-    command: c.ClaimRefs, rows: dict[str, RefRow | None], claim: Claim, deciding: Deciding
-) -> list[str]:
+def _sort_refs(command: c.ClaimRefs, rows: dict[str, RefRow | None], claim: Claim, deciding: Deciding) -> list[str]:
     """Fill the claim; returns the failed refs that a person's asking opens again."""
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
     instances = deciding.view.instances_by_id(ids)

@@ -18,9 +18,7 @@ def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
     """Refused for a job run that is not running, for an output that is not of it, and for an empty list of missing refs."""
     job_runs = deciding.running_job_runs(miss.job_run_id for miss in command.misses)
     outputs = deciding.outputs(job_runs.values())
-    refs = {
-        job_run_id: tuple(ref.ref for ref, _ in outputs[job_run.id]) for job_run_id, job_run in job_runs.items()
-    }
+    refs = {job_run_id: tuple(ref.ref for ref, _ in outputs[job_run.id]) for job_run_id, job_run in job_runs.items()}
     return miss_facts(command.misses, refs, deciding)
 
 
@@ -89,9 +87,7 @@ def _spelled_out(ref: str, came_from: dict[str, str]) -> tuple[str, ...]:
     return (ref, *reversed(back))
 
 
-def _waits_for(
-    texts: list[str], waiting: dict[str, tuple[str, ...]], deciding: Deciding
-) -> dict[str, tuple[str, ...]]:
+def _waits_for(texts: list[str], waiting: dict[str, tuple[str, ...]], deciding: Deciding) -> dict[str, tuple[str, ...]]:
     view = deciding.view
     found = {text: waiting[text] for text in texts if text in waiting}
     rows = [row for row in view.refs(texts).values() if row.state is InstanceState.UPSTREAM_BUILDING]

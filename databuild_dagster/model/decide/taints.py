@@ -22,6 +22,8 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
             raise BeingBuilt(ref=ref, job_run=job_run.job_run_id)
         if row.state not in TAINTABLE:
             raise NothingToTaint(ref=ref, state=row.state.value)
+    if command.taint_id is not None and deciding.view.taints([command.taint_id]):
+        raise InvalidRequest(what="taint id", value=command.taint_id, why="a taint has it already")
     taint_id = command.taint_id or deciding.new_id()
     return [e.TaintCreated(taint_id=taint_id, refs=command.refs, reason=command.reason)]
 

@@ -1,0 +1,181 @@
+"""Whatever is typed wrong: one sentence that says what, where and what to do; an exit code; nothing recorded."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from .conftest import Done, Project
+
+pytestmark = pytest.mark.long
+
+DAY = "orders@2024-01-29"
+
+
+def assert_refused(done: Done, *words: str) -> None:
+    assert done.code == 2, done
+    assert done.out == ""
+    lines = [line for line in done.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, done.err
+    for word in words:
+        assert word in lines[0]
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("refs", "words"),
+    [
+        (["order@2024-01-29"], ["'order'", "Did you mean orders?"]),
+        (["orders@2023-01-01"], ["orders@2023-01-01", "begin with 2024-01-29"]),
+        (["orders@2024-1-29"], ["write 2024-01-29"]),
+        (["orders"], ["orders"]),
+        (["orders//x@1"], ["a segment of the asset key is empty"]),
+        (["orders@"], ["the partition key after '@' is empty"]),
+        ([DAY, DAY], [DAY, "twice"]),
+    ],
+)
+def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
+    project: Project, refs: list[str], words: list[str]
+) -> None:
+    project.call("tick")
+    events = project.n_events()
+
+    done = project.call("build", *refs)
+
+    assert_refused(done, *words)
+    assert project.n_events() == events
+
+
+def test_an_error_with_json_is_json_alone(project: Project) -> None:
+    done = project.call("build", "nothing@1", "--json")
+
+    assert done.code == 2
+    error = done.json["error"]
+    assert error["type"] == "UnknownAsset"
+    assert set(error) == {"type", "message", "hint"}
+    assert len(done.out.splitlines()) == 1
+
+
+def test_bad_usage_is_a_sentence_and_a_way_out(project: Project) -> None:
+    assert_refused(project.call("build"), "REFS", "databuild build --help")
+    assert_refused(project.call("bild"), "bild")
+    assert_refused(project.call("want", "create", DAY, "--ttl", "soon"), "'soon' is no duration")
+    assert_refused(project.call("taint", DAY), "--reason")
+
+
+def test_what_does_not_exist_is_not_found(project: Project) -> None:
+    project.call("tick")
+
+    assert_refused(project.call("show", "order@2024-01-29"), "order")
+    assert_refused(project.call("history", "order"), "order")
+    assert_refused(project.call("partitions", "order"), "order")
+    assert_refused(project.call("want", "show", "x"), "'x'")
+    assert_refused(project.call("want", "cancel", "x"), "'x'")
+    assert_refused(project.call("job-runs", "cancel", "x"), "'x'")
+    assert_refused(project.call("untaint", "x"), "'x'")
+    assert_refused(project.call("read", DAY), DAY, "missing")
+    assert_refused(project.call("taint", DAY, "--reason", "x"), DAY, "missing")
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        ("wrong_type", "str"),
+        ("wrong_column", "profit"),
+        ("needs_the_impossible", "orders@1999-01-01"),
+    ],
+)
+def test_what_an_asset_does_wrong_is_its_failure_in_one_sentence(project: Project, ref: str, words: str) -> None:
+    if ref == "wrong_column":
+        project.build("revenue_of_january")
+
+    done = project.run("build", ref)
+
+    assert done.code == 1, done
+    assert words in done.out
+    assert "Traceback" not in done.out + done.err
+    assert project.ask("show", ref)["state"] == "Failed"
+
+
+def test_definitions_that_are_not_there_or_do_not_load_are_one_sentence(project: Project, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (project.folder / "broken.py").write_text("import no_such_module\n")
+
+    assert_refused(project.call("build", DAY, "-f", "nowhere.py"), "nowhere.py")
+    assert_refused(project.call("build", DAY, "-f", "broken.py"), "broken", "no_such_module")
+    project.folder = empty
+    assert_refused(project.call("build", DAY), "no definitions here")
+
+
+def test_a_home_that_is_no_directory_is_refused(project: Project) -> None:
+    assert_refused(project.call("show", DAY, DAGSTER_HOME="relative/path"), "DAGSTER_HOME", "absolute")
+    assert_refused(project.call("show", DAY, DAGSTER_HOME=str(project.folder / "nowhere")), "no directory")
+
+
+def test_without_a_home_the_project_gets_one_of_its_own_and_says_so_once(project: Project) -> None:
+    del project.environment["DAGSTER_HOME"]
+
+    done = project.run("want", "list")
+
+    own = project.folder / ".dagster_home"
+    assert done.code == 0
+    assert done.err.count(f"export DAGSTER_HOME={own}") == 1
+    assert (own / ".gitignore").read_text() == "*\n"
+    assert (own / "databuild.db").exists()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(project: Project) -> None:
+    project.call("tick")
+    with sqlite3.connect(project.home / "databuild.db") as connection:
+        connection.execute("UPDATE databuild_meta SET value = '99' WHERE key = 'log_version'")
+
+    for command in (["show", DAY], ["build", DAY], ["rebuild"]):
+        assert_refused(project.call(*command), "newer databuild_dagster", "pip install --upgrade")
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(project: Project) -> None:
+    project.call("tick")
+    (project.folder / "file").touch()
+    elsewhere = f"sqlite:///{project.folder}/file/databuild.db"
+
+    assert_refused(project.call("want", "list", DATABUILD_DB_URL=elsewhere), "cannot be used", "file")
+    assert_refused(project.call("want", "list", DATABUILD_DB_URL="mysql://x/y"), "mysql://x/y")
+
+
+def test_a_full_disk_fails_the_command_and_records_nothing(project: Project) -> None:
+    """A limit on the size of files is what a full disk looks like to SQLite."""
+    project.call("tick")
+    events = project.n_events()
+    size = os.path.getsize(project.home / "databuild.db")
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
+    (project.folder / "sitecustomize.py").write_text(
+        f"import os\nif os.environ.get('FULL_DISK'):\n    import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {limited}\n"
+    )
+
+    refs = [f"orders@2024-02-{day:02}" for day in range(1, 30)]
+    done = project.run("want", "create", *refs, FULL_DISK="1", PYTHONPATH=str(project.folder))
+
+    assert done.code == 2, done
+    assert "Error: " in done.err
+    assert "Traceback" not in done.err
+    assert project.n_events() == events
+    assert project.is_sound()
+
+
+def test_no_java_is_one_sentence_that_says_what_to_install(project: Project, tmp_path: Path) -> None:
+    (project.folder / "definitions.py").write_text(
+        "from pyspark.sql import DataFrame, SparkSession\n"
+        "from databuild_dagster import build_definitions, databuild_asset\n"
+        "@databuild_asset\ndef numbers(spark: SparkSession) -> DataFrame:\n    return spark.range(3)\n"
+        "defs = build_definitions([numbers])\n"
+    )
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+
+    done = project.run("build", "numbers", JAVA_HOME=str(nothing), PATH=str(nothing))
+
+    assert done.code == 1, done
+    assert "Java 17" in done.out
+    assert "Traceback" not in done.out + done.err

@@ -1,0 +1,112 @@
+"""`databuild build`: what is wanted becomes live, once, and the answer says what happened (SPEC 5, 6, 15)."""
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+JANUARY = "revenue@2024-01-01"
+DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
+
+
+def test_a_build_makes_everything_live_that_the_ref_needs_and_a_second_one_runs_no_job(project: Project) -> None:
+    first = project.build(JANUARY)
+
+    assert first["refs"] == {"live": 1, "failed": 0}
+    assert first["job_runs"] == {"succeeded": 4, "dep_missed": 1, "failed": 0}
+    assert (first["launches"], first["reused"]) == (2, 0)
+    assert project.ask("read", JANUARY) == [{"revenue": 12.0}]
+    events = project.n_events()
+
+    second = project.build(JANUARY)
+
+    assert (second["launches"], second["reused"], second["refs"]) == (0, 1, {"live": 1, "failed": 0})
+    assert project.n_events() == events + 1, "only the want is recorded"
+
+    shown = project.ask("show", JANUARY)
+    canonical = shown["canonical"]
+    assert (shown["ref"], shown["state"], canonical["rows"]) == (JANUARY, "Live", 1)
+    assert {each["uuid"] for each in project.ask("partitions", "orders") if each["ref"] in DAYS} == set(
+        canonical["inputs"]
+    )
+    assert [(each["state"], each["uuid"] == canonical["uuid"]) for each in project.ask("history", JANUARY)] == [
+        ("UpForRetry", False),
+        ("Live", True),
+    ]
+    assert {run["state"] for run in project.ask("job-runs")} == {"Succeeded", "DepMissed"}
+    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("rebuild") == {"events": events + 1}
+    assert project.ask("show", JANUARY) == shown
+
+
+def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_live(project: Project) -> None:
+    project.fail("2024-01-30")
+
+    done = project.run("build", JANUARY)
+
+    assert done.code == 1
+    assert "UpstreamFailed" in done.out
+    assert "orders@2024-01-30, which failed: ValueError: no orders on 2024-01-30" in done.out
+    assert "Traceback" not in done.out + done.err
+    states = {each["ref"]: each["state"] for each in project.ask("partitions", "orders")}
+    assert [states[day] for day in DAYS] == ["Live", "Failed", "Live"]
+
+    project.fail("2024-01-30", yes=False)
+    assert project.run("build", JANUARY).code == 1, "asking again does not open what failed (SPEC 4.5)"
+    assert project.call("taint", DAYS[1], "--reason", "mended").code == 0
+
+    assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
+    assert project.is_sound()
+
+
+def test_a_tainted_day_is_rebuilt_for_whoever_still_wants_it(project: Project) -> None:
+    project.build(DAYS[0])
+    before = project.ask("show", DAYS[0])["canonical"]["uuid"]
+
+    tainted = project.ask("taint", DAYS[0], "--reason", "a shop was missing")
+
+    assert project.ask("show", DAYS[0])["state"] == "Tainted"
+    assert [want["state"] for want in project.ask("want", "list")] == ["Idle"]
+    assert len(project.ask("tick")["launched"]) == 1
+    assert project.ask("show", DAYS[0])["canonical"]["uuid"] != before
+    refused = project.call("untaint", tainted["taint_id"], "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
+
+
+def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: Project) -> None:
+    built = project.build(DAYS[0]) and project.ask("show", DAYS[0])
+    taint = project.ask("taint", DAYS[0], "--reason", "perhaps")["taint_id"]
+
+    project.ask("untaint", taint)
+
+    assert project.ask("show", DAYS[0]) == built
+
+
+def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None:
+    (want,) = project.ask("want", "create", DAYS[0], "--priority", "3", "--ttl", "12h")
+    (listed,) = project.ask("want", "list")
+    assert listed == want
+    assert (want["state"], want["refs"], want["source"], want["priority"]) == ("Idle", [DAYS[0]], "user", 3)
+
+    (canceled,) = project.ask("want", "cancel", want["request_id"])
+
+    assert canceled["state"] == "Canceled"
+    assert project.ask("want", "list") == []
+    assert project.ask("tick")["launched"] == []
+    assert project.ask("show", DAYS[0]) == {"ref": DAYS[0], "state": None, "canonical": None}
+
+
+def test_two_builds_at_once_build_each_ref_once(project: Project) -> None:
+    project.hold("2024-01-29")
+    first = project.start("build", JANUARY, "--json")
+    project.wait_until_held("2024-01-29")
+    second = project.start("build", JANUARY, DAYS[0], "--json")
+
+    project.release("2024-01-29")
+    codes = [process.wait(120) for process in (first, second)]
+
+    assert codes == [0, 0], [process.communicate() for process in (first, second)]
+    succeeded = [run["refs"] for run in project.ask("job-runs") if run["state"] == "Succeeded"]
+    assert sorted(succeeded) == sorted([[JANUARY], *([day] for day in DAYS)])
+    assert project.is_sound()

@@ -1,0 +1,73 @@
+"""Ctrl-C, kill -9: what was going on ends cleanly, and a second build goes on (SPEC 6.9, 6.10)."""
+
+import os
+import signal
+
+import pytest
+
+from databuild_dagster.store.queries import JobRunView
+
+from .conftest import Project, wait_until
+
+pytestmark = pytest.mark.long
+
+JANUARY = "revenue@2024-01-01"
+DAY = "orders@2024-01-30"
+
+
+def open_job_runs(project: Project) -> list[JobRunView]:
+    return project.queries.job_runs(open_only=True)
+
+
+def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continues(project: Project) -> None:
+    project.hold("2024-01-30")
+    process = project.start("build", JANUARY)
+    project.wait_until_held("2024-01-30")
+
+    process.send_signal(signal.SIGINT)
+    project.release("2024-01-30")
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert open_job_runs(project) == []
+    assert project.ask("want", "list") == [], "nobody wants what was interrupted"
+    assert project.is_sound()
+
+    assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
+
+
+@pytest.mark.parametrize(
+    "place", ["WantCreated", "JobRunDepMissed", "JobRunBuffered", "JobRunStarted", "JobRunSucceeded"]
+)
+def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> None:
+    """The process is killed when the log holds the first event of that kind, wherever it is by then."""
+    project.hold("2024-01-30")
+    process = project.start("build", JANUARY)
+    wait_until(lambda: place in {row[2] for row in project.queries.raw_events()}, f"the log holds {place}")
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    project.release("2024-01-30")
+    built = project.build(JANUARY)
+
+    assert built["refs"] == {"live": 1, "failed": 0}
+    assert open_job_runs(project) == []
+    assert project.is_sound()
+
+
+def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Project) -> None:
+    project.hold("2024-01-30")
+    process = project.start("build", DAY)
+    project.wait_until_held("2024-01-30")
+    (running,) = project.ask("job-runs", "--open")
+
+    (canceled,) = project.ask("job-runs", "cancel", running["id"])
+    project.release("2024-01-30")
+    process.communicate(timeout=60)
+
+    assert canceled["state"] == "Canceled"
+    assert process.returncode == 1
+    assert project.ask("show", DAY)["state"] == "UpForRetry"
+    assert project.ask("want", "list") == []
+    assert project.is_sound()

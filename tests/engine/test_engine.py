@@ -1,0 +1,114 @@
+"""One door for change: a command is recorded once, as a whole, or not at all (SPEC 3.3, 3.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import InvalidRequest, Refused
+from databuild_dagster.model.states import WantState
+
+
+def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world):
+    """SPEC 3.3"""
+    command = c.CreateWants(wants=(("a",),))
+    first = world.handle(command, command_id="once")
+    before = world.seq
+
+    second = world.handle(command, command_id="once")
+
+    assert (first.repeated, second.repeated) == (False, True)
+    assert second.events == first.events
+    assert second.want_ids == first.want_ids
+    assert world.seq == before
+
+
+def test_a_repeated_command_gives_all_its_events_those_that_followed_included(world):
+    """SPEC 3.3, 6.4: a dep miss and its derivative wants are one command."""
+    command = c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),))
+    first = world.handle(command, command_id="miss")
+    assert [type(event.fact).__name__ for event in first.events] == ["JobRunDepMissed", "WantCreated"]
+
+    second = world.handle(command, command_id="miss")
+
+    assert second.events == first.events
+
+
+def test_a_repeat_is_told_even_when_the_command_would_be_refused_by_now(world):
+    """SPEC 3.3: whoever did not hear the answer asks again."""
+    job_run = world.job_run("a")
+    command = c.FailJobRuns(failures=(c.RunFailure(job_run, "it raised"),))
+    first = world.handle(command, command_id="fail")
+
+    assert world.handle(command, command_id="fail").events == first.events
+
+
+def test_command_ids_that_look_alike_are_different(world):
+    """SPEC 3.1: events of one command share its id, with a number behind."""
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),)), command_id="x")
+
+    outcome = world.handle(c.CreateWants(wants=(("c",),)), command_id="x1")
+
+    assert not outcome.repeated
+
+
+@pytest.mark.parametrize("command_id", ["", "a#1", "#"])
+def test_a_command_id_that_could_be_mistaken_for_another_is_refused(world, command_id):
+    """SPEC 3.1"""
+    with pytest.raises(InvalidRequest, match="command_id"):
+        world.handle(c.CreateWants(wants=(("a",),)), command_id=command_id)
+
+
+def test_a_refused_command_may_be_sent_again_under_its_id(world):
+    """SPEC 3.5: nothing was recorded, so nothing is known of it."""
+    command = c.TaintPartitions(refs=("a",), reason="wrong")
+    with pytest.raises(Refused):
+        world.handle(command, command_id="taint")
+    world.live("a")
+
+    assert not world.handle(command, command_id="taint").repeated
+
+
+def test_every_event_says_when_and_by_whom(world):
+    """SPEC 3.1"""
+    world.clock.turn(5)
+    outcome = world.handle(c.CreateWants(wants=(("a",),)))
+
+    (event,) = outcome.events
+    assert (event.seq, event.at, event.actor) == (world.seq, world.clock.now, "tester")
+
+
+def test_time_never_goes_back_in_the_log(world):
+    """SPEC 3.1: a clock that was set back is not believed."""
+    world.want("a")
+    latest = world.queries.head().at
+    world.clock.turn(-3600)
+
+    want = world.want("b", ttl=60.0)
+
+    assert world.queries.head().at == latest
+    assert world.want_view(want).created_at == latest
+    assert world.want_view(want).expires_at == latest + 60.0
+
+
+def test_a_want_made_while_the_clock_was_behind_is_built_once_it_is_right(world):
+    """SPEC 3.1, 5.4"""
+    world.want("a")
+    world.clock.turn(-3600)
+    world.want("b", ttl=60.0)
+    world.clock.turn(3600)
+
+    assert sorted(world.due()) == ["a", "b"]
+    world.live("b")
+    assert world.open_wants("b") == []
+    assert world.queries.wants_of_ref("b")[0].state is WantState.SUCCESSFUL
+
+
+def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(world):
+    """SPEC 2.4"""
+    world.miss("a", "b")
+    events = world.queries.events(after_seq=world.seq - 1)
+
+    (created,) = events
+    assert created.fact.wants[0].id == world.derivative_wants("b")[0].id
+    assert created.fact.expires_at is not None

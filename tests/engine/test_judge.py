@@ -1,0 +1,179 @@
+"""Who may be declared lost, and by whom (SPEC 6.9)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, surely_gone, this_process
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS
+from databuild_dagster.store.queries import LaunchView
+
+START = 1_000_000.0
+
+
+def launch(*, holder="somewhere", started_at=START, buffered_at=START, owner="orchestrator"):
+    return LaunchView(
+        launch_id="launch",
+        job="a",
+        location="here",
+        owner=owner,
+        holder=holder,
+        dagster_run_id="run" if holder else None,
+        buffered_at=buffered_at,
+        started_at=started_at if holder else None,
+    )
+
+
+def awake_since_long(now, gone=lambda holder: False):
+    """A judge that looked every few seconds for more than a lease."""
+    judge = Judge(gone=gone)
+    for seconds in range(int(LEASE_SECONDS), -1, -5):
+        judge.look(now - seconds)
+    return judge
+
+
+def test_the_heartbeat_fits_into_the_lease():
+    """SPEC 6.9"""
+    assert (HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS) == (10.0, 30.0, 60.0)
+
+
+def test_a_launch_that_was_heard_of_within_the_lease_lives():
+    """SPEC 6.9"""
+    now = START + 1000
+    judge = awake_since_long(now)
+
+    assert judge.verdict(launch(), now - LEASE_SECONDS, None, now) is None
+
+
+def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
+    """SPEC 6.9"""
+    now = START + 1000
+    judge = awake_since_long(now)
+
+    assert "nothing was heard of it for 31 s" in judge.verdict(launch(), now - LEASE_SECONDS - 1, None, now)
+
+
+def test_a_start_counts_as_a_heartbeat():
+    """SPEC 6.9"""
+    now = START + LEASE_SECONDS
+    judge = awake_since_long(now)
+
+    assert judge.verdict(launch(), None, None, now) is None
+    assert awake_since_long(now + 1).verdict(launch(), None, None, now + 1) is not None
+
+
+def test_a_judge_that_has_just_begun_says_nothing_of_silence():
+    """SPEC 6.9: it must have looked for a whole lease itself."""
+    now = START + 1000
+    judge = Judge(gone=lambda holder: False)
+    judge.look(now)
+
+    assert judge.verdict(launch(), now - 500, None, now) is None
+
+
+def test_a_laptop_that_was_suspended_loses_nothing():
+    """SPEC 6.9: after waking up everybody's heartbeat looks old."""
+    before = START + 1000
+    judge = awake_since_long(before)
+    after = before + 8 * 3600
+
+    judge.look(after)
+    assert judge.verdict(launch(), before, None, after) is None
+    for seconds in range(5, int(LEASE_SECONDS), 5):
+        judge.look(after + seconds)
+        assert judge.verdict(launch(), before, None, after + seconds) is None
+    judge.look(after + LEASE_SECONDS)
+
+    assert judge.verdict(launch(), before, None, after + LEASE_SECONDS) is not None
+
+
+def test_a_clock_that_goes_back_starts_the_judge_anew():
+    """SPEC 6.9"""
+    now = START + 1000
+    judge = awake_since_long(now)
+    judge.look(now - 60)
+
+    assert not judge.undisturbed(now - 60)
+
+
+@pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])
+@pytest.mark.parametrize("holder", ["somewhere", None])
+def test_a_launch_whose_dagster_run_has_ended_by_any_status_is_lost_at_once(status, holder):
+    """SPEC 6.9: Queued job runs included."""
+    judge = Judge(gone=lambda name: False)
+    judge.look(START)
+
+    why = judge.verdict(launch(holder=holder), START, DagsterRunState("run", status), START)
+
+    assert status.value in why
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.QUEUED, DagsterRunStatus.RUNNING])
+def test_a_launch_whose_dagster_run_goes_on_is_not_lost(status):
+    """SPEC 6.9"""
+    now = START + 1000
+    judge = awake_since_long(now)
+
+    assert judge.verdict(launch(), now, DagsterRunState("run", status), now) is None
+    assert judge.verdict(launch(holder=None), None, DagsterRunState("run", status), now) is None
+
+
+def test_a_launch_whose_process_is_gone_is_lost_without_waiting():
+    """SPEC 6.9"""
+    judge = Judge(gone=lambda holder: holder == "somewhere")
+    judge.look(START)
+
+    assert judge.verdict(launch(), START, None, START) == "its process is gone"
+
+
+def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
+    """SPEC 6.9: it belongs to its orchestrator."""
+    now = START + 1000
+    judge = awake_since_long(now)
+
+    assert judge.verdict(launch(holder=None), None, None, now) is None
+
+
+def test_a_buffered_launch_is_its_orchestrators_for_a_minute():
+    """SPEC 6.9"""
+    judge = Judge(gone=lambda holder: False)
+
+    assert not judge.abandoned(launch(holder=None), START + OWNERSHIP_SECONDS)
+    assert judge.abandoned(launch(holder=None), START + OWNERSHIP_SECONDS + 1)
+
+
+def test_a_buffered_launch_whose_orchestrator_is_gone_is_anybodys_at_once():
+    """SPEC 6.9"""
+    judge = Judge(gone=lambda holder: holder == "orchestrator")
+
+    assert judge.abandoned(launch(holder=None), START)
+
+
+def test_a_process_knows_itself_and_another_sees_when_it_is_gone():
+    """SPEC 6.9"""
+    child = subprocess.run(
+        [sys.executable, "-c", "from databuild_dagster.engine.holders import this_process as t; print(t())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    name = child.stdout.strip()
+
+    assert not surely_gone(this_process())
+    assert surely_gone(name)
+
+
+@pytest.mark.parametrize("name", ["", "somewhere", "dagster run 12", "host/boot/ns/1", "otherhost/boot/ns/999999/1"])
+def test_nothing_is_sure_of_a_process_elsewhere(name):
+    """SPEC 6.9: there the lease decides."""
+    assert not surely_gone(name)
+
+
+def test_a_process_id_that_was_used_again_is_another_process():
+    """SPEC 6.9: ids are used again, beginnings are not."""
+    name = this_process().rpartition("/")[0] + "/1"
+
+    assert surely_gone(name)

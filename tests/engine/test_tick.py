@@ -1,0 +1,755 @@
+"""One pass of the orchestrator: what is out is looked after, what is due is launched (SPEC 6.3, 6.9, 6.11, 11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, TickReport, tick
+from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.catalog import HERE, SmallCatalog, dataset
+from tests.support.ports import HandForeign, HandLauncher
+
+_I = InstanceState
+DAYS = ["1", "2", "3", "4", "5"]
+
+
+class Orchestrator:
+    """One process that ticks, with what it sees of Dagster."""
+
+    def __init__(self, world, *, name="orchestrator", launcher=None, foreign=None, gone=lambda holder: False, location=HERE):
+        self.world = world
+        self.name = name
+        self.location = location
+        self.launcher = launcher or HandLauncher()
+        self.foreign = foreign or HandForeign()
+        self.judge = Judge(gone=gone)
+
+    def tick(self, **limits) -> TickReport:
+        return tick(
+            self.world.engine,
+            location=self.location,
+            launcher=self.launcher,
+            foreign=self.foreign,
+            judge=self.judge,
+            owner=self.name,
+            limits=TickLimits(**limits),
+        )
+
+    def tick_for(self, seconds, every=5):
+        """As the sensor does, every few seconds."""
+        reports = TickReport()
+        for _ in range(0, int(seconds), every):
+            self.world.clock.turn(every)
+            reports.add(self.tick())
+        return reports
+
+    def start(self, launch_id):
+        """The Dagster run of a launch begins in a process."""
+        self.launcher.set_status(launch_id, DagsterRunStatus.RUNNING)
+        self.world.start_launch(launch_id)
+
+
+@pytest.fixture()
+def graph(make_world):
+    """`report` needs all days of `daily`, each of which needs that day of `raw` and the unpartitioned `names`."""
+    return make_world(
+        dataset("raw", keys=DAYS),
+        dataset("names"),
+        dataset("daily", "raw", "names", keys=DAYS),
+        dataset("report", ("daily", "all")),
+    )
+
+
+# Planning
+
+
+def test_what_is_due_and_has_its_inputs_is_launched(graph):
+    """SPEC 11.1"""
+    here = Orchestrator(graph)
+    graph.want("raw@1")
+
+    report = here.tick()
+
+    (order,) = here.launcher.orders
+    assert report.launched == [order.launch_id]
+    assert (order.job, order.assets, order.partition_keys) == ("raw", ("raw",), ("1",))
+    assert (order.location, order.kind) == (HERE, DatasetKind.OURS)
+    assert graph.state("raw@1") is _I.BUILDING
+    assert graph.queries.launch(order.launch_id).owner == "orchestrator"
+
+
+def test_the_orchestrator_records_declared_misses_itself_all_levels_down_in_one_tick(graph):
+    """SPEC 6.3, 11.1: no process is started for what cannot be built yet."""
+    here = Orchestrator(graph)
+    graph.want("report")
+
+    report = here.tick()
+
+    assert sorted(report.missed) == sorted(["report", *(f"daily@{day}" for day in DAYS)])
+    assert sorted((order.job, order.partition_keys) for order in here.launcher.orders) == [
+        ("names", (None,)),
+        ("raw", tuple(DAYS)),
+    ]
+    assert graph.state("report") is graph.state("daily@1") is _I.UPSTREAM_BUILDING
+
+
+def test_a_graph_is_built_bottom_up_each_ref_once(graph):
+    """SPEC 11.1: from a want to live data."""
+    here = Orchestrator(graph)
+    want = graph.want("report")
+    built = []
+
+    for _ in range(4):
+        here.tick()
+        for order in here.launcher.orders[len(built) :]:
+            here.start(order.launch_id)
+            for run in graph.queries.job_runs_of_launch(order.launch_id):
+                graph.succeed(*run.refs)
+            here.launcher.set_status(order.launch_id, DagsterRunStatus.SUCCEEDED)
+            built.append(order.job)
+
+    assert graph.want_state(want) is WantState.SUCCESSFUL
+    assert built in (["raw", "names", "daily", "report"], ["names", "raw", "daily", "report"])
+    assert here.tick().idle
+
+
+def test_due_refs_of_a_job_share_launches_of_at_most_so_many_keys_in_order(make_world):
+    """SPEC 11.2"""
+    world = make_world(dataset("raw", keys=DAYS, most=2))
+    here = Orchestrator(world)
+    for day in reversed(DAYS):
+        world.want(f"raw@{day}")
+
+    here.tick()
+
+    assert [order.partition_keys for order in here.launcher.orders] == [("1", "2"), ("3", "4"), ("5",)]
+
+
+def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_something(make_world):
+    """SPEC 6.2: the output whose inputs are missing is split off, the rest starts."""
+    world = make_world(dataset("base"), dataset("left", "base", job="pair"), dataset("right", job="pair"), dataset("third", job="pair"))
+    here = Orchestrator(world)
+    world.want("left", "right", "third")
+
+    here.tick()
+
+    assert world.states("left", "right", "third") == [_I.UPSTREAM_BUILDING, _I.BUILDING, _I.BUILDING]
+    pair = next(order for order in here.launcher.orders if order.job == "pair")
+    assert sorted(pair.assets) == ["right", "third"]
+    assert [sorted(run.refs) for run in world.queries.job_runs_of_launch(pair.launch_id)] == [["right", "third"]]
+
+
+def test_a_tick_launches_only_so_much_and_the_most_urgent_first(graph):
+    """SPEC 11.1: highest priority, then earliest deadline, then oldest first."""
+    here = Orchestrator(graph)
+    graph.want("names")
+    graph.want("raw@1", priority=1)
+
+    here.tick(launches=1)
+    assert [order.job for order in here.launcher.orders] == ["raw"]
+    assert here.launcher.last.priority == 1
+    here.tick(launches=1)
+
+    assert [order.job for order in here.launcher.orders] == ["raw", "names"]
+
+
+def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_other_jobs(make_world):
+    """SPEC 11.1: urgency is the ref's; that its job has other keys to build does not change it."""
+    world = make_world(dataset("raw", keys=DAYS, most=1), dataset("names"))
+    here = Orchestrator(world)
+    for day in DAYS:
+        world.want(f"raw@{day}")
+    world.want("names", priority=5)
+    world.want("raw@4", priority=9)
+
+    here.tick(launches=2)
+
+    assert [(order.job, order.partition_keys, order.priority) for order in here.launcher.orders] == [
+        ("raw", ("4",), 9),
+        ("names", (None,), 5),
+    ]
+
+
+def test_no_more_launches_are_out_than_allowed_and_room_comes_back(graph):
+    """SPEC 11.1"""
+    here = Orchestrator(graph)
+    graph.want("names")
+    here.tick(open_launches=1)
+    graph.want("raw@1")
+    assert here.tick(open_launches=1).launched == []
+
+    here.start(here.launcher.last.launch_id)
+    graph.succeed("names")
+
+    assert len(here.tick(open_launches=1).launched) == 1
+
+
+def test_misses_are_recorded_even_when_there_is_no_room_for_launches(graph):
+    """SPEC 6.3, 11.1: they start nothing."""
+    here = Orchestrator(graph)
+    graph.want("report")
+
+    report = here.tick(launches=0)
+
+    assert report.launched == []
+    assert graph.state("report") is graph.state("daily@5") is _I.UPSTREAM_BUILDING
+
+
+def test_a_job_runs_only_as_many_launches_at_once_as_it_allows(make_world):
+    """SPEC 11.1: per asset concurrency."""
+    world = make_world(dataset("raw", keys=DAYS, most=1, concurrency=2), dataset("names"))
+    here = Orchestrator(world)
+    for day in DAYS:
+        world.want(f"raw@{day}")
+    world.want("names")
+
+    here.tick()
+    assert sorted(order.job for order in here.launcher.orders) == ["names", "raw", "raw"]
+    assert here.tick().idle
+    here.start(next(order.launch_id for order in here.launcher.orders if order.job == "raw"))
+    world.succeed("raw@1")
+
+    assert len(here.tick().launched) == 1
+
+
+def test_a_tick_launches_only_its_own_locations_jobs(graph):
+    """SPEC 5.7"""
+    graph.handle(c.RegisterDatasets(location="there", datasets=(dataset("away", location="there"),)))
+    graph.catalog.datasets["away"] = dataset("away", location="there")
+    here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
+    graph.want("names")
+    graph.want("away")
+
+    here.tick()
+    there.tick()
+
+    assert [order.job for order in here.launcher.orders] == ["names"]
+    assert [order.job for order in there.launcher.orders] == ["away"]
+
+
+def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
+    """SPEC 6.5"""
+    here = Orchestrator(graph)
+    graph.fail("names")
+    want = graph.want("daily@1")
+
+    here.tick()
+
+    assert graph.want_state(want) is WantState.UPSTREAM_FAILED
+    assert here.launcher.orders == []
+
+
+def test_a_ref_that_is_backing_off_is_launched_when_its_time_has_come(graph):
+    """SPEC 4.5, 6.8"""
+    here = Orchestrator(graph)
+    graph.want("names")
+    graph.fail("names", kind="transient")
+    assert here.tick().idle
+
+    graph.clock.now = graph.canonical("names").retry_at
+
+    assert len(here.tick().launched) == 1
+
+
+def test_an_idle_tick_records_nothing(graph):
+    """SPEC 11.3"""
+    here = Orchestrator(graph)
+    graph.want("report")
+    here.tick()
+    before = graph.seq
+
+    reports = here.tick_for(25)
+
+    assert reports.idle
+    assert graph.seq == before
+
+
+# Launches that are out
+
+
+def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph):
+    """SPEC 11.1: a crash between the two, or a lost run request."""
+    here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
+    for day in ("2", "1"):
+        graph.want(f"raw@{day}")
+    here.tick()
+
+    here.tick()
+
+    first, second = here.launcher.orders
+    assert second == first
+    assert len(graph.queries.history("raw@1")) == 1
+
+
+def test_somebody_elses_buffered_launch_is_left_to_it_for_a_minute(graph):
+    """SPEC 6.9"""
+    first, second = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)), Orchestrator(graph, name="second")
+    graph.want("names")
+    first.tick()
+
+    graph.clock.turn(OWNERSHIP_SECONDS)
+    assert second.tick().idle
+    graph.clock.turn(1)
+
+    assert second.tick().launched == [first.launcher.last.launch_id]
+
+
+def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
+    """SPEC 6.9"""
+    first = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True))
+    second = Orchestrator(graph, name="second", gone=lambda holder: holder == "first")
+    graph.want("names")
+    first.tick()
+
+    assert second.tick().launched == [first.launcher.last.launch_id]
+
+
+def test_a_launch_that_somebody_canceled_in_part_is_ordered_again_for_the_rest(graph):
+    """SPEC 6.10, 11.1"""
+    here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
+    wants = {day: graph.want(f"raw@{day}") for day in DAYS}
+    here.tick()
+    graph.cancel_want(wants["1"])
+    graph.cancel_want(wants["3"])
+
+    here.tick()
+
+    assert here.launcher.last.partition_keys == ("2", "4", "5")
+
+
+def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
+    """SPEC 6.9: and Dagster is told."""
+    here = Orchestrator(graph)
+    graph.want("names")
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    here.start(launch_id)
+    graph.engine.beat([launch_id])
+
+    assert here.tick_for(LEASE_SECONDS).idle
+    reports = here.tick_for(10)
+
+    assert list(reports.lost) == [launch_id]
+    assert list(here.launcher.failed) == [f"run-of-{launch_id}"]
+    assert len(reports.launched) == 1
+    assert [run.state for run in graph.queries.job_runs_of_launch(launch_id)] == [JobRunState.LOST]
+
+
+def test_a_launch_that_beats_is_never_lost(graph):
+    """SPEC 6.9"""
+    here = Orchestrator(graph)
+    graph.want("names")
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    here.start(launch_id)
+
+    for _ in range(30):
+        graph.engine.beat([launch_id])
+        assert here.tick_for(10).idle
+
+
+def test_a_suspended_laptop_loses_nothing(graph):
+    """SPEC 6.9"""
+    here = Orchestrator(graph)
+    graph.want("names")
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    here.start(launch_id)
+    here.tick_for(60 - LEASE_SECONDS)
+    graph.engine.beat([launch_id])
+
+    graph.clock.turn(8 * 3600)
+    assert here.tick().idle
+    graph.engine.beat([launch_id])
+
+    assert here.tick_for(LEASE_SECONDS).idle
+
+
+def test_a_launch_whose_process_is_gone_is_lost_at_once(graph):
+    """SPEC 6.9"""
+    here = Orchestrator(graph, gone=lambda holder: holder == "somewhere")
+    graph.want("names")
+    here.tick()
+    here.start(here.launcher.last.launch_id)
+
+    report = here.tick()
+
+    assert list(report.lost.values()) == ["its process is gone"]
+    assert len(report.launched) == 1
+
+
+@pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])
+@pytest.mark.parametrize("started", [True, False])
+def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, status, started):
+    """SPEC 6.9: by any status, Queued job runs included."""
+    here = Orchestrator(graph)
+    graph.want("names")
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    if started:
+        here.start(launch_id)
+    here.launcher.set_status(launch_id, status)
+
+    report = here.tick()
+
+    assert list(report.lost) == [launch_id]
+    assert graph.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.LOST
+    assert len(report.launched) == 1
+
+
+def test_another_locations_silent_launch_is_lost_by_whoever_sees_it(graph):
+    """SPEC 6.9: its own orchestrator may be gone too."""
+    here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
+    graph.want("names")
+    here.tick()
+    here.start(here.launcher.last.launch_id)
+
+    reports = there.tick_for(LEASE_SECONDS + 10)
+
+    assert list(reports.lost) == [here.launcher.last.launch_id]
+    assert reports.launched == []
+
+
+# Assets that are not ours (SPEC 6.11)
+
+
+@pytest.fixture()
+def mixed(make_world):
+    """`ours` needs `plain`, which needs `source`."""
+    return make_world(
+        dataset("source", kind=DatasetKind.SOURCE),
+        dataset("plain", "source", kind=DatasetKind.PLAIN),
+        dataset("ours", "plain"),
+    )
+
+
+def test_what_dagster_has_of_an_input_is_observed_and_stands_in_the_lineage(mixed):
+    """SPEC 6.11"""
+    here = Orchestrator(mixed)
+    here.foreign.materialize("plain", "dagster event 1")
+    mixed.want("ours")
+
+    report = here.tick()
+
+    assert report.arrived == ["plain"]
+    assert mixed.canonical("plain").origin == "dagster event 1"
+    assert [order.job for order in here.launcher.orders] == ["ours"]
+
+
+def test_a_newer_materialization_is_a_new_instance(mixed):
+    """SPEC 6.11"""
+    here = Orchestrator(mixed)
+    here.foreign.materialize("plain", "dagster event 1")
+    mixed.want("ours")
+    here.tick()
+    here.start(here.launcher.last.launch_id)
+    mixed.succeed("ours", inputs=["plain"])
+    ours = mixed.uuid("ours")
+
+    here.foreign.materialize("plain", "dagster event 2")
+    mixed.taint("ours")
+    mixed.want("ours")
+    here.tick()
+
+    assert [instance.canonical for instance in mixed.queries.history("plain")] == [False, True]
+    assert mixed.queries.stale([ours]) == {ours}
+
+
+def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
+    """SPEC 6.11: the latest materialization must be newer than the latest failure."""
+    here = Orchestrator(mixed)
+    here.foreign.materialize("plain", "dagster event 1")
+    mixed.want("plain")
+    here.tick()
+    assert mixed.state("plain") is _I.LIVE
+    here.foreign.fail("plain", "its run 7 failed")
+    mixed.want("ours")
+
+    here.tick()
+
+    (taint,) = mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)
+    assert taint.reason == "its run 7 failed"
+    assert mixed.states("ours", "plain", "source") == [_I.UPSTREAM_BUILDING, _I.UPSTREAM_BUILDING, None]
+
+
+def test_a_missing_source_is_waited_for_and_never_launched(mixed):
+    """SPEC 5.7, 6.11"""
+    here = Orchestrator(mixed)
+    want = mixed.want("ours")
+    here.tick()
+    assert here.tick_for(60).idle
+    assert here.launcher.orders == []
+    assert mixed.want_state(want) is WantState.UPSTREAM_BUILDING
+
+    here.foreign.materialize("source", "dagster event 1")
+    report = here.tick()
+
+    assert report.arrived == ["source"]
+    assert [order.job for order in here.launcher.orders] == ["plain"]
+
+
+def plain_launch(mixed, here):
+    """A launch of `plain` whose Dagster run runs."""
+    here.foreign.materialize("source", "dagster event 1")
+    mixed.want("ours")
+    here.tick()
+    assert here.launcher.last.kind is DatasetKind.PLAIN
+    launch_id = here.launcher.last.launch_id
+    here.launcher.set_status(launch_id, DagsterRunStatus.RUNNING)
+    here.tick()
+    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.RUNNING
+    return launch_id
+
+
+def test_a_plain_asset_is_an_ordinary_dagster_run_whose_end_is_its_report(mixed):
+    """SPEC 6.11"""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.foreign.materialize("plain", "dagster event 2")
+    here.launcher.set_status(launch_id, DagsterRunStatus.SUCCEEDED)
+    here.tick()
+
+    assert mixed.canonical("plain").origin == "dagster event 2"
+    assert mixed.state("plain") is _I.LIVE
+    assert here.launcher.last.job == "ours"
+
+
+def test_a_plain_run_that_is_silent_for_long_is_not_lost(mixed):
+    """SPEC 6.11: it has no heartbeat of ours."""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.tick_for(10 * LEASE_SECONDS)
+
+    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.RUNNING
+
+
+def test_a_plain_run_that_failed_before_it_materialized_fails_the_ref(mixed):
+    """SPEC 6.11"""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.foreign.fail("plain")
+    here.launcher.set_status(launch_id, DagsterRunStatus.FAILED)
+    here.tick()
+
+    assert mixed.states("plain", "ours") == [_I.FAILED, _I.UPSTREAM_FAILED]
+    assert "without materializing plain" in mixed.canonical("plain").reason
+
+
+def test_a_plain_run_that_failed_after_it_materialized_has_built_the_ref(mixed):
+    """SPEC 6.11: live when the latest materialization is newer than the latest failure; a later step, or a check, failed."""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.foreign.materialize("plain", "dagster event 2")
+    here.launcher.set_status(launch_id, DagsterRunStatus.FAILED)
+    here.tick()
+
+    assert mixed.state("plain") is _I.LIVE
+    assert here.launcher.last.job == "ours"
+
+
+def test_a_plain_run_that_succeeded_without_materializing_anything_fails_the_ref(mixed):
+    """SPEC 6.11"""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.launcher.set_status(launch_id, DagsterRunStatus.SUCCEEDED)
+    here.tick()
+
+    assert mixed.state("plain") is _I.FAILED
+
+
+def test_a_canceled_plain_run_is_not_retried(mixed):
+    """SPEC 6.10, 6.11: somebody canceled it in Dagster; the standing rule wants it again for `ours`, or nothing would."""
+    here = Orchestrator(mixed)
+    want = mixed.want("plain", ttl=None)
+    launch_id = plain_launch(mixed, here)
+
+    here.launcher.set_status(launch_id, DagsterRunStatus.CANCELED)
+    here.tick()
+
+    assert mixed.want_state(want) is WantState.CANCELED
+    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.CANCELED
+
+
+def test_a_plain_run_that_somebody_deleted_is_lost(mixed):
+    """SPEC 6.9: otherwise its ref would be leased for ever."""
+    here = Orchestrator(mixed)
+    launch_id = plain_launch(mixed, here)
+
+    here.launcher.forget(launch_id)
+    report = here.tick()
+
+    assert list(report.lost) == [launch_id]
+    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.LOST
+
+
+def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(mixed):
+    """SPEC 6.11, 7.1: it has to be materialized anew, also when the first attempt to do so was canceled."""
+    here = Orchestrator(mixed)
+    here.foreign.materialize("source", "dagster event 1")
+    here.foreign.materialize("plain", "dagster event 2")
+    mixed.want("plain")
+    here.tick()
+    mixed.taint("plain", reason="wrong numbers")
+
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    here.launcher.set_status(launch_id, DagsterRunStatus.RUNNING)
+    here.tick()
+    here.launcher.set_status(launch_id, DagsterRunStatus.CANCELED)
+    here.tick()
+    mixed.want("plain")
+    here.tick()
+
+    assert mixed.state("plain") is _I.BUILDING
+    assert len(here.launcher.orders) == 2
+
+
+# Several orchestrators
+
+
+class Meddling(HandLauncher):
+    """While one orchestrator looks at Dagster, the other gets its whole tick in."""
+
+    def __init__(self):
+        super().__init__()
+        self.meanwhile = []
+
+    def dagster_runs(self, launches):
+        seen = super().dagster_runs(launches)
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return seen
+
+
+class MeddlingForeign(HandForeign):
+    """The same, while it looks at what plain assets have."""
+
+    def __init__(self):
+        super().__init__()
+        self.meanwhile = []
+
+    def observe(self, refs):
+        seen = super().observe(refs)
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return seen
+
+
+def test_two_orchestrators_build_each_ref_once(graph):
+    """SPEC 3.3, 11.1: ticks may overlap."""
+    launcher = HandLauncher()
+    first, second = Orchestrator(graph, launcher=launcher, name="first"), Orchestrator(graph, launcher=launcher, name="second")
+    graph.want("report")
+
+    for _ in range(3):
+        first.tick()
+        second.tick()
+
+    assert sorted(order.job for order in launcher.orders) == ["names", "raw"]
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED])
+def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
+    """SPEC 11.1: whoever comes second finds it done."""
+    launcher, foreign = Meddling(), HandForeign()
+    first = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="first")
+    second = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="second")
+    foreign.materialize("source", "dagster event 1")
+    mixed.want("plain", ttl=None)
+    first.tick()
+    launcher.set_status(launcher.last.launch_id, status)
+    if status is DagsterRunStatus.SUCCEEDED:
+        foreign.materialize("plain", "dagster event 2")
+
+    launcher.meanwhile = [second.tick]
+    first.tick()
+
+    assert launcher.meanwhile == []
+    assert len(mixed.queries.history("plain")) == 1
+
+
+def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
+    """SPEC 6.9, 11.1"""
+    launcher = Meddling()
+    first, second = Orchestrator(graph, launcher=launcher, name="first"), Orchestrator(graph, launcher=launcher, name="second")
+    graph.want("names")
+    first.tick()
+    launcher.set_status(launcher.last.launch_id, DagsterRunStatus.FAILED)
+
+    launcher.meanwhile = [second.tick]
+    first.tick()
+
+    assert [instance.state for instance in graph.queries.history("names")] == [_I.UP_FOR_RETRY, _I.BUILDING]
+
+
+def test_two_orchestrators_observe_the_same_in_peace(mixed):
+    """SPEC 6.11, 11.1: the arrival is recorded once, and so is that it is gone."""
+    foreign = MeddlingForeign()
+    first, second = Orchestrator(mixed, foreign=foreign, name="first"), Orchestrator(mixed, foreign=foreign, name="second")
+    foreign.materialize("plain", "dagster event 1")
+    mixed.want("plain")
+    foreign.meanwhile = [second.tick]
+    first.tick()
+    assert len(mixed.queries.history("plain")) == 1
+
+    foreign.fail("plain")
+    mixed.want("ours")
+    foreign.meanwhile = [second.tick]
+    first.tick()
+
+    assert len(mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)) == 1
+
+
+class MeddlingCatalog(SmallCatalog):
+    """The same, after it has looked, while it asks what a ref needs."""
+
+    def __init__(self, datasets):
+        super().__init__(datasets)
+        self.meanwhile = []
+
+    def inputs(self, dataset, partition_key):
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return super().inputs(dataset, partition_key)
+
+
+def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respected(mixed):
+    """SPEC 4.4, 11.1: a person launched it by hand in that moment."""
+    here = Orchestrator(mixed)
+    mixed.engine.catalog = MeddlingCatalog(mixed.specs)
+    here.foreign.materialize("plain", "dagster event 1")
+    mixed.want("plain")
+
+    mixed.engine.catalog.meanwhile = [lambda: mixed.claim("plain")]
+    here.tick()
+
+    assert mixed.state("plain") is _I.BUILDING
+
+
+def test_a_tick_that_crashes_between_recording_and_launching_is_made_good_by_the_next(graph):
+    """SPEC 11.1: ticks may crash anywhere."""
+
+    class Crashing(HandLauncher):
+        def launch(self, order):
+            if not self.orders:
+                self.orders.append(order)
+                raise ConnectionError("Dagster is away")
+            super().launch(order)
+
+    here = Orchestrator(graph, launcher=Crashing())
+    graph.want("names")
+    with pytest.raises(ConnectionError):
+        here.tick()
+
+    report = here.tick()
+
+    assert report.launched == [here.launcher.orders[0].launch_id]
+    assert len(graph.queries.history("names")) == 1

@@ -1,0 +1,159 @@
+"""What exists, and what came from outside (SPEC 4.2, 5.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import BeingBuilt, DuplicateRef, InstanceExists, InvalidRef, InvalidRequest, UnknownAsset
+from databuild_dagster.model.events import Arrival, ManifestFact
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.states import InstanceState, JobRunState
+from tests.support.catalog import HERE, dataset
+
+
+def register(world, *datasets, location=HERE):
+    return world.handle(c.RegisterDatasets(location=location, datasets=datasets))
+
+
+def test_telling_the_same_again_is_nothing(world):
+    """SPEC 5.7: recorded only when changed."""
+    before = world.seq
+
+    register(world, *world.specs)
+
+    assert world.seq == before
+
+
+def test_only_what_changed_is_told(world):
+    """SPEC 5.7"""
+    changed = dataset("a", "b")
+
+    outcome = register(world, changed, *world.specs[1:])
+
+    (event,) = outcome.events
+    assert event.fact.datasets == (changed,)
+    assert world.queries.dataset("a") == changed
+
+
+def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
+    """SPEC 5.7: its instances stay."""
+    uuid = world.succeed("a")
+
+    register(world, *world.specs[1:])
+    assert world.queries.dataset("a") is None
+    assert world.uuid("a") == uuid
+    register(world, *world.specs)
+
+    assert world.queries.dataset("a") == world.specs[0]
+
+
+def test_one_location_does_not_remove_what_another_has(world):
+    """SPEC 5.7"""
+    register(world, dataset("z", location="there"), location="there")
+
+    register(world, location="there")
+
+    assert world.queries.dataset("z") is None
+    assert world.queries.dataset("a") is not None
+
+
+def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):
+    """SPEC 2.1"""
+    before = world.seq
+
+    with pytest.raises(InvalidRef):
+        register(world, dataset("mail@home"))
+
+    assert world.seq == before
+
+
+def test_a_lot_that_arrives_is_live_at_once_with_an_identity_like_any_other(world):
+    """SPEC 4.2"""
+    job_run_id = world.ids()
+    manifest = ManifestFact(state="complete", uri="file:///drop", files=2, rows=7)
+    arrival = Arrival(job_run_id=job_run_id, ref="a", origin="file:///drop/1", manifest=manifest)
+
+    world.handle(c.ArriveLots(arrivals=(arrival,)))
+
+    canonical = world.canonical("a")
+    assert (canonical.state, canonical.uuid) == (InstanceState.LIVE, derive_partition_uuid(job_run_id, "a"))
+    assert (canonical.origin, canonical.files, canonical.rows) == ("file:///drop/1", 2, 7)
+    assert world.queries.job_run(job_run_id).state is JobRunState.SUCCEEDED
+
+
+def test_the_same_arrival_is_recorded_once(world):
+    """SPEC 6.11"""
+    world.arrive("a", "dagster event 1")
+    before = world.seq
+
+    world.arrive("a", "dagster event 1")
+
+    assert world.seq == before
+
+
+def test_late_data_is_a_new_instance_never_an_overwrite(world):
+    """SPEC 4.2, 10.6"""
+    world.arrive("a", "dagster event 1")
+    first = world.uuid("a")
+
+    world.arrive("a", "dagster event 2")
+
+    assert [instance.uuid for instance in world.queries.history("a")] == [first, world.uuid("a")]
+    assert world.uuid("a") != first
+
+
+@pytest.mark.parametrize("how", ["building", "waiting"])
+def test_a_ref_that_is_being_built_here_takes_no_arrival(world, how):
+    """SPEC 4.4"""
+    job_run = world.job_run("a")
+    if how == "waiting":
+        world.miss("a", "b")
+    before = world.seq
+
+    with pytest.raises(BeingBuilt, match=job_run):
+        world.arrive("a", "dagster event 1")
+
+    assert world.seq == before
+
+
+def test_an_arrival_that_cannot_be_is_refused(world):
+    """SPEC 2.2, 3.5, I7"""
+    used = world.job_run("b")
+    job_run_id = world.ids()
+    before = world.seq
+
+    def arrive(*arrivals):
+        world.handle(c.ArriveLots(arrivals=arrivals))
+
+    with pytest.raises(UnknownAsset):
+        arrive(Arrival(job_run_id=job_run_id, ref="nowhere", origin="x"))
+    with pytest.raises(DuplicateRef):
+        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=world.ids(), ref="a", origin="y"))
+    with pytest.raises(InvalidRequest, match="UUIDv7"):
+        arrive(Arrival(job_run_id="job-run-1", ref="a", origin="x"))
+    with pytest.raises(InstanceExists):
+        arrive(Arrival(job_run_id=used, ref="a", origin="x"))
+    with pytest.raises(InstanceExists):
+        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=job_run_id, ref="c", origin="y"))
+    with pytest.raises(InvalidRequest, match="manifest"):
+        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x", manifest=ManifestFact(state="partial", uri="x")))
+
+    assert world.seq == before
+
+
+def test_every_job_run_has_its_history_arrivals_included(make_world):
+    """SPEC 3.2: every state change that the fold makes is kept."""
+    world = make_world(dataset("outside", kind=DatasetKind.SOURCE), dataset("a"))
+    world.arrive("outside", "file:///drop/1")
+    world.live("a")
+    world.claim("a")
+
+    with world.store.reading() as connection:
+        without = connection.execute(
+            "SELECT job_run_id FROM databuild_job_runs j WHERE state IS NOT (SELECT to_state FROM databuild_history h"
+            " WHERE h.kind = 'job_runs' AND h.entity_id = j.id ORDER BY seq DESC, place DESC LIMIT 1)"
+        ).fetchall()
+
+    assert without == []

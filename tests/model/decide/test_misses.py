@@ -1,0 +1,648 @@
+"""Dep misses: what waits, what is wanted in its stead, what wakes it, and what can never come (SPEC 6.2-6.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_MISSES
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.catalog import HERE, dataset
+
+_I, _W = InstanceState, WantState
+
+
+def test_a_dep_miss_waits_for_what_it_misses_and_keeps_the_lease(world):
+    """SPEC 6.3, 4.4"""
+    want = world.want("a")
+    job_run = world.job_run("a")
+
+    world.miss("a", "b", "c")
+
+    assert world.queries.job_run(job_run).state is JobRunState.DEP_MISSED
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    assert world.want_state(want) is _W.UPSTREAM_BUILDING
+    assert world.queries.missing_of(world.uuid("a")) == ("b", "c")
+    assert world.due() == ["b", "c"]
+    assert world.handle(world.launch_of("a")).events == ()
+
+
+def test_each_missing_ref_gets_an_open_want_of_its_own_in_the_same_transaction(world):
+    """SPEC 6.4"""
+    world.want("a", priority=5, ttl=1000.0, sla=500.0)
+    needed = world.want_view(world.open_wants("a")[0].id)
+    job_run = world.job_run("a")
+
+    world.miss("a", "b", "c")
+
+    for ref in ("b", "c"):
+        (derived,) = world.open_wants(ref)
+        assert (derived.refs, derived.source, derived.source_id) == ((ref,), "job run", job_run)
+        assert (derived.priority, derived.deadline, derived.expires_at) == (5, needed.deadline, needed.expires_at)
+
+
+def test_a_derivative_want_takes_the_highest_priority_the_earliest_deadline_and_the_latest_expiry(world):
+    """SPEC 6.4: of all the wants that need it, each of which may be extreme in another way."""
+    world.want("a", priority=9, ttl=100.0)
+    world.want("a", priority=0, ttl=None)
+    world.want("a", priority=1, sla=10.0)
+
+    world.miss("a", "b")
+
+    (derived,) = world.derivative_wants("b")
+    assert (derived.priority, derived.deadline, derived.expires_at) == (9, world.clock.now + 10.0, None)
+
+
+def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world):
+    """SPEC 5.8, 6.4"""
+    world.want("a", priority=1, sla=10.0)
+    world.want("b", priority=2)
+    world.start("a", "b")
+    misses = tuple(c.RunMiss(world.job_run(ref), {ref: ("c",)}) for ref in ("a", "b"))
+
+    world.handle(c.MissDeps(misses=misses))
+
+    (derived,) = world.derivative_wants("c")
+    assert (derived.priority, derived.deadline) == (2, world.clock.now + 10.0)
+
+
+def test_a_want_that_is_as_urgent_and_as_long_lived_is_reused(world):
+    """SPEC 6.4"""
+    mine = world.want("b", priority=1, ttl=None)
+    world.want("a", priority=1, ttl=None)
+
+    world.miss("a", "b")
+
+    assert [want.id for want in world.open_wants("b")] == [mine]
+
+
+@pytest.mark.parametrize("lacking", ["priority", "deadline", "life", "a ref of its own", "time"])
+def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
+    """SPEC 6.4"""
+    match lacking:
+        case "priority":
+            world.want("b", priority=0, sla=10.0, ttl=None)
+        case "deadline":
+            world.want("b", priority=1, sla=11.0, ttl=None)
+        case "life":
+            world.want("b", priority=1, sla=10.0, ttl=999.0)
+        case "a ref of its own":
+            world.want("b", "c", priority=1, sla=10.0, ttl=None)
+        case "time":
+            world.want("b", priority=1, sla=10.0, ttl=5.0)
+            world.clock.turn(5.0)
+    world.want("a", priority=1, sla=10.0, ttl=1000.0)
+
+    world.miss("a", "b")
+
+    assert len(world.derivative_wants("b")) == 1
+
+
+def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
+    """SPEC 5.8, 6.4: transitively."""
+    world.want("a")
+    world.miss("a", "b")
+    world.miss("b", "c")
+
+    world.want("a", priority=9, sla=60.0)
+
+    (due,) = world.queries.due_refs(world.queries.datasets(), world.clock.now, 10)
+    assert (due.ref, due.priority, due.deadline) == ("c", 9, world.clock.now + 60.0)
+    assert world.due() == ["c"]
+
+
+def test_a_longer_want_makes_what_it_waits_for_live_as_long(world):
+    """SPEC 6.4"""
+    world.want("a", ttl=10.0)
+    world.miss("a", "b")
+    world.miss("b", "c")
+
+    world.want("a", ttl=1000.0)
+    world.clock.turn(100.0)
+
+    assert world.due() == ["c"]
+
+
+def test_a_derivative_want_that_nobody_needs_any_more_is_canceled_transitively(world):
+    """SPEC 6.4: and the leases of what waited for it are released."""
+    want = world.want("a")
+    world.miss("a", "b")
+    world.miss("b", "c")
+
+    world.cancel_want(want)
+
+    assert world.open_wants("b") == world.open_wants("c") == []
+    assert world.states("a", "b", "c") == [_I.UP_FOR_RETRY, _I.UP_FOR_RETRY, None]
+    assert world.due() == []
+
+
+def test_a_queued_job_run_of_what_nobody_needs_any_more_is_canceled_too(world):
+    """SPEC 6.4, 6.10"""
+    want = world.want("a")
+    world.miss("a", "b")
+    world.buffer("b")
+    job_run = world.canonical("b").job_run
+
+    world.cancel_want(want)
+
+    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
+
+
+def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
+    """SPEC 6.4"""
+    want = world.want("a")
+    world.miss("a", "b")
+    world.miss("d", "b")
+
+    world.cancel_want(want)
+
+    assert len(world.derivative_wants("b")) == 1
+    assert world.due() == ["b"]
+
+
+def test_what_others_are_waited_for_is_not_wanted_any_more_once_one_has_failed(world):
+    """SPEC 6.4: `a` can never be built now, so nobody needs `c`."""
+    world.want("a")
+    world.miss("a", "b", "c")
+
+    world.fail("b")
+
+    assert world.state("a") is _I.UPSTREAM_FAILED
+    assert world.open_wants("c") == []
+    assert world.due() == []
+
+
+def test_a_persons_want_for_a_missing_ref_outlives_the_need(world):
+    """SPEC 6.4: only derivative wants are canceled."""
+    want = world.want("a")
+    mine = world.want("b", ttl=None)
+    world.miss("a", "b")
+
+    world.cancel_want(want)
+
+    assert world.want_state(mine) is _W.IDLE
+
+
+def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
+    """SPEC 6.4"""
+    first, second = world.want("a"), world.want("a")
+    world.miss("a", "b")
+
+    world.cancel_want(first)
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    world.cancel_want(second)
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_a_job_run_that_nobody_wants_any_more_misses_in_peace(world):
+    """SPEC 4.3, 6.4: no want, no waiting."""
+    want = world.want("a")
+    world.start("a")
+    world.cancel_want(want)
+
+    world.miss("a", "b")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+    assert world.open_wants("b") == []
+
+
+def test_taking_back_a_derivative_want_by_hand_does_not_leave_the_waiting_ref_alone(world):
+    """SPEC 6.4: the standing rule."""
+    world.miss("a", "b")
+    (derived,) = world.derivative_wants("b")
+
+    world.cancel_want(derived.id)
+
+    assert len(world.derivative_wants("b")) == 1
+    assert world.derivative_wants("b")[0].id != derived.id
+
+
+# Waking up (SPEC 6.5, 6.6).
+
+
+def test_what_came_between_the_look_and_the_report_is_no_reason_to_wait(world):
+    """SPEC 6.5: no lost wake-up; retried, with backoff."""
+    want = world.want("a")
+    world.start("a")
+    world.live("b")
+
+    world.miss("a", "b")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+    assert world.canonical("a").retry_at == world.clock.now + BACKOFF_SECONDS
+    assert world.want_state(want) is _W.IDLE
+    assert world.due() == []
+
+
+@pytest.mark.parametrize("how", ["failed", "upstream failed"])
+def test_what_failed_between_the_look_and_the_report_fails_it_at_once(world, how):
+    """SPEC 6.5"""
+    want = world.want("a")
+    world.start("a")
+    if how == "failed":
+        world.fail("b")
+    else:
+        world.miss("b", "c")
+        world.fail("c")
+
+    world.miss("a", "d", "b")
+
+    assert world.state("a") is _I.UPSTREAM_FAILED
+    assert world.want_state(want) is _W.UPSTREAM_FAILED
+    assert world.open_wants("d") == []
+
+
+def test_a_waiting_ref_goes_on_when_all_that_it_misses_is_live(world):
+    """SPEC 6.6"""
+    want = world.want("a")
+    world.miss("a", "b", "c")
+
+    world.succeed("b")
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    world.succeed("c")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+    assert world.want_state(want) is _W.IDLE
+    assert world.due() == ["a"]
+
+
+def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
+    """SPEC 6.6"""
+    world.miss("a", "b", "c")
+    world.succeed("b")
+
+    world.taint("b")
+    world.succeed("c")
+
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    assert world.queries.missing_of(world.uuid("a")) == ("b",)
+    assert world.due() == ["b"]
+    world.succeed("b")
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too(world):
+    """SPEC 6.3, 6.6: the report named it, and it counts whatever it was when the report came."""
+    world.live("b")
+    world.miss("a", "b", "c")
+
+    world.taint("b")
+    world.succeed("c")
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    world.succeed("b")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_a_taint_that_is_taken_back_wakes_what_waited(world):
+    """SPEC 6.6, 7.1"""
+    world.miss("a", "b", "c")
+    world.succeed("b")
+    taint = world.taint("b")
+    world.succeed("c")
+
+    world.untaint(taint)
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_a_failure_fails_all_that_wait_for_it_transitively(world):
+    """SPEC 6.6"""
+    wants = [world.want(ref) for ref in ("a", "b", "e")]
+    world.miss("a", "b")
+    world.miss("e", "b", "d")
+    world.miss("b", "c")
+
+    world.fail("c")
+
+    assert world.states("a", "b", "e", "c") == [_I.UPSTREAM_FAILED] * 3 + [_I.FAILED]
+    assert {world.want_state(want) for want in wants} == {_W.UPSTREAM_FAILED}
+
+
+def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
+    """SPEC 6.6: the taint of the cause is enough; wants that ended stay ended."""
+    want = world.want("a")
+    world.miss("a", "b")
+    world.miss("b", "c")
+    world.fail("c")
+
+    world.taint("c")
+
+    assert world.states("a", "b", "c") == [_I.UP_FOR_RETRY, _I.UP_FOR_RETRY, _I.TAINTED]
+    assert world.want_state(want) is _W.UPSTREAM_FAILED
+    again = world.want("a")
+    assert world.due() == ["a"]
+    world.live("c", "b", "a")
+    assert world.want_state(again) is _W.SUCCESSFUL
+
+
+def test_a_ref_with_two_failed_deps_opens_when_the_second_is_repaired(world):
+    """SPEC 6.6"""
+    world.start("b", "c")
+    world.want("a")
+    world.miss("a", "b")
+    world.fail("b")
+    world.taint("b")
+    world.want("a")
+    world.miss("a", "b", "c")
+    world.fail("c")
+    assert world.state("a") is _I.UPSTREAM_FAILED
+    world.want("b")
+    world.fail("b")
+
+    world.taint("c")
+    assert world.state("a") is _I.UPSTREAM_FAILED
+    world.taint("b")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_an_arrival_repairs_too(make_world):
+    """SPEC 6.6: a ref leaves Failed by taint, revert or arrival."""
+    world = make_world(dataset("a"), dataset("plain", kind=DatasetKind.PLAIN))
+    world.miss("a", "plain")
+    world.fail("plain")
+
+    world.arrive("plain", "dagster event 1")
+
+    assert world.states("a", "plain") == [_I.UP_FOR_RETRY, _I.LIVE]
+
+
+def test_only_canonical_instances_are_repaired(make_world):
+    """SPEC 6.6: what was replaced while it was UpstreamFailed is history."""
+    world = make_world(dataset("a"), dataset("plain", "a", kind=DatasetKind.PLAIN))
+    world.miss("plain", "a")
+    world.fail("a")
+    replaced = world.uuid("plain")
+    world.arrive("plain", "dagster event 1")
+
+    world.taint("a")
+
+    assert world.queries.instance(replaced).state is _I.UPSTREAM_FAILED
+    assert world.state("plain") is _I.LIVE
+
+
+# What can never come (SPEC 6.3, 6.7).
+
+
+@pytest.mark.parametrize("unbuildable", ["nowhere", "days@9", "days", "a\n", "b@1"])
+def test_a_miss_of_what_nothing_can_build_fails_with_the_reason(world, unbuildable):
+    """SPEC 6.3"""
+    want = world.want("a")
+
+    world.miss("a", "b", unbuildable)
+
+    assert world.state("a") is _I.FAILED
+    assert repr(unbuildable) in world.canonical("a").reason
+    assert world.want_state(want) is _W.FAILED
+    assert world.open_wants("b") == []
+
+
+def test_a_miss_of_a_source_waits_for_its_lot(make_world):
+    """SPEC 5.7, 6.11"""
+    world = make_world(dataset("a"), dataset("outside", kind=DatasetKind.SOURCE))
+    world.miss("a", "outside")
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+
+    world.arrive("outside", "file:///drop/1")
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+def test_a_ref_that_misses_itself_fails(world):
+    """SPEC 6.7"""
+    world.miss("a", "a")
+
+    assert world.state("a") is _I.FAILED
+    assert "a → a" in world.canonical("a").reason
+
+
+def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
+    """SPEC 6.7: detected when it closes."""
+    wants = [world.want("a"), world.want("b")]
+    world.miss("a", "b")
+
+    world.miss("b", "a")
+
+    assert world.states("a", "b") == [_I.FAILED] * 2
+    assert "b → a → b" in world.canonical("b").reason
+    assert "b → a → b" in world.canonical("a").reason
+    assert [world.want_state(want) for want in wants] == [_W.FAILED] * 2
+
+
+def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
+    """SPEC 6.7"""
+    world.miss("d", "a")
+    world.miss("a", "b")
+    world.miss("b", "c")
+
+    world.miss("c", "e", "a")
+
+    assert world.states("a", "b", "c", "d") == [_I.FAILED] * 3 + [_I.UPSTREAM_FAILED]
+    assert "c → a → b → c" in world.canonical("b").reason
+    assert world.open_wants("e") == []
+
+
+def test_a_cycle_that_closes_within_one_report_is_found(world):
+    """SPEC 6.7"""
+    world.start("a", "b", "c")
+    misses = tuple(c.RunMiss(world.job_run(x), {x: (y,)}) for x, y in (("a", "b"), ("b", "c"), ("c", "a")))
+
+    world.handle(c.MissDeps(misses=misses))
+
+    assert world.states("a", "b", "c") == [_I.FAILED] * 3
+
+
+def test_a_cycle_between_outputs_of_one_job_run_is_found(world):
+    """SPEC 6.2, 6.7"""
+    world.start("left", "right", together=True)
+
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("right",), "right": ("left",)}),)))
+
+    assert world.states("left", "right") == [_I.FAILED] * 2
+
+
+def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):
+    """SPEC 6.7: only misses count, not what might be missed."""
+    world.start("b")
+
+    world.miss("a", "b")
+
+    assert world.states("a", "b") == [_I.UPSTREAM_BUILDING, _I.BUILDING]
+
+
+def test_a_way_that_leads_through_what_is_live_by_now_is_no_cycle(world):
+    """SPEC 6.7: `a` waited for `b` and still does for `c`, but it does not need to wait for `b` any more."""
+    world.miss("a", "b", "c")
+    world.live("b")
+
+    world.miss("c", "b", "d")
+
+    assert world.states("a", "c") == [_I.UPSTREAM_BUILDING] * 2
+
+
+def test_a_diamond_is_no_cycle(world):
+    """SPEC 6.7"""
+    world.miss("a", "b", "c")
+    world.miss("b", "d")
+    world.miss("c", "d")
+    world.live("d", "b", "c", "a")
+
+    assert world.state("a") is _I.LIVE
+
+
+def test_a_tainted_cycle_is_open_for_another_try(world):
+    """SPEC 6.7, 7.1"""
+    world.miss("a", "b")
+    world.miss("b", "a")
+
+    world.taint("a", "b")
+    world.want("a")
+    world.live("b", "a")
+
+    assert world.states("a", "b") == [_I.LIVE] * 2
+
+
+def misses(world, times, ref="a", of="b"):
+    world.want(ref, ttl=None)
+    for _ in range(times):
+        world.miss(ref, of)
+        if world.state(ref) is _I.FAILED:
+            return
+        world.live(of)
+        world.taint(of)
+
+
+def test_a_ref_that_misses_too_often_in_a_row_fails(world):
+    """SPEC 6.7: more than 20 times."""
+    misses(world, MAX_MISSES)
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+    world.miss("a", "b")
+
+    assert MAX_MISSES == 20
+    assert world.state("a") is _I.FAILED
+    assert "21 times in a row" in world.canonical("a").reason
+
+
+@pytest.mark.parametrize("opening", ["live", "tainted"])
+def test_misses_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
+    """SPEC 6.7"""
+    misses(world, MAX_MISSES)
+    if opening == "live":
+        world.succeed("a")
+    else:
+        world.miss("a", "b")
+        assert world.state("a") is _I.FAILED
+    world.taint("a")
+
+    misses(world, MAX_MISSES)
+
+    assert world.state("a") is _I.UP_FOR_RETRY
+
+
+# Job runs with several outputs (SPEC 6.2, 6.3).
+
+
+def test_outputs_that_do_not_miss_anything_are_up_for_retry_at_once(world):
+    """SPEC 6.3"""
+    world.want("left", "right")
+    world.start("left", "right", together=True)
+
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("a",)}),)))
+
+    assert world.states("left", "right") == [_I.UPSTREAM_BUILDING, _I.UP_FOR_RETRY]
+    assert sorted(world.due()) == ["a", "right"]
+
+
+def test_an_output_may_wait_for_another_output_of_its_own_job_run(world):
+    """SPEC 6.2: planned output by output, or the job would run for ever."""
+    world.want("left")
+    world.want("right")
+    world.start("left", "right", together=True)
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("right",)}),)))
+
+    world.succeed("right")
+    world.succeed("left")
+
+    assert world.states("left", "right") == [_I.LIVE] * 2
+
+
+def test_a_miss_names_outputs_of_its_job_run_and_something_that_is_missing(world):
+    """SPEC 3.5, 6.3"""
+    job_run = world.job_run("a")
+    before = world.seq
+
+    for impacted in ({"b": ("c",)}, {"a": ()}, {}):
+        with pytest.raises(InvalidRequest, match="dep miss"):
+            world.handle(c.MissDeps(misses=(c.RunMiss(job_run, impacted),)))
+
+    assert world.seq == before
+    assert world.state("a") is _I.BUILDING
+
+
+# Missed by the orchestrator itself (SPEC 6.3).
+
+
+def missed(world, ref, *missing):
+    run = BufferedRun(world.ids(), (ref,))
+    return c.BufferMissed(
+        launch_id=world.ids(),
+        job=ref,
+        location=HERE,
+        owner="orchestrator",
+        runs=(run,),
+        misses=(c.RunMiss(run.job_run_id, {ref: missing}),),
+    )
+
+
+def test_the_orchestrator_records_a_dep_miss_without_a_process(world):
+    """SPEC 6.1, 6.3: Queued goes straight to DepMissed, in one transaction with the lease."""
+    world.want("a")
+
+    world.handle(missed(world, "a", "b"))
+
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+    assert world.queries.job_run(world.canonical("a").job_run).state is JobRunState.DEP_MISSED
+    assert world.queries.open_launches() == []
+    assert world.due() == ["b"]
+
+
+def test_a_miss_that_is_none_any_more_is_nothing(world):
+    """SPEC 3.3: decided again in its own transaction."""
+    world.want("a")
+    command = missed(world, "a", "b")
+    world.live("b")
+    before = world.seq
+
+    world.handle(command)
+
+    assert world.seq == before
+    assert world.due() == ["a"]
+
+
+def test_only_what_is_still_missing_is_recorded(world):
+    """SPEC 6.3: a missing ref is one whose canonical is not Live."""
+    world.want("a")
+    command = missed(world, "a", "b", "c")
+    world.live("b")
+
+    world.handle(command)
+
+    assert world.queries.missing_of(world.uuid("a")) == ("c",)
+
+
+def test_a_miss_of_what_somebody_else_took_meanwhile_is_nothing(world):
+    """SPEC 4.4"""
+    world.want("a")
+    command = missed(world, "a", "b")
+    world.start("a")
+    before = world.seq
+
+    world.handle(command)
+
+    assert world.seq == before

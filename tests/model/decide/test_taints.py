@@ -1,0 +1,219 @@
+"""Saying that data is wrong, and taking that back (SPEC 7.1, 7.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import (
+    BeingBuilt,
+    DuplicateRef,
+    InvalidRequest,
+    NothingToTaint,
+    NothingToUntaint,
+    NotFound,
+    UnknownAsset,
+)
+from databuild_dagster.model.states import InstanceState, WantState
+
+_I = InstanceState
+
+
+def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
+    """SPEC 7.1: readers see that it is tainted."""
+    uuid = world.succeed("a")
+
+    world.taint("a", reason="Rome has two airports")
+
+    assert world.canonical("a").uuid == uuid
+    assert world.state("a") is _I.TAINTED
+    assert [taint.reason for taint in world.queries.taints_of(uuid)] == ["Rome has two airports"]
+    assert len(world.queries.history("a")) == 1
+
+
+@pytest.mark.parametrize("state", [_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED])
+def test_what_may_be_tainted(world, state):
+    """SPEC 7.1"""
+    match state:
+        case _I.LIVE:
+            world.live("a")
+        case _I.FAILED:
+            world.fail("a")
+        case _I.UPSTREAM_FAILED:
+            world.miss("a", "b")
+            world.fail("b")
+        case _I.TAINTED:
+            world.live("a")
+            world.taint("a")
+    assert world.state("a") is state
+
+    world.taint("a")
+    world.want("a")
+
+    assert world.state("a") is _I.TAINTED
+    assert "a" in world.due()
+
+
+@pytest.mark.parametrize("why", ["missing", "never heard of", "up for retry"])
+def test_what_will_be_built_when_wanted_is_not_tainted(world, why):
+    """SPEC 7.1"""
+    match why:
+        case "missing":
+            world.want("a")
+        case "up for retry":
+            world.fail("a", kind="transient")
+    before = world.seq
+
+    with pytest.raises(NothingToTaint, match="missing|UpForRetry"):
+        world.taint("a")
+
+    assert world.seq == before
+
+
+@pytest.mark.parametrize("how", ["queued", "running", "waiting"])
+def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
+    """SPEC 7.1"""
+    match how:
+        case "queued":
+            world.buffer("a")
+        case "running":
+            world.start("a")
+        case "waiting":
+            world.miss("a", "b")
+    before = world.seq
+
+    with pytest.raises(BeingBuilt, match=world.canonical("a").job_run):
+        world.taint("a")
+
+    assert world.seq == before
+
+
+def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
+    """SPEC 7.1"""
+    world.live("a")
+    before = world.seq
+
+    for refs, error in (
+        (("a", "b"), NothingToTaint),
+        (("a", "nowhere"), UnknownAsset),
+        (("a", "a"), DuplicateRef),
+        ((), InvalidRequest),
+    ):
+        with pytest.raises(error):
+            world.taint(*refs)
+
+    assert world.seq == before
+    assert world.state("a") is _I.LIVE
+
+
+def test_a_taint_id_that_was_used_before_is_refused(world):
+    """SPEC 3.5"""
+    world.live("a")
+    taint_id = world.taint("a")
+    before = world.seq
+
+    with pytest.raises(InvalidRequest, match=taint_id):
+        world.handle(c.TaintPartitions(refs=("a",), reason="again", taint_id=taint_id))
+
+    assert world.seq == before
+
+
+def test_an_instance_is_live_again_when_its_last_taint_is_taken_back(world):
+    """SPEC 7.1: it carries the set of them."""
+    uuid = world.succeed("a")
+    first, second = world.taint("a"), world.taint("a")
+
+    world.untaint(first)
+    assert world.state("a") is _I.TAINTED
+    world.untaint(second)
+
+    assert world.canonical("a").uuid == uuid
+    assert world.state("a") is _I.LIVE
+
+
+def test_a_want_that_a_taint_had_opened_is_successful_when_it_is_taken_back(world):
+    """SPEC 5.2, 7.1"""
+    want = world.want("a")
+    world.live("a")
+    taint = world.taint("a")
+
+    world.untaint(taint)
+
+    assert world.want_state(want) is WantState.SUCCESSFUL
+    assert world.due() == []
+
+
+def test_a_taint_of_several_is_taken_back_from_those_that_were_not_replaced(world):
+    """SPEC 7.1"""
+    world.live("a", "b")
+    taint = world.taint("a", "b")
+    world.want("a")
+    world.live("a")
+
+    world.untaint(taint)
+
+    assert world.states("a", "b") == [_I.LIVE] * 2
+    assert [instance.state for instance in world.queries.history("a")] == [_I.TAINTED, _I.LIVE]
+
+
+def test_a_failure_that_was_tainted_does_not_become_live(world):
+    """SPEC 7.1: it never was."""
+    world.fail("a")
+    taint = world.taint("a")
+    before = world.seq
+
+    with pytest.raises(NothingToUntaint, match="never live"):
+        world.untaint(taint)
+
+    assert world.seq == before
+    assert world.state("a") is _I.TAINTED
+
+
+def test_a_taint_of_what_was_replaced_is_not_taken_back_and_the_replacement_is_named(world):
+    """SPEC 7.1"""
+    world.live("a")
+    taint = world.taint("a")
+    world.want("a")
+    replacement = world.succeed("a")
+    before = world.seq
+
+    with pytest.raises(NothingToUntaint, match=replacement):
+        world.untaint(taint)
+
+    assert world.seq == before
+
+
+def test_a_taint_is_taken_back_once(world):
+    """SPEC 3.5"""
+    world.live("a")
+    taint = world.taint("a")
+    world.untaint(taint)
+
+    with pytest.raises(NothingToUntaint, match="before"):
+        world.untaint(taint)
+    with pytest.raises(NotFound, match="no-such-taint"):
+        world.untaint("no-such-taint")
+
+
+def test_a_downstream_misses_a_tainted_input_and_goes_on_once_it_is_rebuilt(world):
+    """SPEC 7.2"""
+    world.live("b")
+    world.taint("b")
+    world.want("a")
+
+    world.miss("a", "b")
+    assert world.due() == ["b"]
+    world.live("b", "a")
+
+    assert world.state("a") is _I.LIVE
+
+
+def test_a_taint_of_nothing_wanted_rebuilds_nothing(world):
+    """SPEC 7.1: wants in their TTL bring the rebuild."""
+    world.want("a", ttl=10.0)
+    world.live("a")
+    world.clock.turn(10.0)
+
+    world.taint("a")
+
+    assert world.due() == []

@@ -1,0 +1,156 @@
+"""`check` finds what must not be, and says of what, wherever somebody put it (SPEC 3.4, 12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.store import check
+from databuild_dagster.store.invariants import violations
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture()
+def world():
+    """`a` waits for `b`, which is queued; `c` is live and was rebuilt, `d` tainted, `e` failed and `f` because of it."""
+    world = World([dataset(name) for name in "abcdef"])
+    world.want("a", priority=2)
+    world.miss("a", "b")
+    world.buffer("b")
+    world.want("c")
+    world.live("c")
+    world.taint("c")
+    world.live("c", "d")
+    world.taint("d")
+    world.miss("f", "e")
+    world.fail("e")
+    assert world.check() == []
+    yield world
+    world.store.close()
+
+
+_INSTANCE_OF = "(SELECT canonical_id FROM databuild_refs WHERE ref = '{}')"
+
+#: (invariant, what the entity is called, the damage)
+PLANTED = [
+    ("I1", "c", "UPDATE databuild_instances SET state = 'Building' WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')"),
+    ("I1", "uuid:b", "UPDATE databuild_refs SET canonical_id = NULL, last_id = NULL, state = NULL WHERE ref = 'b'"),
+    ("I2", "c", "UPDATE databuild_refs SET canonical_id = (SELECT previous_id FROM databuild_instances WHERE id = canonical_id) WHERE ref = 'c'"),
+    ("I2", "c", "UPDATE databuild_refs SET last_id = NULL WHERE ref = 'c'"),
+    ("I2", "c", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'c'"),
+    ("I2", "c", "UPDATE databuild_refs SET retry_at = 1.0 WHERE ref = 'c'"),
+    ("I2", "uuid:c", f"UPDATE databuild_instances SET previous_id = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("I3", "uuid:a", "DELETE FROM databuild_missing"),
+    ("I3", "uuid:a", "UPDATE databuild_instances SET n_unmet = 7 WHERE n_unmet = 1"),
+    ("I3", "uuid:a", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'b'"),
+    ("I3", "uuid:a", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
+    ("I3", "uuid:f", "UPDATE databuild_refs SET state = 'Tainted' WHERE ref = 'e'"),
+    ("I3", "uuid:c", f"INSERT INTO databuild_missing SELECT {_INSTANCE_OF.format('c')}, id, 1 FROM databuild_refs WHERE ref = 'd'"),
+    ("I4", "want:a", "UPDATE databuild_wants SET state = 'Idle' WHERE state = 'UpstreamBuilding'"),
+    ("I4", "want:a", "UPDATE databuild_wants SET n_live = 1 WHERE state = 'UpstreamBuilding'"),
+    ("I4", "want:c", "UPDATE databuild_want_refs SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')"),
+    ("I4", "a", "UPDATE databuild_refs SET n_open_wants = 2 WHERE ref = 'a'"),
+    ("I4", "a", "UPDATE databuild_refs SET priority = 0 WHERE ref = 'a'"),
+    ("I4", "a", "UPDATE databuild_refs SET wanted_until = 1e12 WHERE ref = 'a'"),
+    ("SPEC 5.4", "a", "UPDATE databuild_refs SET due = 1 WHERE ref = 'a'"),
+    ("SPEC 5.4", "c", "UPDATE databuild_refs SET due = 1 WHERE ref = 'c'"),
+    ("SPEC 6.4", "b", "UPDATE databuild_wants SET priority = 1 WHERE source = 'job run' AND state = 'Building'"),
+    ("SPEC 6.4", "want:b", "UPDATE databuild_missing SET active = 0"),
+    ("SPEC 6.1", "run:b", "UPDATE databuild_job_runs SET ended_at = 1.0 WHERE state = 'Queued'"),
+    ("SPEC 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
+    ("SPEC 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
+    ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("SPEC 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
+    ("SPEC 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("SPEC 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE id = {_INSTANCE_OF.format('d')}"),
+    ("SPEC 3.2", "uuid:c", "DELETE FROM databuild_history WHERE kind = 'instances'"),
+    ("SPEC 3.2", "want:a", "DELETE FROM databuild_history WHERE kind = 'wants'"),
+    ("SPEC 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
+]
+
+
+def entity(world, label):
+    """`uuid:c` is the canonical instance of c, `want:c` its first want, `run:c` its job run, anything else itself."""
+    kind, _, ref = label.rpartition(":")
+    match kind:
+        case "uuid":
+            return world.uuid(ref)
+        case "want":
+            return world.queries.wants_of_ref(ref)[0].id
+        case "run":
+            return world.canonical(ref).job_run
+    return label
+
+
+@pytest.mark.parametrize("invariant, label, damage", PLANTED)
+def test_planted_damage_is_found_and_named(world, invariant, label, damage):
+    """SPEC 12"""
+    expected = (invariant, entity(world, label))
+    with world.store.writing() as work:
+        assert work.connection.execute(damage).rowcount > 0
+
+    with world.store.reading() as connection:
+        found = violations(connection)
+
+    assert expected in [(violation.invariant, violation.entity) for violation in found], found
+    assert all(violation.detail for violation in found)
+
+
+@pytest.mark.parametrize(
+    "table, damage",
+    [
+        ("refs", "UPDATE databuild_refs SET attempts = 2 WHERE ref = 'a'"),
+        ("refs", "UPDATE databuild_refs SET misses = 0"),
+        ("refs", "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0 FROM databuild_refs LIMIT 1"),
+        ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
+        ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),
+        ("job_runs", "UPDATE databuild_job_runs SET error = 'something else'"),
+        ("launches", "UPDATE databuild_launches SET dagster_run_id = 'another'"),
+        ("wants", "UPDATE databuild_wants SET comment = 'something else'"),
+        ("taints", "UPDATE databuild_taints SET reason = 'something else'"),
+        ("instance_inputs", "INSERT INTO databuild_instance_inputs VALUES (1, 2, 3)"),
+        ("datasets", "UPDATE databuild_datasets SET removed = 1 WHERE asset = 'c'"),
+        ("history", "UPDATE databuild_history SET from_state = 'Live' WHERE from_state IS NULL"),
+    ],
+)
+def test_what_breaks_no_rule_but_is_not_what_the_log_says_is_found_by_folding_it(world, table, damage):
+    """SPEC 3.4, I5"""
+    with world.store.writing() as work:
+        assert work.connection.execute(damage).rowcount > 0
+
+    found = check(world.store)
+
+    assert f"databuild_{table}" in {violation.entity for violation in found if violation.invariant == "I5"}
+
+
+@pytest.mark.parametrize(
+    "damage, detail",
+    [
+        ("DELETE FROM databuild_events WHERE seq = 3", "before it is missing"),
+        ("UPDATE databuild_events SET at = at - 10 WHERE seq = 5", "before that of the event before"),
+        ("UPDATE databuild_events SET payload = replace(payload, '\"a\"', '\"b\"') WHERE seq = 2", "only in the tables"),
+    ],
+)
+def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):
+    """SPEC 3.1, I5: the triggers keep honest tools away; check finds what the others did."""
+    with world.store.writing() as work:
+        work.connection.execute("DROP TRIGGER databuild_events_no_update")
+        work.connection.execute("DROP TRIGGER databuild_events_no_delete")
+        work.connection.execute(damage)
+
+    found = check(world.store)
+
+    assert any(detail in violation.detail for violation in found), found
+
+
+def test_a_log_that_cannot_be_read_is_a_violation_too(world):
+    """SPEC 3.4: check prints; it does not fall over."""
+    with world.store.writing() as work:
+        work.connection.execute("DROP TRIGGER databuild_events_no_update")
+        work.connection.execute("UPDATE databuild_events SET payload = '{' WHERE seq = 2")
+
+    found = check(world.store)
+
+    assert any(violation.invariant == "I5" and "seq 2" in violation.detail for violation in found), found

@@ -1,0 +1,136 @@
+"""The log is append-only, gapless and in order; what was stored is read as it was (SPEC 3.1)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import EVENT_TYPES
+from databuild_dagster.store import codec, open_store
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture()
+def on_disk(make_world, tmp_path):
+    """A world in a file, with a little history."""
+    world = make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
+    world.want("a")
+    world.miss("a", "b")
+    world.live("b", "a")
+    world.taint("a")
+    return world
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE databuild_events SET actor = 'somebody else'",
+        "UPDATE databuild_events SET payload = '{}' WHERE seq = 1",
+        "DELETE FROM databuild_events",
+        "DELETE FROM databuild_events WHERE seq = 1",
+        "INSERT OR REPLACE INTO databuild_events SELECT seq, at, type, version, command_id, 'me', payload FROM databuild_events",
+        "INSERT OR REPLACE INTO databuild_events SELECT max(seq) + 1, at, type, version, command_id, 'me', payload FROM databuild_events",
+        "INSERT INTO databuild_events SELECT max(seq) + 2, at, type, version, 'a gap', 'me', payload FROM databuild_events",
+    ],
+)
+def test_the_database_itself_refuses_to_change_the_log(on_disk, statement):
+    """SPEC 3.1: whoever opens it, with whatever tool."""
+    before = on_disk.queries.raw_events(0, 1000)
+    connection = sqlite3.connect(on_disk.store.path, isolation_level=None)
+
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(statement)
+
+    connection.close()
+    assert on_disk.queries.raw_events(0, 1000) == before
+
+
+def test_seqs_have_no_gap_and_refused_commands_leave_none(on_disk):
+    """SPEC 3.1"""
+    with pytest.raises(Exception, match="nowhere"):
+        on_disk.want("nowhere")
+    on_disk.want("c")
+
+    seqs = [event.seq for event in on_disk.queries.events(0, 1000)]
+
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_command_ids_are_unique(on_disk):
+    """SPEC 3.1"""
+    ids = [row[4] for row in on_disk.queries.raw_events(0, 1000)]
+
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_log_can_be_tailed(on_disk):
+    """SPEC 3.1: readers ask for what came after a seq."""
+    seen = on_disk.seq
+    on_disk.want("c")
+
+    assert [event.seq for event in on_disk.queries.events(seen)] == [seen + 1]
+    assert on_disk.queries.events(seen + 1) == []
+    assert len(on_disk.queries.events(0, most=2)) == 2
+
+
+def test_what_was_recorded_is_read_by_another_process_as_it_was(on_disk):
+    """SPEC 3.1"""
+    outcome = on_disk.handle(c.CreateWants(wants=(("c",),), comment="für Zoë 🛫", priority=3, ttl_seconds=None))
+    elsewhere = World(url=on_disk.store.url)
+
+    assert tuple(elsewhere.queries.events(on_disk.seq - 1)) == outcome.events
+    elsewhere.store.close()
+
+
+def test_an_event_names_its_type_and_version_beside_its_payload(on_disk):
+    """SPEC 3.1, HOUSE_STYLE 9: the stored shape lives for ever."""
+    for _, _, name, version, _, _, payload in on_disk.queries.raw_events(0, 1000):
+        assert json.loads(payload)["type"] == name
+        assert version == 1
+
+
+#: Stored in the first version, and to be read for ever. A line is never changed; a new version gets a line of its own.
+STORED = [
+    ("WantCreated", '{"type":"WantCreated","request_id":"r","wants":[{"id":"w","refs":["a","days@1"]}],"source":"user","priority":2,"ttl_seconds":60.0,"expires_at":1060.0}'),
+    ("WantCanceled", '{"type":"WantCanceled","want_ids":["w"],"reason":"enough"}'),
+    ("JobRunBuffered", '{"type":"JobRunBuffered","launch_id":"l","job":"a","location":"here","owner":"me","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}],"code_version":"1"}'),
+    ("JobRunStarted", '{"type":"JobRunStarted","launch_id":"l","dagster_run_id":"d","holder":"h","job_run_ids":["j"]}'),
+    ("JobRunSucceeded", '{"type":"JobRunSucceeded","runs":[{"job_run_id":"j","outputs":[{"ref":"a","inputs":{"b":"u"},"manifest":{"state":"complete","uri":"x","files":1}}]}]}'),
+    ("JobRunDepMissed", '{"type":"JobRunDepMissed","misses":[{"job_run_id":"j","impacted":[{"ref":"a","missing":["b"],"verdict":"cycle","cycle":["a","b"]}]}],"retry_at":1005.0}'),
+    ("JobRunFailed", '{"type":"JobRunFailed","failures":[{"job_run_id":"j","error":"it raised","retries":{"a":1005.0}}]}'),
+    ("JobRunLost", '{"type":"JobRunLost","failures":[{"job_run_id":"j","error":"its process is gone"}]}'),
+    ("JobRunCanceled", '{"type":"JobRunCanceled","job_run_ids":["j"],"reason":"by hand"}'),
+    ("JobRunSkipped", '{"type":"JobRunSkipped","launch_id":"l","job":"a","location":"here","dagster_run_id":"d","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}]}'),
+    ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
+    ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
+    ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),
+    ("DatasetRegistered", '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}'),
+]
+
+
+@pytest.mark.parametrize("name, payload", STORED, ids=[name for name, _ in STORED])
+def test_what_the_first_version_stored_can_be_read(name, payload):
+    """SPEC 3.6, HOUSE_STYLE 9"""
+    fact = codec.decode(name, 1, payload)
+
+    assert json.loads(payload).items() <= json.loads(codec.encode(fact)[2]).items()
+
+
+def test_every_event_type_has_a_stored_example():
+    """HOUSE_STYLE 9"""
+    assert [name for name, _ in STORED] == [cls.__struct_config__.tag for cls in EVENT_TYPES]
+
+
+def test_a_store_in_memory_has_the_same_rules():
+    """SPEC 3.1"""
+    world = World([dataset("a")])
+
+    with world.store.writing() as work, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        work.connection.execute("DELETE FROM databuild_events")
+
+    world.store.close()
+    assert open_store("sqlite://").path is None

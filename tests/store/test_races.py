@@ -1,0 +1,59 @@
+"""Of any number of simultaneous requests exactly one builds (SPEC 3.3, 8.4)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import pytest
+
+from databuild_dagster.engine import Engine, new_id
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.store import open_store
+from tests.support.catalog import HERE, SmallCatalog, dataset
+
+PROCESSES = 6
+REFS = [f"days@{day}" for day in range(12)]
+DATASET = dataset("days", keys=[str(day) for day in range(12)])
+
+
+def race(url, at, how, wins):
+    engine = Engine(open_store(url), SmallCatalog([DATASET]))
+    time.sleep(max(0.0, at - time.time()))
+    won = []
+    for ref in REFS:
+        run = BufferedRun(new_id(), (ref,), ref.partition("@")[2])
+        if how == "claim":
+            claim = engine.handle(
+                c.ClaimRefs(launch_id=new_id(), job="days", location=HERE, dagster_run_id=new_id(), holder="h", runs=(run,))
+            ).claim
+            assert len(claim.build) + len(claim.join) == 1
+            won += claim.build
+        else:
+            launch = c.BufferLaunch(launch_id=new_id(), job="days", location=HERE, owner="me", runs=(run,))
+            won += [ref] if engine.handle(launch).events else []
+    wins.put(won)
+
+
+@pytest.mark.parametrize("how", ["claim", "buffer"])
+def test_processes_racing_for_refs_build_each_exactly_once(make_world, tmp_path, how):
+    """SPEC 8.4"""
+    url = f"sqlite:///{tmp_path}/build.db"
+    world = make_world(DATASET, url=url)
+    if how == "buffer":
+        world.handle(c.CreateWants(wants=tuple((ref,) for ref in REFS), ttl_seconds=None))
+    spawn = multiprocessing.get_context("spawn")
+    wins = spawn.Queue()
+    at = time.time() + 1.5
+    racers = [spawn.Process(target=race, args=(url, at, how, wins)) for _ in range(PROCESSES)]
+    for racer in racers:
+        racer.start()
+
+    won = [ref for _ in racers for ref in wins.get(timeout=60)]
+    for racer in racers:
+        racer.join(60)
+
+    assert [racer.exitcode for racer in racers] == [0] * PROCESSES
+    assert sorted(won) == sorted(REFS)
+    assert [len(world.queries.history(ref)) for ref in REFS] == [1] * len(REFS)

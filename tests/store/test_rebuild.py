@@ -1,0 +1,188 @@
+"""All state is a fold of the log: at its end, and at every place before (SPEC 3.2, 3.4, I5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model.evolve import fold
+from databuild_dagster.store import check, open_store, rebuild, schema
+from databuild_dagster.store.log import all_events
+from databuild_dagster.store.unit_of_work import UnitOfWork
+from tests.support.catalog import dataset
+
+
+@pytest.fixture()
+def eventful(make_world, tmp_path):
+    """A world in a file where everything has happened once."""
+    world = make_world(
+        *(dataset(name) for name in "abcde"),
+        dataset("left", job="pair"),
+        dataset("right", job="pair"),
+        url=f"sqlite:///{tmp_path}/build.db",
+    )
+    wants = [world.want("a", "b", priority=3), world.want("a", sla=60.0), world.want("e", ttl=None)]
+    world.miss("a", "b", "c")
+    world.miss("b", "c")
+    world.live("c", "b", "a")
+    taint = world.taint("b", "c")
+    world.untaint(taint)
+    world.clock.turn(60)
+    world.fail("e", kind="transient")
+    world.taint("a")
+    world.cancel_want(wants[1])
+    world.miss("a", "d")
+    world.fail("d")
+    world.taint("d")
+    world.claim("a", "c", "d")
+    world.lose("d")
+    world.start("left", "right", together=True)
+    world.succeed("left", "right", inputs=["b"])
+    world.arrive("e", "file:///drop/1")
+    world.start("d")
+    world.cancel("d")
+    return world
+
+
+def tables(store):
+    with store.reading() as connection:
+        return {
+            table.name: sorted(connection.execute(f"SELECT * FROM {table.name}").fetchall(), key=repr)
+            for table in schema.PROJECTIONS
+        }
+
+
+def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
+    """SPEC 3.4"""
+    before = tables(eventful.store)
+    assert all(before.values()), "something of every table must have happened"
+
+    n_events = rebuild(eventful.store)
+
+    assert n_events == eventful.seq
+    assert tables(eventful.store) == before
+
+
+def test_a_rebuild_repairs_what_somebody_broke(eventful):
+    """SPEC 3.4: the log is the authority."""
+    before = tables(eventful.store)
+    with eventful.store.writing() as work:
+        work.connection.execute("UPDATE databuild_refs SET state = 'Live'")
+        work.connection.execute("DELETE FROM databuild_wants")
+        work.connection.execute("DELETE FROM databuild_history WHERE seq > 5")
+    assert check(eventful.store) != []
+
+    rebuild(eventful.store)
+
+    assert tables(eventful.store) == before
+
+
+def test_work_goes_on_after_a_rebuild(eventful):
+    """SPEC 3.4"""
+    rebuild(eventful.store)
+
+    eventful.want("d")
+    eventful.live("d")
+
+
+def test_a_rebuild_that_fails_changes_nothing(eventful):
+    """SPEC 3.3, 3.4: it is one transaction as well."""
+    with eventful.store.writing() as work:
+        work.connection.execute(
+            "INSERT INTO databuild_events SELECT seq + 1, at, 'JobRunStarted', 1, 'forged', 'x',"
+            " '{\"type\":\"JobRunStarted\",\"launch_id\":\"l\",\"dagster_run_id\":\"d\",\"holder\":\"h\",\"job_run_ids\":[]}'"
+            " FROM databuild_events ORDER BY seq DESC LIMIT 1"
+        )
+    before = tables(eventful.store)
+
+    with pytest.raises(Exception, match="launch l.*does not exist"):
+        rebuild(eventful.store)
+
+    assert tables(eventful.store) == before
+    assert [violation.invariant for violation in check(eventful.store)] == ["I5"]
+    eventful.store.close()
+    eventful.store = open_store("sqlite://")  # The world above was broken for good; nothing is left to check.
+
+
+def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
+    """SPEC 3.2, I5: what was the state of X at a seq is one indexed read."""
+    keys = {"instances": "uuid", "wants": "want_id", "job_runs": "job_run_id"}
+    prefix = open_store("sqlite://")
+    with eventful.store.reading() as connection:
+        events = list(all_events(connection))
+
+    for event in events:
+        with prefix.writing() as work:
+            fold(work, event)
+        for kind, key in keys.items():
+            with prefix.reading() as connection:
+                folded = dict(connection.execute(f"SELECT {key}, state FROM databuild_{kind}"))
+            with eventful.store.reading() as connection:
+                told = dict(
+                    connection.execute(
+                        f"""SELECT e.{key}, (SELECT h.to_state FROM databuild_history h WHERE h.kind = '{kind}'
+                            AND h.entity_id = e.id AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1) AS state
+                        FROM databuild_{kind} e WHERE state IS NOT NULL""",
+                        (event.seq,),
+                    )
+                )
+            assert {entity: state for entity, state in told.items() if state is not None} == folded, event
+
+    prefix.close()
+
+
+def test_history_is_a_chain_of_moves(eventful):
+    """SPEC 3.2: each row says from where; it is where the row before went to."""
+    with eventful.store.reading() as connection:
+        rows = connection.execute(
+            "SELECT kind, entity_id, from_state, to_state FROM databuild_history ORDER BY kind, entity_id, seq, place"
+        ).fetchall()
+
+    at: dict[tuple[str, int], str] = {}
+    for kind, entity, before, after in rows:
+        assert at.get((kind, entity)) == before
+        at[kind, entity] = after
+
+
+def test_a_fold_event_by_event_equals_one_in_a_single_transaction(eventful):
+    """SPEC 3.4: nothing may depend on what was loaded before."""
+    together = open_store("sqlite://")
+    with eventful.store.reading() as connection:
+        events = list(all_events(connection))
+
+    with together.writing() as work:
+        for event in events:
+            fold(work, event)
+
+    assert tables(together) == tables(eventful.store)
+    together.close()
+
+
+def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful):
+    """SPEC 3.5"""
+    with eventful.store.reading() as connection:
+        events = list(all_events(connection))
+    started = next(event for event in events if type(event.fact).__name__ == "JobRunSucceeded")
+    again = started._replace(seq=len(events) + 1)
+
+    store = open_store("sqlite://")
+    with store.writing() as work:
+        for event in events:
+            fold(work, event)
+    with pytest.raises(Exception, match=rf"seq {again.seq}.*job run .*Succeeded"), store.writing() as work:
+        fold(work, again)
+
+    store.close()
+
+
+def test_a_unit_of_work_that_raises_leaves_no_trace(eventful):
+    """SPEC 3.3"""
+    before = tables(eventful.store)
+
+    with pytest.raises(KeyboardInterrupt), eventful.store.writing() as work:
+        ref = work.refs(["a"])["a"]
+        ref.priority = 99
+        work.flush()
+        raise KeyboardInterrupt
+
+    assert tables(eventful.store) == before
+    assert isinstance(work, UnitOfWork)

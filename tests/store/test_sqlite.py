@@ -1,0 +1,323 @@
+"""One file, many processes: opening, refusing, and what a bad disk does (SPEC 3.1, 3.4, 3.5)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from databuild_dagster.engine import new_id
+from databuild_dagster.model import commands as c
+from databuild_dagster.store import Heartbeats, Store, open_store, rebuild, schema
+from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreUnusable, UnsupportedDatabase
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture()
+def on_disk(make_world, tmp_path):
+    return make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
+
+
+def set_meta(world, key, value):
+    with world.store.writing() as work:
+        work.connection.execute("UPDATE databuild_meta SET value = ? WHERE key = ?", (value, key))
+
+
+# Opening
+
+
+def test_a_store_is_made_with_its_folder_when_it_is_not_there(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path}/some/where/build.db")
+
+    assert (tmp_path / "some" / "where" / "build.db").exists()
+    store.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
+    """SPEC 3.4: what we do not understand we do not write to."""
+    set_meta(on_disk, "log_version", str(schema.LOG_VERSION + 1))
+
+    with pytest.raises(NewerStore, match="pip install --upgrade"):
+        open_store(on_disk.store.url)
+
+
+def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
+    """SPEC 3.4"""
+    on_disk.live("a")
+    set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION - 1))
+    with pytest.raises(OlderProjection, match="databuild rebuild"):
+        open_store(on_disk.store.url)
+
+    rebuild(Store(on_disk.store.url, check_projections=False))
+
+    again = World(url=on_disk.store.url)
+    assert again.queries.states(["a"]) == on_disk.queries.states(["a"])
+    again.store.close()
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg2://localhost/x", "mysql://localhost/x", "build.db", ""])
+def test_a_database_of_another_kind_is_refused(url):
+    with pytest.raises(UnsupportedDatabase):
+        open_store(url)
+
+
+def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
+    """SPEC 3.1: daemon, web server and run workers start together; one makes the tables, none falls over."""
+    children = []
+    at = time.time() + 0.7
+    for _ in range(4):
+        code = (
+            "import sys, time\n"
+            "from databuild_dagster.store import open_store, Heartbeats\n"
+            f"time.sleep(max(0, {at} - time.time()))\n"
+            f"open_store('sqlite:///{tmp_path}/build.db'); Heartbeats('{tmp_path}/beats').beat(['l'], 1.0)\n"
+        )
+        children.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True))
+
+    errors = [child.communicate(timeout=60)[1] for child in children]
+
+    assert errors == [""] * len(children)
+
+
+# Trouble with the disk
+
+
+@pytest.mark.parametrize("where", ["file/build.db", "file/below/build.db", "file/far/below/build.db"])
+def test_a_place_where_no_database_can_be_is_said_in_one_sentence(tmp_path, where):
+    """SPEC 3.5. (Root writes through permission bits, so a file stands in for the folder.)"""
+    (tmp_path / "file").write_text("not a folder")
+
+    with pytest.raises(StoreUnusable, match="cannot be used"):
+        open_store(f"sqlite:///{tmp_path}/{where}")
+
+
+@pytest.mark.parametrize("where", ["/proc/nowhere/build.db", "/proc/nowhere/below/build.db", "/proc/build.db"])
+def test_a_read_only_file_system_is_said_in_one_sentence(where):
+    """SPEC 3.5: nobody, not even root, makes a folder in /proc."""
+    with pytest.raises(StoreUnusable, match="cannot be used"):
+        open_store(f"sqlite:///{where}")
+
+
+def test_a_folder_in_place_of_the_database_is_said_in_one_sentence(tmp_path):
+    (tmp_path / "build.db").mkdir()
+
+    with pytest.raises(StoreUnusable, match="cannot be used"):
+        open_store(f"sqlite:///{tmp_path}/build.db")
+
+
+def test_a_file_that_is_no_database_is_said_in_one_sentence(tmp_path):
+    (tmp_path / "build.db").write_bytes(b"these are not the bytes you are looking for" * 200)
+
+    with pytest.raises(StoreUnusable, match="not a database"):
+        open_store(f"sqlite:///{tmp_path}/build.db")
+
+
+def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
+    """SPEC 3.5: sqlite is told that there are no more pages, which is what it sees when the disk is full."""
+    on_disk.live("a")
+    before = on_disk.seq
+    connection = on_disk.store._connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (wide,) = connection.execute("PRAGMA max_page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    with pytest.raises(StoreUnusable, match="full"):
+        for number in range(200):
+            on_disk.handle(c.CreateWants(wants=(("b",), ("c",)), comment=f"{number}" * 500))
+    at_the_end = on_disk.seq
+    assert on_disk.check() == []
+    assert at_the_end >= before
+    connection.execute(f"PRAGMA max_page_count = {wide}")
+
+    on_disk.live("b")
+    assert on_disk.seq > at_the_end
+
+
+def test_a_database_that_became_read_only_is_said_and_can_still_be_read(on_disk):
+    """SPEC 3.5"""
+    on_disk.live("a")
+    connection = on_disk.store._connection()
+    connection.execute("PRAGMA query_only = ON")
+
+    with pytest.raises(StoreUnusable, match="readonly"):
+        on_disk.want("b")
+
+    assert on_disk.states("a", "b") != [None, None]
+    connection.execute("PRAGMA query_only = OFF")
+    on_disk.want("b")
+
+
+def test_a_mistake_of_the_callers_is_not_blamed_on_the_database(on_disk):
+    """SPEC 3.5: an error with a file name of the caller's own is passed on as it is."""
+    with pytest.raises(FileNotFoundError), on_disk.store.writing():
+        open("/nowhere/at/all")
+    with pytest.raises(ZeroDivisionError), on_disk.store.reading():
+        1 / 0
+
+    on_disk.want("a")
+
+
+# Several at once
+
+
+def test_a_reader_sees_one_state_while_a_writer_goes_on(on_disk):
+    """SPEC 3.1: readers never wait and are never shown half of anything."""
+    elsewhere = World(url=on_disk.store.url)
+    with elsewhere.store.reading() as connection:
+        (before,) = connection.execute("SELECT max(seq) FROM databuild_events").fetchone()
+
+        on_disk.live("a")
+
+        assert connection.execute("SELECT max(seq) FROM databuild_events").fetchone() == (before,)
+        assert connection.execute("SELECT count(*) FROM databuild_instances").fetchone() == (0,)
+    assert elsewhere.states("a") == on_disk.states("a")
+    elsewhere.store.close()
+
+
+def test_threads_of_one_process_take_turns(on_disk):
+    """SPEC 3.3"""
+    errors = []
+
+    def work(name):
+        try:
+            for number in range(15):
+                on_disk.engine.handle(c.CreateWants(wants=(("a",), ("b",))), command_id=f"{name}-{number}")
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            on_disk.store.close()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert on_disk.log().count("WantCreated") == 90
+
+
+def test_threads_share_a_store_in_memory(world):
+    """SPEC 3.3"""
+    threads = [
+        threading.Thread(target=lambda: [world.engine.handle(c.CreateWants(wants=(("a",),))) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert world.log().count("WantCreated") == 80
+
+
+def test_a_forked_child_has_a_connection_and_a_lock_of_its_own(on_disk):
+    """SPEC 3.1: Dagster forks; a connection that crosses a fork corrupts the database."""
+    on_disk.want("a")
+    on_disk.engine.new_id = new_id
+    mine = on_disk.store._connection()
+    children = [in_a_fork(lambda name=name: write_in_child(on_disk, mine, name)) for name in range(4)]
+    for number in range(10):
+        on_disk.engine.handle(c.CreateWants(wants=(("b",),)), command_id=f"parent-{number}")
+
+    assert [wait_for(child) for child in children] == [0] * 4
+    assert on_disk.store._connection() is mine
+    assert on_disk.log().count("WantCreated") == 1 + 10 + 4 * 10
+
+
+def write_in_child(world, of_parent, name):
+    assert world.store._connection() is not of_parent
+    world.engine.new_id = new_id
+    for number in range(10):
+        world.engine.handle(c.CreateWants(wants=(("b",),)), command_id=f"child-{name}-{number}")
+
+
+def test_a_fork_while_another_thread_writes_does_not_hold_its_lock(on_disk):
+    """SPEC 3.1: the child of a fork inherits descriptors, but may not hold the lock when the parent has let go of it."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def write():
+        with on_disk.store.writing():
+            inside.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert inside.wait(10)
+    child = in_a_fork(lambda: time.sleep(1.0))
+    go_on.set()
+    thread.join()
+
+    began = time.monotonic()
+    on_disk.want("a")
+    assert time.monotonic() - began < 0.9
+    assert wait_for(child) == 0
+
+
+def in_a_fork(do):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        do()
+        os._exit(0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(1)
+
+
+def wait_for(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+# Heartbeats (SPEC 6.9)
+
+
+def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_disk):
+    """SPEC 6.9: outside the log."""
+    elsewhere = Heartbeats(on_disk.engine.heartbeats.path)
+    began = time.monotonic()
+    with on_disk.store.writing():
+        on_disk.engine.beat(["l1", "l2"])
+        assert elsewhere.last(["l1", "l2", "l3"]) == {"l1": on_disk.clock.now, "l2": on_disk.clock.now}
+
+    assert time.monotonic() - began < 5
+    on_disk.clock.turn(10)
+    on_disk.engine.beat(["l1"])
+    assert elsewhere.last(["l1"]) == {"l1": on_disk.clock.now}
+
+
+@pytest.mark.parametrize("path", [None, "beats"])
+def test_heartbeats_of_long_ago_are_forgotten(tmp_path, path):
+    beats = Heartbeats(None if path is None else str(tmp_path / path))
+    beats.beat(["old"], 10.0)
+    beats.beat(["new"], 20.0)
+
+    beats.forget_before(20.0)
+
+    assert beats.last(["old", "new"]) == {"new": 20.0}
+
+
+def test_heartbeats_where_none_can_be_kept_are_said_in_one_sentence(tmp_path):
+    """SPEC 3.5"""
+    (tmp_path / "file").write_text("not a folder")
+
+    with pytest.raises(StoreUnusable, match="cannot be used"):
+        Heartbeats(f"{tmp_path}/file/beats").beat(["l"], 1.0)
+
+
+def test_the_tables_are_those_of_the_schema(on_disk):
+    """HOUSE_STYLE 9: the schema file and what is in a database are the same thing."""
+    with on_disk.store.reading() as connection:
+        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    assert found == {table.name for table in schema.metadata.sorted_tables}
+    assert isinstance(on_disk.store._connection(), sqlite3.Connection)
