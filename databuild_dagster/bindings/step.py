@@ -29,6 +29,7 @@ from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, is_by_person
+from databuild_dagster.bindings.threads import DaemonThreads
 from databuild_dagster.model.commands import (
     CancelJobRuns,
     FailJobRuns,
@@ -244,6 +245,8 @@ class _Step:
     def _end(self, job_run_ids: set[str], why: str, heartbeat: Heartbeat, *, as_failure: bool) -> None:
         """End what this step cannot finish any more, so that nobody has to wait for the lease to lapse."""
         ids_left = sorted(job_run_ids)
+        if not ids_left:
+            return
         # Emptied first: what ends them here is not to end them again when Dagster lets go of the generator.
         job_run_ids.clear()
         heartbeat.reported(ids_left)
@@ -260,8 +263,7 @@ class _Step:
                 for job_run_id in ids if len(ids) > 1 else ():
                     end([job_run_id])
 
-        if ids_left:
-            end(ids_left)
+        end(ids_left)
 
     def _abandon(self, unfinished: set[str], heartbeat: Heartbeat) -> None:
         if self.threads is not None:

@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> int:
         return REFUSED
     except BrokenPipeError:
         # The reader has seen enough, as with `| head`; nothing is left to be written to.
-        sys.stdout = open(os.devnull, "w")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if debug:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from databuild_dagster.model.catalog import Catalog
@@ -27,7 +27,7 @@ class LaunchOrder:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class DagsterRunStatus(str, Enum):
+class DagsterRunStatus(StrEnum):
     """As much of Dagster's run status as matters here."""
 
     QUEUED = "queued"

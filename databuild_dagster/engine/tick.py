@@ -139,10 +139,10 @@ def _look_after(
                 if launch.dagster_run_id is not None:
                     launcher.fail_dagster_run(launch.dagster_run_id, f"databuild: the launch is lost: {why}")
             continue
-        if dagster_run is None and launch.dagster_run_id is None and launch.location == location:
-            if launch.owner == owner or judge.abandoned(launch, now):
-                launcher.launch(_order_again(engine, launch, dataset))
-                report.launched.append(launch.launch_id)
+        never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == location
+        if never_came and (launch.owner == owner or judge.abandoned(launch, now)):
+            launcher.launch(_order_again(engine, launch, dataset))
+            report.launched.append(launch.launch_id)
 
 
 def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:

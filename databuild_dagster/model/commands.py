@@ -42,7 +42,10 @@ class CreateWants(Command, frozen=True, kw_only=True):
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
-    """Take wants back, by want id or request id. Queued job runs that nobody else wants are canceled, running ones with `terminate` (SPEC 6.10)."""
+    """Take wants back, by want id or request id (SPEC 6.10).
+
+    Queued job runs that nobody else wants are canceled with them, running ones only with `terminate`.
+    """
 
     ids: tuple[str, ...]
     reason: str = ""

@@ -5,12 +5,12 @@ Partition definitions and mappings are opaque texts here: the floor that knows D
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 
 
-class DatasetKind(str, Enum):
+class DatasetKind(StrEnum):
     """Who can build a dataset."""
 
     #: Built by a job of ours: its step claims its refs and reports for itself.

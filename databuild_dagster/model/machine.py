@@ -8,7 +8,7 @@ import: two rows for one case, a state nothing leads to, a state without a way o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from databuild_dagster.model.errors import IllegalMove
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Enum)
 C = TypeVar("C", bound=Enum)
 
 
-class Label(str, Enum):
+class Label(StrEnum):
     """A state or a cause: an enum member that is its own stored text, and hashed as such, in C instead of in Python."""
 
     __hash__ = str.__hash__

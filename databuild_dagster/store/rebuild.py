@@ -21,7 +21,7 @@ MOST_DIFFERENCES = 20
 
 def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
-    with _scratch() as (scratch, path), store.writing() as work:
+    with _scratch() as scratch, store.writing() as work:
         n_events = _fold_all(work.connection, scratch)
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
@@ -34,7 +34,7 @@ def rebuild(store: Store) -> int:
 def differences(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
-    with _scratch() as (scratch, _):
+    with _scratch() as scratch:
         _fold_all(connection, scratch)
         for table in schema.PROJECTIONS:
             live, folded = _rows(connection, table), _rows(scratch._connection(), table)
@@ -44,14 +44,14 @@ def differences(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def _scratch() -> Iterator[tuple[Store, str]]:
+def _scratch() -> Iterator[Store]:
     """A store in a file of its own, since a big log does not fit into memory."""
     with tempfile.TemporaryDirectory(prefix="databuild-rebuild-") as folder:
         path = os.path.join(folder, "scratch.db")
         store = Store(f"sqlite:///{path}")
         try:
             store._connection().execute("PRAGMA synchronous = OFF")
-            yield store, path
+            yield store
         finally:
             store.close()
 
