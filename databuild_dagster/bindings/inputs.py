@@ -1,5 +1,4 @@
-"""What the job runs of a step read: which refs, which of them are not live, and exactly which instances
-serve.
+"""What the job runs of a step read: which refs, which of them are not live, exactly which instances serve.
 
 All declared inputs of all job runs are looked at together, before Spark starts and before anything of the
 user's runs (SPEC 6.3). What is read later is pinned here: an input that is rebuilt meanwhile does not change
@@ -9,13 +8,10 @@ under a job run.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from databuild_dagster.engine import Engine, Foreign
-from databuild_dagster.model.commands import ArriveLots, TaintPartitions
+from databuild_dagster.engine import Engine, Foreign, observe
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import Canonical
 
 
@@ -58,31 +54,6 @@ class InputFinder:
     def _is_foreign(self, asset: str) -> bool:
         dataset = self._engine.queries.dataset(asset)
         return dataset is not None and dataset.kind is not DatasetKind.OURS
-
-
-def observe(engine: Engine, foreign: Foreign, refs: list[str]) -> None:
-    """Record what Dagster knows of refs that are not ours, where it has changed (SPEC 6.11)."""
-    seen = foreign.observe(tuple(refs))
-    arrivals = []
-    for ref, known in engine.queries.canonical(refs).items():
-        observation = seen[ref]
-        if known.state in LEASED:
-            continue
-        if observation.live and observation.origin is not None and observation.origin != known.origin:
-            arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
-        elif not observation.live and known.state is InstanceState.LIVE:
-            reason = observation.reason or "Dagster has no materialization of it any more"
-            _unless_refused(engine, TaintPartitions(refs=(ref,), reason=reason))
-    if arrivals:
-        _unless_refused(engine, ArriveLots(arrivals=tuple(arrivals)))
-
-
-def _unless_refused(engine: Engine, command: ArriveLots | TaintPartitions) -> None:
-    """Another process may have observed the same, or be building it by now; what is recorded counts."""
-    try:
-        engine.handle(command, actor="observation")
-    except Refused:
-        return
 
 
 def _inputs(declared: tuple[str, ...], pinned: Mapping[str, Canonical]) -> Inputs:

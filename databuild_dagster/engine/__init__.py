@@ -4,6 +4,7 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import surely_gone, this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
+from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import (
     DagsterRunState,
     DagsterRunStatus,
@@ -29,6 +30,7 @@ __all__ = [
     "TickLimits",
     "TickReport",
     "new_id",
+    "observe",
     "surely_gone",
     "this_process",
     "tick",

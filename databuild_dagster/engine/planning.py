@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.ports import Foreign, LaunchOrder, Observation
+from databuild_dagster.engine.observing import observe
+from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.events import Arrival, BufferedRun
+from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import DueRef
 
 #: What is recorded of a launch, and what Dagster is asked for.
@@ -26,8 +27,8 @@ Launch = tuple[c.BufferLaunch, LaunchOrder]
 class Plan:
     """What one level of planning found to do."""
 
-    observed: list[c.Command] = field(default_factory=list)
-    arrived: list[str] = field(default_factory=list)
+    #: Refs that are not ours and that there was news of; what is due has to be looked at again.
+    observed: list[str] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
 
@@ -56,11 +57,10 @@ def plan_due(
     if not due:
         return plan
     if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind is not DatasetKind.OURS]:
-        _observe(engine, foreign_refs, foreign, plan)
+        plan.observed += observe(engine, foreign, foreign_refs)
     inputs = {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
     states = _states_of_inputs(engine, inputs, foreign, plan)
     if plan.observed:
-        # What was observed changes what is due; look again with it recorded.
         return plan
     by_job: dict[str, list[DueRef]] = defaultdict(list)
     for ref in due:
@@ -99,29 +99,6 @@ def _most_urgent(
     return chosen
 
 
-def _observe(engine: Engine, refs: list[str], foreign: Foreign, plan: Plan) -> dict[str, Observation]:
-    """SPEC 6.11: what Dagster knows of refs that are not ours becomes a fact of ours when it has changed."""
-    seen = foreign.observe(tuple(refs))
-    canonical = engine.queries.canonical(refs)
-    arrivals = []
-    gone: dict[str, str] = {}
-    for ref in refs:
-        known = canonical[ref]
-        if known.state in LEASED:
-            continue
-        observation = seen[ref]
-        if observation.live and observation.origin is not None and observation.origin != known.known_origin:
-            arrivals.append(Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin))
-        elif not observation.live and known.state is InstanceState.LIVE:
-            gone[ref] = observation.reason or "Dagster has no materialization of it any more"
-    if arrivals:
-        plan.observed.append(c.ArriveLots(arrivals=tuple(arrivals)))
-        plan.arrived += [arrival.ref for arrival in arrivals]
-    for ref, reason in gone.items():
-        plan.observed.append(c.TaintPartitions(refs=(ref,), reason=reason))
-    return seen
-
-
 def _states_of_inputs(
     engine: Engine, inputs: dict[str, tuple[str, ...]], foreign: Foreign, plan: Plan
 ) -> dict[str, InstanceState | None]:
@@ -131,7 +108,7 @@ def _states_of_inputs(
         spec = engine.queries.dataset(asset)
         kinds[asset] = spec is not None and spec.kind is not DatasetKind.OURS
     if foreign_refs := [ref for ref in wanted if kinds[asset_of(ref)]]:
-        _observe(engine, foreign_refs, foreign, plan)
+        plan.observed += observe(engine, foreign, foreign_refs)
     return engine.queries.states(wanted)
 
 

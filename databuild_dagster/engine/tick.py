@@ -49,7 +49,7 @@ class TickReport:
     lost: dict[str, str] = field(default_factory=dict)
     #: Refs that the orchestrator itself found to miss an input.
     missed: list[str] = field(default_factory=list)
-    #: Refs of assets that are not ours, found to be there.
+    #: Refs of assets that are not ours, found to be there, or not to be there any more.
     arrived: list[str] = field(default_factory=list)
 
     def add(self, other: TickReport) -> None:
@@ -102,9 +102,7 @@ def _handle(engine: Engine, command: c.Command) -> Outcome | None:
 
 
 def _carry_out(engine: Engine, plan: Plan, launcher: Launcher, report: TickReport) -> None:
-    for command in plan.observed:
-        _handle(engine, command)
-    report.arrived += plan.arrived
+    report.arrived += plan.observed
     for miss in plan.missed:
         if engine.handle(miss, actor=ACTOR).events:
             report.missed += [ref for run in miss.runs for ref in run.refs]

@@ -16,7 +16,6 @@ from databuild_dagster.model.states import (
     InstanceCause,
     InstanceState,
     WantCause,
-    WantState,
     want_state,
 )
 from databuild_dagster.model.view import Openness

@@ -176,9 +176,7 @@ def _nullable(schema: Any) -> Any:
     """As Spark sees every file: anything may be null. So an instance without files has the same columns."""
     match schema:
         case dict():
-            may_be_null = {
-                key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in schema
-            }
+            may_be_null = {key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in schema}
             return {key: _nullable(value) for key, value in schema.items()} | may_be_null
         case list():
             return [_nullable(item) for item in schema]

@@ -398,9 +398,7 @@ def _began(pid: int) -> str | None:
 
 
 def _began_without_proc(pid: int) -> str | None:
-    answer = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, began = answer.stdout.strip().partition(" ")
     return None if not began or state.startswith("Z") else began.strip()
 

@@ -11,9 +11,7 @@ from databuild_dagster.model.events import EVENT_TYPES, Fact
 
 _encoder = msgspec.json.Encoder()
 _names = {cls: str(cls.__struct_config__.tag) for cls in EVENT_TYPES}
-_decoders: dict[str, msgspec.json.Decoder[Fact]] = {
-    name: msgspec.json.Decoder(cls) for cls, name in _names.items()
-}
+_decoders: dict[str, msgspec.json.Decoder[Fact]] = {name: msgspec.json.Decoder(cls) for cls, name in _names.items()}
 #: The newest version of each stored shape, where it is not 1.
 _versions: dict[str, int] = {}
 #: From (name, version) to the payload of the next version.

@@ -71,7 +71,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I3",
-        f"""SELECT i.uuid, 'is ' || i.state || ' and still in the waiting index' FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
+        f"""SELECT i.uuid, 'is ' || i.state || ' and still in the waiting index'
+        FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
         WHERE m.active = 1 AND i.state NOT IN ('UpstreamBuilding', 'UpstreamFailed')""",
     ),
     (
@@ -112,7 +113,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I4",
-        f"""SELECT w.want_id, 'is ' || w.state || ', its hold on a ref says ' || x.open FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        f"""SELECT w.want_id, 'is ' || w.state || ', its hold on a ref says ' || x.open
+        FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
         WHERE x.open <> CASE WHEN w.state IN {_OPEN} THEN 1 WHEN w.state = 'Successful' THEN 2 ELSE 0 END""",
     ),
     (
@@ -146,7 +148,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "SPEC 6.4",
-        f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for' FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for'
+        FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
         WHERE w.state IN {_OPEN} AND w.source = 'job run' AND NOT EXISTS (
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
             WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = 'UpstreamBuilding')
@@ -224,7 +227,8 @@ def violations(connection: sqlite3.Connection) -> list[Violation]:
 def _wrong_uuids(connection: sqlite3.Connection) -> list[Violation]:
     """I6: each uuid recomputes from its job run and ref."""
     rows = connection.execute(
-        f"SELECT i.uuid, j.job_run_id, r.ref FROM {P}instances i JOIN {P}job_runs j ON j.id = i.job_run_id JOIN {P}refs r ON r.id = i.ref_id"
+        f"""SELECT i.uuid, j.job_run_id, r.ref FROM {P}instances i
+        JOIN {P}job_runs j ON j.id = i.job_run_id JOIN {P}refs r ON r.id = i.ref_id"""
     )
     return [
         Violation("I6", uuid, f"does not follow from job run {job_run_id} and {ref}")

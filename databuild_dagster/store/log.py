@@ -13,7 +13,9 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.store.codec import decode, encode
 from databuild_dagster.store.schema import PREFIX
 
-_APPEND = f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_APPEND = (
+    f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
 
 #: Between a command's id and the number of its second and later events; command ids themselves may not hold it.

@@ -216,7 +216,9 @@ class Queries:
 
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
-        return [_canonical(row) for row in self._all(_CANONICAL + _OF_DATASET + "ORDER BY r.ref", *_dataset_range(asset))]
+        return [
+            _canonical(row) for row in self._all(_CANONICAL + _OF_DATASET + "ORDER BY r.ref", *_dataset_range(asset))
+        ]
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
@@ -330,7 +332,10 @@ class Queries:
 
     def wants_named(self, name: str) -> list[WantView]:
         """By want id or by request id."""
-        return [_want(row) for row in self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name)]
+        return [
+            _want(row)
+            for row in self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name)
+        ]
 
     def wants_of_ref(self, ref: str) -> list[WantView]:
         """Every want that ever named a ref (SPEC 5.6)."""
@@ -352,4 +357,3 @@ class Queries:
     def head(self) -> log.Head:
         with self._store.reading() as connection:
             return log.head(connection)
-

@@ -26,7 +26,8 @@ def rebuild(store: Store) -> int:
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
         work.connection.execute(
-            f"UPDATE {schema.meta.name} SET value = ? WHERE key = 'projection_version'", (str(schema.PROJECTION_VERSION),)
+            f"UPDATE {schema.meta.name} SET value = ? WHERE key = 'projection_version'",
+            (str(schema.PROJECTION_VERSION),),
         )
         return n_events
 
@@ -38,8 +39,13 @@ def differences(connection: sqlite3.Connection) -> list[tuple[str, str]]:
         _fold_all(connection, scratch)
         for table in schema.PROJECTIONS:
             live, folded = _rows(connection, table), _rows(scratch._connection(), table)
-            found += [(table.name, f"only in the tables: {row}") for row in sorted(live - folded, key=repr)[:MOST_DIFFERENCES]]
-            found += [(table.name, f"only in the log's fold: {row}") for row in sorted(folded - live, key=repr)[:MOST_DIFFERENCES]]
+            found += [
+                (table.name, f"only in the tables: {row}") for row in sorted(live - folded, key=repr)[:MOST_DIFFERENCES]
+            ]
+            found += [
+                (table.name, f"only in the log's fold: {row}")
+                for row in sorted(folded - live, key=repr)[:MOST_DIFFERENCES]
+            ]
     return found
 
 

@@ -42,7 +42,9 @@ def _in(column: str, states: type[Enum]) -> CheckConstraint:
     return CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
 
 
-def _table(name: str, *parts: Column[object] | CheckConstraint | PrimaryKeyConstraint, clustered: bool = False) -> Table:
+def _table(
+    name: str, *parts: Column[object] | CheckConstraint | PrimaryKeyConstraint, clustered: bool = False
+) -> Table:
     return Table(PREFIX + name, metadata, *parts, sqlite_with_rowid=not clustered)
 
 
@@ -158,7 +160,12 @@ job_runs = _table(
     Column("error", Text),
     _in("state", JobRunState),
 )
-Index(PREFIX + "job_runs_open", job_runs.c.launch_id, sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL"))
+Index(
+    PREFIX + "job_runs_open",
+    job_runs.c.launch_id,
+    sqlite_where=text("ended_at IS NULL"),
+    postgresql_where=text("ended_at IS NULL"),
+)
 
 launches = _table(
     "launches",

@@ -200,7 +200,7 @@ def _create(connection: sqlite3.Connection) -> None:
 def ddl() -> list[str]:
     """Every statement that makes an empty database, in SQLite's dialect."""
     statements: list[str] = []
-    dialect = sqlite_dialect.dialect()  # type: ignore[no-untyped-call]
+    dialect = sqlite_dialect.dialect()
 
     def keep(statement: sa.Executable, *_: object, **__: object) -> None:
         statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]

@@ -56,9 +56,7 @@ class EscapingFile(DatabuildError):
 class ManifestConflict(Conflict):
     """The manifest {path} exists already, with other contents."""
 
-    hint = (
-        "Another attempt wrote this instance first; instances are never overwritten, so build the ref again."
-    )
+    hint = "Another attempt wrote this instance first; instances are never overwritten, so build the ref again."
 
 
 class NotParquet(DatabuildError):

@@ -171,7 +171,5 @@ def _check_uris(manifest: Manifest, path: str) -> None:
     """A plain file name cannot leave its folder, and nothing we write lies deeper."""
     for file in manifest.files:
         uri = file.uri
-        if manifest.uri_type is UriType.PATH and (
-            uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri
-        ):
+        if manifest.uri_type is UriType.PATH and (uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri):
             raise EscapingFile(path=path, uri=uri)

@@ -39,9 +39,7 @@ def describe_files(folder: str) -> tuple[tuple[FileEntry, ...], TableSchema]:
 
     Only for a staging folder, which has one writer: an instance's own folder is never asked what it holds.
     """
-    names = [
-        name for name in disk.regular_files(folder) if name.startswith("part-") and name.endswith(".parquet")
-    ]
+    names = [name for name in disk.regular_files(folder) if name.startswith("part-") and name.endswith(".parquet")]
     assert names, f"{folder}: even a frame without rows is written as one file, which has the schema"
     entries = []
     schema = None
@@ -85,9 +83,7 @@ def read_table(
         tables.append(table if missing is None else table.slice(0, missing))
         missing = None if missing is None else missing - tables[-1].num_rows
     if not tables:
-        return pa.table(
-            {column.name: pa.nulls(0) for manifest in manifests[:1] for column in manifest.schema.columns}
-        )
+        return pa.table({column.name: pa.nulls(0) for manifest in manifests[:1] for column in manifest.schema.columns})
     return pa.concat_tables(tables, promote_options="permissive")
 
 

@@ -1,5 +1,6 @@
 """A Dagster as people run it: `databuild dev` as processes, and its GraphQL over HTTP."""
 
+import contextlib
 import json
 import os
 import signal
@@ -81,10 +82,8 @@ class Dagster:
         try:
             self.process.wait(STOP_SECONDS)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def databuild(self, *arguments: str) -> Any:
         done = subprocess.run(

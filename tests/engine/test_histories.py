@@ -12,8 +12,8 @@ from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
-from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.store import open_store, schema
@@ -35,7 +35,9 @@ REFS = ["a", "b", "c", "d", "left", "right", "source"]
 PAIR = ["left", "right"]
 
 some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=3, unique=True).map(tuple)
-missing_refs = st.lists(st.sampled_from([*REFS, *REFS, *REFS, "nowhere"]), min_size=1, max_size=3, unique=True).map(tuple)
+missing_refs = st.lists(st.sampled_from([*REFS, *REFS, *REFS, "nowhere"]), min_size=1, max_size=3, unique=True).map(
+    tuple
+)
 which = st.integers(0, 10_000)
 
 
@@ -68,7 +70,9 @@ class Histories(RuleBasedStateMachine):
         groups: dict[str, list[str]] = {}
         for ref in refs:
             groups.setdefault("pair" if together and ref in PAIR else ref, []).append(ref)
-        return tuple(BufferedRun(self.world.ids(), tuple(group), partition_key_of(group[0])) for group in groups.values())
+        return tuple(
+            BufferedRun(self.world.ids(), tuple(group), partition_key_of(group[0])) for group in groups.values()
+        )
 
     def job_runs(self, *states):
         return [run for run in self.world.queries.job_runs(open_only=True, most=100) if run.state in states]
@@ -185,7 +189,9 @@ class Histories(RuleBasedStateMachine):
     @rule(missing=st.lists(missing_refs, min_size=2, max_size=2))
     def miss_together(self, missing):
         runs = self.job_runs(JobRunState.RUNNING)[:2]
-        misses = tuple(c.RunMiss(run.id, dict.fromkeys(run.refs, refs)) for run, refs in zip(runs, missing, strict=False))
+        misses = tuple(
+            c.RunMiss(run.id, dict.fromkeys(run.refs, refs)) for run, refs in zip(runs, missing, strict=False)
+        )
         if misses:
             self.do(c.MissDeps(misses=misses))
 
@@ -268,7 +274,7 @@ class Histories(RuleBasedStateMachine):
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
     settings.get_profile("long" if LONG else "ci"),
-    max_examples=1500 if LONG else 60,
+    max_examples=1500 if LONG else 100,
     stateful_step_count=80 if LONG else 40,
 )
 
@@ -370,7 +376,11 @@ def test_every_open_want_ends_in_an_acyclic_graph_whose_jobs_end(graph, trouble,
         if not executor.trouble and not any(world.want_state(want) in OPEN_WANTS for want in wants):
             break
 
-    assert {world.want_state(want) for want in wants} <= {WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED}
+    assert {world.want_state(want) for want in wants} <= {
+        WantState.SUCCESSFUL,
+        WantState.FAILED,
+        WantState.UPSTREAM_FAILED,
+    }
     if "transient" not in trouble and "dagster run dies" not in trouble:
         assert {world.want_state(want) for want in wants} == {WantState.SUCCESSFUL}
     assert world.check() == []

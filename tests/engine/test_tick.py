@@ -19,7 +19,9 @@ DAYS = ["1", "2", "3", "4", "5"]
 class Orchestrator:
     """One process that ticks, with what it sees of Dagster."""
 
-    def __init__(self, world, *, name="orchestrator", launcher=None, foreign=None, gone=lambda holder: False, location=HERE):
+    def __init__(
+        self, world, *, name="orchestrator", launcher=None, foreign=None, gone=lambda holder: False, location=HERE
+    ):
         self.world = world
         self.name = name
         self.location = location
@@ -52,7 +54,7 @@ class Orchestrator:
         self.world.start_launch(launch_id)
 
 
-@pytest.fixture()
+@pytest.fixture
 def graph(make_world):
     """`report` needs all days of `daily`, each of which needs that day of `raw` and the unpartitioned `names`."""
     return make_world(
@@ -130,7 +132,9 @@ def test_due_refs_of_a_job_share_launches_of_at_most_so_many_keys_in_order(make_
 
 def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_something(make_world):
     """SPEC 6.2: the output whose inputs are missing is split off, the rest starts."""
-    world = make_world(dataset("base"), dataset("left", "base", job="pair"), dataset("right", job="pair"), dataset("third", job="pair"))
+    world = make_world(
+        dataset("base"), dataset("left", "base", job="pair"), dataset("right", job="pair"), dataset("third", job="pair")
+    )
     here = Orchestrator(world)
     world.want("left", "right", "third")
 
@@ -286,7 +290,10 @@ def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph
 
 def test_somebody_elses_buffered_launch_is_left_to_it_for_a_minute(graph):
     """SPEC 6.9"""
-    first, second = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)), Orchestrator(graph, name="second")
+    first, second = (
+        Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)),
+        Orchestrator(graph, name="second"),
+    )
     graph.want("names")
     first.tick()
 
@@ -416,7 +423,7 @@ def test_another_locations_silent_launch_is_lost_by_whoever_sees_it(graph):
 # Assets that are not ours (SPEC 6.11)
 
 
-@pytest.fixture()
+@pytest.fixture
 def mixed(make_world):
     """`ours` needs `plain`, which needs `source`."""
     return make_world(
@@ -646,7 +653,10 @@ class MeddlingForeign(HandForeign):
 def test_two_orchestrators_build_each_ref_once(graph):
     """SPEC 3.3, 11.1: ticks may overlap."""
     launcher = HandLauncher()
-    first, second = Orchestrator(graph, launcher=launcher, name="first"), Orchestrator(graph, launcher=launcher, name="second")
+    first, second = (
+        Orchestrator(graph, launcher=launcher, name="first"),
+        Orchestrator(graph, launcher=launcher, name="second"),
+    )
     graph.want("report")
 
     for _ in range(3):
@@ -656,7 +666,9 @@ def test_two_orchestrators_build_each_ref_once(graph):
     assert sorted(order.job for order in launcher.orders) == ["names", "raw"]
 
 
-@pytest.mark.parametrize("status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED])
+@pytest.mark.parametrize(
+    "status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED]
+)
 def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
     """SPEC 11.1: whoever comes second finds it done."""
     launcher, foreign = Meddling(), HandForeign()
@@ -679,7 +691,10 @@ def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
 def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
     """SPEC 6.9, 11.1"""
     launcher = Meddling()
-    first, second = Orchestrator(graph, launcher=launcher, name="first"), Orchestrator(graph, launcher=launcher, name="second")
+    first, second = (
+        Orchestrator(graph, launcher=launcher, name="first"),
+        Orchestrator(graph, launcher=launcher, name="second"),
+    )
     graph.want("names")
     first.tick()
     launcher.set_status(launcher.last.launch_id, DagsterRunStatus.FAILED)
@@ -693,7 +708,10 @@ def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
 def test_two_orchestrators_observe_the_same_in_peace(mixed):
     """SPEC 6.11, 11.1: the arrival is recorded once, and so is that it is gone."""
     foreign = MeddlingForeign()
-    first, second = Orchestrator(mixed, foreign=foreign, name="first"), Orchestrator(mixed, foreign=foreign, name="second")
+    first, second = (
+        Orchestrator(mixed, foreign=foreign, name="first"),
+        Orchestrator(mixed, foreign=foreign, name="second"),
+    )
     foreign.materialize("plain", "dagster event 1")
     mixed.want("plain")
     foreign.meanwhile = [second.tick]

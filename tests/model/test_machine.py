@@ -8,7 +8,17 @@ import pytest
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.machine import Machine, Move
-from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT, InstanceCause, InstanceState, JobRunCause, JobRunState, WantCause, WantState
+from databuild_dagster.model.states import (
+    INSTANCE,
+    JOB_RUN,
+    WANT,
+    InstanceCause,
+    InstanceState,
+    JobRunCause,
+    JobRunState,
+    WantCause,
+    WantState,
+)
 
 
 class Lamp(Enum):
@@ -136,7 +146,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("machine, moves, state, cause", PAIRS)
+@pytest.mark.parametrize(("machine", "moves", "state", "cause"), PAIRS)
 def test_every_state_takes_exactly_the_causes_that_the_spec_gives_it(machine, moves, state, cause):
     """SPEC 4.3, 5.1-5.5, 6.1"""
     expected = moves.get((state, cause))

@@ -48,7 +48,7 @@ def test_whatever_text_is_accepted_is_written_as_it_was(text):
 
 
 @pytest.mark.parametrize(
-    "text, asset, partition_key",
+    ("text", "asset", "partition_key"),
     [
         ("airlines", "airlines", None),
         ("raw/flights@2013-01-01", "raw/flights", "2013-01-01"),
@@ -63,7 +63,7 @@ def test_the_first_at_sign_separates_and_keys_may_hold_nearly_anything(text, ass
 
 
 @pytest.mark.parametrize(
-    "text, why",
+    ("text", "why"),
     [
         ("", "empty"),
         ("@2013-01-01", "empty"),
@@ -103,7 +103,7 @@ def test_the_path_of_a_ref_is_the_asset_key_that_dagster_knows():
 
 
 @pytest.mark.parametrize(
-    "job_run_id, ref, expected",
+    ("job_run_id", "ref", "expected"),
     [
         ("job-run-1", "data/beta", "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"),
         ("job-run-2", "data/beta", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"),
@@ -119,7 +119,9 @@ def test_instance_uuids_are_the_seeds_vectors(job_run_id, ref, expected):
 
 def test_a_parsed_ref_and_its_text_give_the_same_uuid():
     """SPEC 2.2"""
-    assert derive_partition_uuid("job-run-1", PartitionRef("data/beta")) == derive_partition_uuid("job-run-1", "data/beta")
+    assert derive_partition_uuid("job-run-1", PartitionRef("data/beta")) == derive_partition_uuid(
+        "job-run-1", "data/beta"
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ def warehouse(tmp_path):
 @pytest.fixture
 def write(warehouse):
     def write(frame, ref="flights@2013-01-01", **more):
-        return write_instance(
-            frame, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), **more
-        )
+        return write_instance(frame, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), **more)
 
     return write

@@ -46,6 +46,4 @@ def test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does(tmp_pa
     said = done.stdout.splitlines()
     assert said[0].startswith("There is no column `idd`; there is `id`")
     assert said[0].endswith("False")
-    assert said[1].startswith(
-        "This process has a classic Spark session already, so it cannot open a shared one."
-    )
+    assert said[1].startswith("This process has a classic Spark session already, so it cannot open a shared one.")

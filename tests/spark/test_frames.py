@@ -78,9 +78,7 @@ def test_files_that_the_manifest_does_not_list_change_no_answer(spark, warehouse
     assert rows(read) == [(0,), (1,), (2,)]
 
 
-def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(
-    spark, warehouse, write
-):
+def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(spark, warehouse, write):
     manifest = write(spark.range(3))
 
     folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
@@ -108,9 +106,7 @@ def test_the_same_instance_is_never_written_twice(spark, warehouse, write):
     first = write(spark.range(3))
 
     with pytest.raises(ManifestConflict):
-        write_instance(
-            spark.range(9), warehouse, ref=first.ref, uuid=first.instance_uuid, job_run=first.job_run
-        )
+        write_instance(spark.range(9), warehouse, ref=first.ref, uuid=first.instance_uuid, job_run=first.job_run)
     assert rows(read_instances(spark, warehouse, [first])) == [(0,), (1,), (2,)]
 
 
@@ -166,9 +162,7 @@ def test_pandas_is_written_without_spark_as_spark_would_have_written_it(spark, w
 
     read = read_instances(spark, warehouse, [write(frame)])
 
-    assert dict(read.dtypes) == dict(
-        spark.createDataFrame(frame.drop(columns=["kind", "nothing"])).dtypes
-    ) | {
+    assert dict(read.dtypes) == dict(spark.createDataFrame(frame.drop(columns=["kind", "nothing"])).dtypes) | {
         "kind": "string",
         "nothing": "string",
     }

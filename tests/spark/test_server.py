@@ -115,9 +115,7 @@ def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(spar
 def test_settings_of_a_session_need_no_other_server(spark, home):
     mine = server_status(home)
 
-    other = open_session(
-        SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other")
-    )
+    other = open_session(SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other"))
 
     assert other.conf.get("spark.sql.shuffle.partitions") == "3"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
@@ -153,9 +151,7 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
     def work():
         with tag_operations(spark, "job-run-1"):
             try:
-                spark.sql(
-                    "select count_if(sha2(cast(id as string), 512) like 'a%') from range(9000000000)"
-                ).collect()
+                spark.sql("select count_if(sha2(cast(id as string), 512) like 'a%') from range(9000000000)").collect()
             except Exception as error:
                 failures.append(error)
 
@@ -178,9 +174,7 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
 def test_a_port_where_nobody_listens_is_told_at_once():
     began = time.monotonic()
 
-    with pytest.raises(
-        SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"
-    ):
+    with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"):
         check_reachable("localhost", 1)
 
     assert time.monotonic() - began < 5

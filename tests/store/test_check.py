@@ -10,7 +10,7 @@ from tests.support.catalog import dataset
 from tests.support.world import World
 
 
-@pytest.fixture()
+@pytest.fixture
 def world():
     """`a` waits for `b`, which is queued; `c` is live and was rebuilt, `d` tainted, `e` failed and `f` because of it."""
     world = World([dataset(name) for name in "abcdef"])
@@ -33,9 +33,17 @@ _INSTANCE_OF = "(SELECT canonical_id FROM databuild_refs WHERE ref = '{}')"
 
 #: (invariant, what the entity is called, the damage)
 PLANTED = [
-    ("I1", "c", "UPDATE databuild_instances SET state = 'Building' WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')"),
+    (
+        "I1",
+        "c",
+        "UPDATE databuild_instances SET state = 'Building' WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
+    ),
     ("I1", "uuid:b", "UPDATE databuild_refs SET canonical_id = NULL, last_id = NULL, state = NULL WHERE ref = 'b'"),
-    ("I2", "c", "UPDATE databuild_refs SET canonical_id = (SELECT previous_id FROM databuild_instances WHERE id = canonical_id) WHERE ref = 'c'"),
+    (
+        "I2",
+        "c",
+        "UPDATE databuild_refs SET canonical_id = (SELECT previous_id FROM databuild_instances WHERE id = canonical_id) WHERE ref = 'c'",
+    ),
     ("I2", "c", "UPDATE databuild_refs SET last_id = NULL WHERE ref = 'c'"),
     ("I2", "c", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'c'"),
     ("I2", "c", "UPDATE databuild_refs SET retry_at = 1.0 WHERE ref = 'c'"),
@@ -45,10 +53,18 @@ PLANTED = [
     ("I3", "uuid:a", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'b'"),
     ("I3", "uuid:a", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
     ("I3", "uuid:f", "UPDATE databuild_refs SET state = 'Tainted' WHERE ref = 'e'"),
-    ("I3", "uuid:c", f"INSERT INTO databuild_missing SELECT {_INSTANCE_OF.format('c')}, id, 1 FROM databuild_refs WHERE ref = 'd'"),
+    (
+        "I3",
+        "uuid:c",
+        f"INSERT INTO databuild_missing SELECT {_INSTANCE_OF.format('c')}, id, 1 FROM databuild_refs WHERE ref = 'd'",
+    ),
     ("I4", "want:a", "UPDATE databuild_wants SET state = 'Idle' WHERE state = 'UpstreamBuilding'"),
     ("I4", "want:a", "UPDATE databuild_wants SET n_live = 1 WHERE state = 'UpstreamBuilding'"),
-    ("I4", "want:c", "UPDATE databuild_want_refs SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')"),
+    (
+        "I4",
+        "want:c",
+        "UPDATE databuild_want_refs SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
+    ),
     ("I4", "a", "UPDATE databuild_refs SET n_open_wants = 2 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET priority = 0 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET wanted_until = 1e12 WHERE ref = 'a'"),
@@ -60,7 +76,11 @@ PLANTED = [
     ("SPEC 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
     ("SPEC 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
     ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE id = {_INSTANCE_OF.format('c')}"),
-    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE id = {_INSTANCE_OF.format('c')}"),
+    (
+        "I7",
+        "uuid:c",
+        f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE id = {_INSTANCE_OF.format('c')}",
+    ),
     ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
     ("SPEC 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
     ("SPEC 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
@@ -84,7 +104,7 @@ def entity(world, label):
     return label
 
 
-@pytest.mark.parametrize("invariant, label, damage", PLANTED)
+@pytest.mark.parametrize(("invariant", "label", "damage"), PLANTED)
 def test_planted_damage_is_found_and_named(world, invariant, label, damage):
     """SPEC 12"""
     expected = (invariant, entity(world, label))
@@ -99,11 +119,14 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
 
 
 @pytest.mark.parametrize(
-    "table, damage",
+    ("table", "damage"),
     [
         ("refs", "UPDATE databuild_refs SET attempts = 2 WHERE ref = 'a'"),
         ("refs", "UPDATE databuild_refs SET misses = 0"),
-        ("refs", "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0 FROM databuild_refs LIMIT 1"),
+        (
+            "refs",
+            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0 FROM databuild_refs LIMIT 1",
+        ),
         ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
         ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),
         ("job_runs", "UPDATE databuild_job_runs SET error = 'something else'"),
@@ -126,11 +149,14 @@ def test_what_breaks_no_rule_but_is_not_what_the_log_says_is_found_by_folding_it
 
 
 @pytest.mark.parametrize(
-    "damage, detail",
+    ("damage", "detail"),
     [
         ("DELETE FROM databuild_events WHERE seq = 3", "before it is missing"),
         ("UPDATE databuild_events SET at = at - 10 WHERE seq = 5", "before that of the event before"),
-        ("UPDATE databuild_events SET payload = replace(payload, '\"a\"', '\"b\"') WHERE seq = 2", "only in the tables"),
+        (
+            "UPDATE databuild_events SET payload = replace(payload, '\"a\"', '\"b\"') WHERE seq = 2",
+            "only in the tables",
+        ),
     ],
 )
 def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):

@@ -92,7 +92,7 @@ STORIES = [
 ]
 
 
-@pytest.mark.parametrize("before, act", STORIES, ids=lambda step: step.__name__)
+@pytest.mark.parametrize(("before", "act"), STORIES, ids=lambda step: step.__name__)
 def test_a_command_killed_at_any_statement_happened_or_did_not(tmp_path, before, act):
     """SPEC 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
     world = World([dataset(name) for name in "abcde"], url=f"sqlite:///{tmp_path}/build.db")

@@ -14,7 +14,7 @@ from tests.support.catalog import dataset
 from tests.support.world import World
 
 
-@pytest.fixture()
+@pytest.fixture
 def on_disk(make_world, tmp_path):
     """A world in a file, with a little history."""
     world = make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
@@ -95,24 +95,45 @@ def test_an_event_names_its_type_and_version_beside_its_payload(on_disk):
 
 #: Stored in the first version, and to be read for ever. A line is never changed; a new version gets a line of its own.
 STORED = [
-    ("WantCreated", '{"type":"WantCreated","request_id":"r","wants":[{"id":"w","refs":["a","days@1"]}],"source":"user","priority":2,"ttl_seconds":60.0,"expires_at":1060.0}'),
+    (
+        "WantCreated",
+        '{"type":"WantCreated","request_id":"r","wants":[{"id":"w","refs":["a","days@1"]}],"source":"user","priority":2,"ttl_seconds":60.0,"expires_at":1060.0}',
+    ),
     ("WantCanceled", '{"type":"WantCanceled","want_ids":["w"],"reason":"enough"}'),
-    ("JobRunBuffered", '{"type":"JobRunBuffered","launch_id":"l","job":"a","location":"here","owner":"me","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}],"code_version":"1"}'),
+    (
+        "JobRunBuffered",
+        '{"type":"JobRunBuffered","launch_id":"l","job":"a","location":"here","owner":"me","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}],"code_version":"1"}',
+    ),
     ("JobRunStarted", '{"type":"JobRunStarted","launch_id":"l","dagster_run_id":"d","holder":"h","job_run_ids":["j"]}'),
-    ("JobRunSucceeded", '{"type":"JobRunSucceeded","runs":[{"job_run_id":"j","outputs":[{"ref":"a","inputs":{"b":"u"},"manifest":{"state":"complete","uri":"x","files":1}}]}]}'),
-    ("JobRunDepMissed", '{"type":"JobRunDepMissed","misses":[{"job_run_id":"j","impacted":[{"ref":"a","missing":["b"],"verdict":"cycle","cycle":["a","b"]}]}],"retry_at":1005.0}'),
-    ("JobRunFailed", '{"type":"JobRunFailed","failures":[{"job_run_id":"j","error":"it raised","retries":{"a":1005.0}}]}'),
+    (
+        "JobRunSucceeded",
+        '{"type":"JobRunSucceeded","runs":[{"job_run_id":"j","outputs":[{"ref":"a","inputs":{"b":"u"},"manifest":{"state":"complete","uri":"x","files":1}}]}]}',
+    ),
+    (
+        "JobRunDepMissed",
+        '{"type":"JobRunDepMissed","misses":[{"job_run_id":"j","impacted":[{"ref":"a","missing":["b"],"verdict":"cycle","cycle":["a","b"]}]}],"retry_at":1005.0}',
+    ),
+    (
+        "JobRunFailed",
+        '{"type":"JobRunFailed","failures":[{"job_run_id":"j","error":"it raised","retries":{"a":1005.0}}]}',
+    ),
     ("JobRunLost", '{"type":"JobRunLost","failures":[{"job_run_id":"j","error":"its process is gone"}]}'),
     ("JobRunCanceled", '{"type":"JobRunCanceled","job_run_ids":["j"],"reason":"by hand"}'),
-    ("JobRunSkipped", '{"type":"JobRunSkipped","launch_id":"l","job":"a","location":"here","dagster_run_id":"d","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}]}'),
+    (
+        "JobRunSkipped",
+        '{"type":"JobRunSkipped","launch_id":"l","job":"a","location":"here","dagster_run_id":"d","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}]}',
+    ),
     ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
     ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),
-    ("DatasetRegistered", '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}'),
+    (
+        "DatasetRegistered",
+        '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}',
+    ),
 ]
 
 
-@pytest.mark.parametrize("name, payload", STORED, ids=[name for name, _ in STORED])
+@pytest.mark.parametrize(("name", "payload"), STORED, ids=[name for name, _ in STORED])
 def test_what_the_first_version_stored_can_be_read(name, payload):
     """SPEC 3.6, HOUSE_STYLE 9"""
     fact = codec.decode(name, 1, payload)

@@ -26,7 +26,9 @@ def race(url, at, how, wins):
         run = BufferedRun(new_id(), (ref,), ref.partition("@")[2])
         if how == "claim":
             claim = engine.handle(
-                c.ClaimRefs(launch_id=new_id(), job="days", location=HERE, dagster_run_id=new_id(), holder="h", runs=(run,))
+                c.ClaimRefs(
+                    launch_id=new_id(), job="days", location=HERE, dagster_run_id=new_id(), holder="h", runs=(run,)
+                )
             ).claim
             assert len(claim.build) + len(claim.join) == 1
             won += claim.build

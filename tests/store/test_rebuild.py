@@ -11,7 +11,7 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 from tests.support.catalog import dataset
 
 
-@pytest.fixture()
+@pytest.fixture
 def eventful(make_world, tmp_path):
     """A world in a file where everything has happened once."""
     world = make_world(
@@ -89,7 +89,7 @@ def test_a_rebuild_that_fails_changes_nothing(eventful):
     with eventful.store.writing() as work:
         work.connection.execute(
             "INSERT INTO databuild_events SELECT seq + 1, at, 'JobRunStarted', 1, 'forged', 'x',"
-            " '{\"type\":\"JobRunStarted\",\"launch_id\":\"l\",\"dagster_run_id\":\"d\",\"holder\":\"h\",\"job_run_ids\":[]}'"
+            ' \'{"type":"JobRunStarted","launch_id":"l","dagster_run_id":"d","holder":"h","job_run_ids":[]}\''
             " FROM databuild_events ORDER BY seq DESC LIMIT 1"
         )
     before = tables(eventful.store)

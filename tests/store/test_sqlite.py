@@ -19,7 +19,7 @@ from tests.support.catalog import dataset
 from tests.support.world import World
 
 
-@pytest.fixture()
+@pytest.fixture
 def on_disk(make_world, tmp_path):
     return make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
 

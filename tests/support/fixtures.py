@@ -18,13 +18,15 @@ from .world import World
 
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 settings.register_profile("ci", max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_quiet)
-settings.register_profile("long", max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=_quiet)
+settings.register_profile(
+    "long", max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=_quiet
+)
 settings.load_profile("long" if os.environ.get("DATABUILD_LONG") else "ci")
 
 MakeWorld = Callable[..., World]
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_world() -> Iterator[MakeWorld]:
     """A world of the datasets given, checked at the end."""
     made: list[World] = []
@@ -40,7 +42,7 @@ def make_world() -> Iterator[MakeWorld]:
         world.store.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def world(make_world: MakeWorld) -> World:
     """Unpartitioned `a` to `e`, free to miss each other, `days` with three keys, and the pair `left` and `right` of one job."""
     return make_world(

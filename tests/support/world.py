@@ -44,7 +44,9 @@ class World:
 
     # Wants
 
-    def want(self, *refs: str, priority: int = 0, ttl: float | None = c.DEFAULT_TTL_SECONDS, sla: float | None = None) -> str:
+    def want(
+        self, *refs: str, priority: int = 0, ttl: float | None = c.DEFAULT_TTL_SECONDS, sla: float | None = None
+    ) -> str:
         """One want for all of the refs; its id."""
         command = c.CreateWants(wants=(refs,), priority=priority, ttl_seconds=ttl, sla_seconds=sla)
         return self.handle(command).want_ids[0]
@@ -60,7 +62,13 @@ class World:
         return view
 
     def open_wants(self, ref: str) -> list[WantView]:
-        ended = {WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED, WantState.CANCELED, WantState.EXPIRED}
+        ended = {
+            WantState.SUCCESSFUL,
+            WantState.FAILED,
+            WantState.UPSTREAM_FAILED,
+            WantState.CANCELED,
+            WantState.EXPIRED,
+        }
         return [want for want in self.queries.wants_of_ref(ref) if want.state not in ended]
 
     def derivative_wants(self, ref: str) -> list[WantView]:
@@ -82,7 +90,12 @@ class World:
         groups = [refs] if together else [(ref,) for ref in refs]
         runs = tuple(BufferedRun(self.ids(), tuple(group), partition_key_of(group[0])) for group in groups)
         return c.BufferLaunch(
-            launch_id=self.ids(), job=asset_of(refs[0]), location=HERE, owner="orchestrator", runs=runs, code_version="1"
+            launch_id=self.ids(),
+            job=asset_of(refs[0]),
+            location=HERE,
+            owner="orchestrator",
+            runs=runs,
+            code_version="1",
         )
 
     def start(self, *refs: str, together: bool = False) -> str:
@@ -142,7 +155,9 @@ class World:
     def untaint(self, taint_id: str) -> Outcome:
         return self.handle(c.UntaintPartitions(taint_id=taint_id))
 
-    def claim(self, *refs: str, by_person: bool = True, dagster_run_id: str = "run-by-hand", together: bool = False) -> Outcome:
+    def claim(
+        self, *refs: str, by_person: bool = True, dagster_run_id: str = "run-by-hand", together: bool = False
+    ) -> Outcome:
         """A Dagster run that is not a launch asks for refs."""
         groups = [refs] if together else [(ref,) for ref in refs]
         return self.handle(

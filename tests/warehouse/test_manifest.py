@@ -92,9 +92,7 @@ def test_writing_the_same_again_changes_nothing(warehouse):
 
     write_manifest(warehouse, manifest_of("part-0.parquet"))
 
-    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == [
-        "manifest.json"
-    ]
+    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == ["manifest.json"]
 
 
 def test_of_two_writers_one_wins_and_the_other_is_told(warehouse):

@@ -6,7 +6,14 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.errors import BeingBuilt, DuplicateRef, InstanceExists, InvalidRef, InvalidRequest, UnknownAsset
+from databuild_dagster.model.errors import (
+    BeingBuilt,
+    DuplicateRef,
+    InstanceExists,
+    InvalidRef,
+    InvalidRequest,
+    UnknownAsset,
+)
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -130,7 +137,9 @@ def test_an_arrival_that_cannot_be_is_refused(world):
     with pytest.raises(UnknownAsset):
         arrive(Arrival(job_run_id=job_run_id, ref="nowhere", origin="x"))
     with pytest.raises(DuplicateRef):
-        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=world.ids(), ref="a", origin="y"))
+        arrive(
+            Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=world.ids(), ref="a", origin="y")
+        )
     with pytest.raises(InvalidRequest, match="UUIDv7"):
         arrive(Arrival(job_run_id="job-run-1", ref="a", origin="x"))
     with pytest.raises(InstanceExists):

@@ -9,9 +9,9 @@ from databuild_dagster.model.errors import (
     BeingBuilt,
     DuplicateRef,
     InvalidRequest,
+    NotFound,
     NothingToTaint,
     NothingToUntaint,
-    NotFound,
     UnknownAsset,
 )
 from databuild_dagster.model.states import InstanceState, WantState

@@ -123,7 +123,12 @@ def test_the_fields_of_a_want_are_kept(world):
 
     view = world.want_view(world.handle(command).want_ids[0])
 
-    assert (view.request_id, view.source, view.source_id, view.comment) == ("request", "schedule", "nightly", "for the board")
+    assert (view.request_id, view.source, view.source_id, view.comment) == (
+        "request",
+        "schedule",
+        "nightly",
+        "for the board",
+    )
     assert set(view.refs) == {"a", "days@2"}
     assert (view.priority, view.deadline, view.created_at) == (7, 1_050.0, world.clock.now)
     assert view.expires_at == world.clock.now + 100.0
@@ -287,7 +292,7 @@ def test_reopening_goes_by_the_time_of_the_events_so_that_a_replay_agrees(make_w
 
 
 @pytest.mark.parametrize(
-    "wants, error, says",
+    ("wants", "error", "says"),
     [
         ([["nowhere"]], UnknownAsset, "No code location has registered an asset 'nowhere'"),
         ([["day@1"]], UnknownAsset, "Did you mean days"),
