@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sqlite3
 import sys
 import traceback
 
@@ -101,6 +102,9 @@ def _told(error: Exception, *, as_json: bool) -> int:
     if type(error).__module__.startswith("databuild_dagster."):
         _tell(type(error).__name__, _one_line(str(error)), "", as_json=as_json)
         return REFUSED
+    if trouble := _trouble_with_dagsters_files(error):
+        _tell("DagsterStorageUnusable", trouble, "Look at the rights there and at the free space.", as_json=as_json)
+        return REFUSED
     _tell(
         type(error).__name__,
         _one_line(f"{type(error).__name__}: {error}"),
@@ -108,6 +112,15 @@ def _told(error: Exception, *, as_json: bool) -> int:
         as_json=as_json,
     )
     return FAILED
+
+
+def _trouble_with_dagsters_files(error: BaseException | None) -> str | None:
+    """Dagster passes on what SQLite says, wrapped; ours is `StoreUnusable` long before."""
+    while error is not None:
+        if isinstance(error, sqlite3.OperationalError):
+            return f"Dagster's own files in {os.environ.get('DAGSTER_HOME', 'DAGSTER_HOME')} cannot be used: {error}."
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _tell(kind: str, message: str, hint: str, *, as_json: bool) -> None:

@@ -137,6 +137,7 @@ def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
     for want in wants:
         want.n_live = 0
         want.ended_at = None
+        want.reopened = 1
         folding.move_want(want, WantCause.REOPENED)
         view.set_openness(want.id, Openness.OPEN)
     for want_id, ref_id in links:

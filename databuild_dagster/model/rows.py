@@ -171,6 +171,8 @@ class WantRow(msgspec.Struct, gc=False):
     n_upstream_failed: int = 0
     n_building: int = 0
     n_upstream_building: int = 0
+    #: 1 once a taint has opened it again: then it stands for itself, even if it was derived.
+    reopened: int = 0
 
 
 class TaintRow(msgspec.Struct, gc=False):

@@ -125,12 +125,13 @@ def _wants_needed(
 def _wants_needless(
     missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
 ) -> list[e.Fact]:
+    """Not those that were met once and that a taint has opened again: they ask for good data, as any want does (7.1)."""
     needless = [
         want.want_id
         for ref_id in missing
         if ref_id not in demands
         for want in wants[ref_id]
-        if want.source == DERIVATIVE
+        if want.source == DERIVATIVE and not want.reopened
     ]
     return [e.WantCanceled(want_ids=tuple(needless), reason="nothing waits for it any more")] if needless else []
 

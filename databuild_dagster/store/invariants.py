@@ -150,10 +150,9 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "SPEC 6.4",
         f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for'
         FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
-        WHERE w.state IN {_OPEN} AND w.source = 'job run' AND NOT EXISTS (
+        WHERE w.state IN {_OPEN} AND w.source = 'job run' AND w.reopened = 0 AND NOT EXISTS (
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
-            WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = 'UpstreamBuilding')
-        AND NOT EXISTS (SELECT 1 FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id AND h.to_state = 'Successful')""",
+            WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = 'UpstreamBuilding')""",
     ),
     (
         "SPEC 6.1",

@@ -12,7 +12,7 @@ from sqlalchemy import Table
 
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import log, schema
-from databuild_dagster.store.sqlite import Store
+from databuild_dagster.store.sqlite import Store, ddl
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Rows of a difference that are told one by one.
@@ -23,6 +23,11 @@ def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
     with _scratch() as scratch, store.writing() as work:
         n_events = _fold_all(work.connection, scratch)
+        for table in schema.PROJECTIONS:
+            # Dropped and not emptied: an older version's tables may have had other columns.
+            work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
+        for statement in ddl(schema.PROJECTIONS):
+            work.connection.execute(statement)
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
         work.connection.execute(
@@ -77,7 +82,6 @@ def _fold_all(source: sqlite3.Connection, scratch: Store) -> int:
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: Table) -> None:
     columns = ", ".join(column.name for column in table.columns)
     marks = ", ".join("?" * len(table.columns))
-    target.execute(f"DELETE FROM {table.name}")
     target.executemany(
         f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", source.execute(f"SELECT {columns} FROM {table.name}")
     )

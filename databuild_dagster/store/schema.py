@@ -202,6 +202,7 @@ wants = _table(
     Column("n_upstream_failed", Integer, nullable=False),
     Column("n_building", Integer, nullable=False),
     Column("n_upstream_building", Integer, nullable=False),
+    Column("reopened", Integer, nullable=False),
     _in("state", WantState),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -94,11 +94,18 @@ class Store:
             work.flush()
             connection.execute("COMMIT")
         except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._undo(connection)
             self._raise_trouble(error)
         finally:
             self._lock.release()
+
+    def _undo(self, connection: sqlite3.Connection) -> None:
+        """A connection that cannot even roll back would show this thread what never happened; so it is given up."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -197,8 +204,8 @@ def _create(connection: sqlite3.Connection) -> None:
         raise
 
 
-def ddl() -> list[str]:
-    """Every statement that makes an empty database, in SQLite's dialect."""
+def ddl(tables: Sequence[sa.Table] | None = None) -> list[str]:
+    """The statements that make tables, all of an empty database by default, in SQLite's dialect."""
     statements: list[str] = []
     dialect = sqlite_dialect.dialect()
 
@@ -206,5 +213,5 @@ def ddl() -> list[str]:
         statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]
 
     engine = sa.create_mock_engine("sqlite://", keep)
-    schema.metadata.create_all(engine, checkfirst=False)
+    schema.metadata.create_all(engine, tables, checkfirst=False)
     return statements

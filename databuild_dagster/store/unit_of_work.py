@@ -366,6 +366,14 @@ class UnitOfWork:
         if self._numbered != self.seq:
             self._numbered, self._number = self.seq, -1
         self._number += 1
+        if self._number >> ROWS_PER_EVENT_BITS:
+            raise IllegalMove(
+                seq=self.seq,
+                entity="log",
+                state="-",
+                on="new row",
+                why=f"one event makes more than {1 << ROWS_PER_EVENT_BITS:,} rows",
+            )
         return _first_id(self.seq) | self._number
 
     def add(self, row: Row) -> None:

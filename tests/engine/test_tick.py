@@ -9,7 +9,7 @@ from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from tests.support.catalog import HERE, SmallCatalog, dataset
+from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher
 
 _I = InstanceState
@@ -726,27 +726,19 @@ def test_two_orchestrators_observe_the_same_in_peace(mixed):
     assert len(mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)) == 1
 
 
-class MeddlingCatalog(SmallCatalog):
-    """The same, after it has looked, while it asks what a ref needs."""
-
-    def __init__(self, datasets):
-        super().__init__(datasets)
-        self.meanwhile = []
-
-    def inputs(self, dataset, partition_key):
-        while self.meanwhile:
-            self.meanwhile.pop()()
-        return super().inputs(dataset, partition_key)
-
-
 def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respected(mixed):
     """SPEC 4.4, 11.1: a person launched it by hand in that moment."""
     here = Orchestrator(mixed)
-    mixed.engine.catalog = MeddlingCatalog(mixed.specs)
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("plain")
 
-    mixed.engine.catalog.meanwhile = [lambda: mixed.claim("plain")]
+    def an_id_after_somebody_claimed():
+        """The arrival's id is made when all was looked at, and nothing is recorded yet."""
+        mixed.engine.new_id = mixed.ids
+        mixed.claim("plain")
+        return mixed.ids()
+
+    mixed.engine.new_id = an_id_after_somebody_claimed
     here.tick()
 
     assert mixed.state("plain") is _I.BUILDING
