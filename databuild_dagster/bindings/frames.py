@@ -23,6 +23,7 @@ from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partit
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import (
     explain_failure,
+    files_wanted,
     interrupt,
     is_transient,
     read_instances,
@@ -33,6 +34,7 @@ from databuild_dagster.spark import (
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
     Manifest,
+    ManifestMissing,
     ManifestState,
     TableSchema,
     Warehouse,
@@ -158,7 +160,13 @@ class Frames:
             manifest = self._write_nothing(job_run_id, ref, uuid, inputs)
         else:
             manifest = write_instance(
-                frame, self._warehouse, ref=ref, uuid=uuid, job_run=job_run_id, inputs=dict(inputs)
+                frame,
+                self._warehouse,
+                ref=ref,
+                uuid=uuid,
+                job_run=job_run_id,
+                inputs=dict(inputs),
+                coalesce=self._files_wanted(inputs),
             )
         return WrittenInstance(
             asset=asset_of(ref),
@@ -169,6 +177,13 @@ class Frames:
             rows=manifest.rows,
             bytes=manifest.bytes,
         )
+
+    def _files_wanted(self, inputs: Mapping[str, str]) -> int | None:
+        """One file where little was read; what a plain asset has is not ours to measure."""
+        try:
+            return files_wanted([read_manifest(self._warehouse, asset_of(ref), uuid) for ref, uuid in inputs.items()])
+        except ManifestMissing:
+            return None
 
     def _write_nothing(self, job_run_id: str, ref: str, uuid: str, inputs: Mapping[str, str]) -> Manifest:
         neighbour = self._neighbour(asset_of(ref))

@@ -132,7 +132,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(project: Projec
         connection.execute("UPDATE databuild_meta SET value = '99' WHERE key = 'log_version'")
 
     for command in (["show", DAY], ["build", DAY], ["rebuild"]):
-        assert_refused(project.call(*command), "newer databuild_dagster", "pip install --upgrade")
+        assert_refused(project.run(*command), "newer databuild_dagster", "pip install --upgrade")
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(project: Project) -> None:

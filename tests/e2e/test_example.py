@@ -1,0 +1,87 @@
+"""What `make demo` does, on the real flights: January is right, once, and only manifests say what is read."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parent.parent.parent
+MONTH = "carrier_monthly@2013-01-01"
+DAYS = [f"flight_delays@2013-01-{day:02}" for day in range(1, 32)]
+MAX_SECONDS = 600
+
+
+class Example:
+    """The example deployment on a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.environment = os.environ | {"DAGSTER_HOME": str(home)}
+
+    def ask(self, *arguments: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "databuild_dagster", *arguments, "--json"],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=MAX_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
+    home = tmp_path_factory.mktemp("home")
+    shutil.copy(ROOT / "dagster.yaml", home)
+    example = Example(home)
+    yield example
+    assert example.ask("spark", "stop") == {"stopped": True}
+    assert example.ask("spark", "status") == [], "no server is left running"
+
+
+def test_january_sums_to_its_27004_flights_of_which_52_have_no_weather_of_their_hour(example: Example) -> None:
+    built = example.ask("build", MONTH)
+
+    assert built["refs"] == {"live": 1, "failed": 0}
+    assert built["job_runs"] == {"succeeded": 95, "dep_missed": 32, "failed": 0}
+    assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
+    flights = [row for day in DAYS for row in example.ask("read", day)]
+    assert len(flights) == 27_004
+    assert sum(row["temp"] is None and row["humid"] is None for row in flights) == 52
+    assert len(example.ask("show", MONTH)["canonical"]["inputs"]) == 31
+
+
+def test_a_second_demo_runs_no_job(example: Example) -> None:
+    example.ask("build", MONTH)
+
+    built = example.ask("build", MONTH)
+
+    assert (built["launches"], built["job_runs"]["succeeded"], built["reused"]) == (0, 0, 1)
+
+
+def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(example: Example) -> None:
+    example.ask("build", DAYS[0])
+    shown = example.ask("show", DAYS[0])
+    rows = example.ask("read", DAYS[0])
+    file = shown["canonical"]["files"][0]
+
+    shutil.copy(file, Path(file).with_name("part-99999-stray.parquet"))
+    Path(file).with_name("_SUCCESS").touch()
+
+    assert example.ask("show", DAYS[0]) == shown
+    assert example.ask("read", DAYS[0]) == rows
+    example.ask("build", MONTH)
+    example.ask("taint", MONTH, "--reason", "to have it read the days again")
+    example.ask("tick")
+    assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
+    assert example.ask("check", "--deep") == {"ok": True, "violations": []}

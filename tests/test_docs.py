@@ -1,0 +1,94 @@
+"""Every example in the docs does what it says: Python blocks are imported, the README's project is built for real."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: One command of the README, its Spark's start included.
+MAX_SECONDS = 300
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+EXAMPLES = [
+    pytest.param(page, number, id=f"{page.name} {number + 1}")
+    for page in PAGES
+    for number in range(len(blocks(page, "python")))
+]
+
+
+@pytest.mark.parametrize(("page", "number"), EXAMPLES)
+def test_a_python_example_runs(page: Path, number: int, tmp_path: Path) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(blocks(page, "python")[number])
+
+    spec = importlib.util.spec_from_file_location("example", path)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", page.read_text())
+
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+    assert broken == []
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+
+    pages = {path.name for path in folder.glob("0*.md")}
+
+    assert pages == set(re.findall(r"\((0\d+[^)]*\.md)\)", (folder / "README.md").read_text()))
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    done = subprocess.run([sys.executable, "tools/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, ""), done
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_readmes_project_answers_the_readmes_questions(tmp_path: Path) -> None:
+    (tmp_path / "definitions.py").write_text(blocks(ROOT / "README.md", "python")[0])
+    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    lines = [
+        line.removeprefix("$ ") for block in blocks(ROOT / "README.md", "console") for line in block.splitlines()
+    ]
+    assert len(lines) >= 10
+    try:
+        for line in lines:
+            arguments = shlex.split(line, comments=True)[1:]
+            if "--follow" in arguments:
+                arguments.remove("--follow")
+            done = databuild(tmp_path, environment, *arguments)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+    finally:
+        databuild(tmp_path, environment, "spark", "stop")
+
+
+def databuild(folder: Path, environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "databuild_dagster", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+        check=False,
+    )
