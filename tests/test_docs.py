@@ -67,9 +67,7 @@ def test_the_readmes_project_answers_the_readmes_questions(tmp_path: Path) -> No
     (tmp_path / "definitions.py").write_text(blocks(ROOT / "README.md", "python")[0])
     (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
     environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    lines = [
-        line.removeprefix("$ ") for block in blocks(ROOT / "README.md", "console") for line in block.splitlines()
-    ]
+    lines = [line.removeprefix("$ ") for block in blocks(ROOT / "README.md", "console") for line in block.splitlines()]
     assert len(lines) >= 10
     try:
         for line in lines:
