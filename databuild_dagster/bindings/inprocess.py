@@ -28,7 +28,8 @@ from databuild_dagster.bindings.dagster_private import (
 )
 from databuild_dagster.bindings.launcher import run_config, run_tags, selected_keys
 from databuild_dagster.bindings.step import end_open_hostings
-from databuild_dagster.engine import LaunchOrder
+from databuild_dagster.bindings.tags import PROCESS_TAG
+from databuild_dagster.engine import LaunchOrder, this_process
 from databuild_dagster.model.datasets import DatasetKind
 
 
@@ -39,7 +40,7 @@ def create_run(instance: DagsterInstance, repository: RepositoryDefinition, orde
         return instance.create_run_for_job(
             job,
             run_config={**run_config(job), **_quiet(job)},
-            tags=run_tags(order),
+            tags={**run_tags(order), PROCESS_TAG: this_process()},
             asset_selection=selected_keys(order),
             repository_load_data=repository.repository_load_data,
         )

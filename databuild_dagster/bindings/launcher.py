@@ -20,7 +20,7 @@ from dagster import DagsterRunStatus as Status
 
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, partition_tags
+from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, partition_tags
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
@@ -111,7 +111,7 @@ def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:
 
 
 def _state(run: DagsterRun) -> DagsterRunState:
-    return DagsterRunState(dagster_run_id=run.run_id, status=_STATUS[run.status])
+    return DagsterRunState(run.run_id, _STATUS[run.status], run.tags.get(PROCESS_TAG))
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:

@@ -16,6 +16,8 @@ from databuild_dagster.bindings.dagster_private import (
 
 #: The launch that a run hosts; its refs and job runs are looked up in the store by it.
 LAUNCH_TAG: Final = "databuild/launch"
+#: The process that made a run to execute it itself, so that its death is known before it has started anything.
+PROCESS_TAG: Final = "databuild/process"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"

@@ -33,6 +33,7 @@ class Progress(Protocol):
     """Whoever shows what is going on."""
 
     def launching(self, job: str, n_partitions: int) -> None: ...
+    def waiting(self, jobs: Sequence[str]) -> None: ...
 
 
 @dataclass
@@ -67,6 +68,8 @@ class Workshop:
             for order in launcher.take_orders():
                 if progress is not None:
                     progress.launching(order.job, len(order.partition_keys))
+                # Alive from here on: making the Dagster run takes a moment in which nothing else says so.
+                self.engine.beat([order.launch_id])
                 for _ in execute_order(self.instance, location.repository, order):
                     pass
         return whole
@@ -137,7 +140,8 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
         report = workshop.tick(progress)
         if not report.idle or not _is_open(engine, built.request_id):
             continue
-        if engine.queries.open_launches():
+        if launches := engine.queries.open_launches():
+            progress.waiting(sorted({launch.job for launch in launches}))
             pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry_at()) is not None:
             pause.wait(min(max(retry_at - engine.clock(), 0.0), WAIT_SECONDS))
@@ -174,13 +178,17 @@ def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> Non
 
 
 def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
-    """What this process buffered, by how it ended."""
+    """What this process buffered or started, by how it ended."""
     seq, me = first_seq, this_process()
     launches: set[str] = set()
     while page := engine.queries.events(seq):
         for event in page:
-            if isinstance(event.fact, e.JobRunBuffered) and event.fact.owner == me:
-                launches.add(event.fact.launch_id)
+            match event.fact:
+                case e.JobRunBuffered(owner=owner, launch_id=launch_id) if owner == me:
+                    launches.add(launch_id)
+                case e.JobRunStarted(holder=holder, launch_id=launch_id) if holder == me:
+                    # Buffered by another, which did not live to start it.
+                    launches.add(launch_id)
         seq = page[-1].seq
     for launch_id in launches:
         runs = engine.queries.job_runs_of_launch(launch_id)

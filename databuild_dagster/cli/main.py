@@ -83,6 +83,9 @@ def run(arguments: list[str]) -> int:
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except click.ClickException as error:
+        if _is_help(error):
+            click.echo(error.format_message(), err=True)
+            return REFUSED
         _tell(type(error).__name__, _one_line(error.format_message()), _usage_hint(error), as_json=as_json)
         return REFUSED
     except BrokenPipeError:
@@ -93,6 +96,11 @@ def run(arguments: list[str]) -> int:
         if debug:
             traceback.print_exc()
         return _told(error, as_json=as_json)
+
+
+def _is_help(error: click.ClickException) -> bool:
+    """A group called without a command answers with its help, which is no sentence to be put on one line."""
+    return isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help()
 
 
 def _told(error: Exception, *, as_json: bool) -> int:

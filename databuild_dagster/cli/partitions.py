@@ -6,9 +6,10 @@ import click
 
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table, when
-from databuild_dagster.cli.state import the_instance, the_queries
-from databuild_dagster.model.errors import NotFound
+from databuild_dagster.cli.state import the_engine, the_instance, the_queries
+from databuild_dagster.model.errors import NotFound, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
@@ -16,7 +17,11 @@ from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
 
 @click.command()
 @click.argument("asset")
-@click.option("--state", help="Only those in this state; `missing` for those without any.")
+@click.option(
+    "--state",
+    type=click.Choice([*(state.value for state in InstanceState), "missing"], case_sensitive=False),
+    help="Only those in this state; `missing` for those without any.",
+)
 @common
 def partitions(asset: str, state: str | None, as_json: bool) -> None:
     """Every partition of ASSET with its state."""
@@ -80,11 +85,16 @@ def show(ref: str, as_json: bool) -> None:
 
 
 def canonical_of(queries: Queries, ref: str) -> Canonical:
-    """Raises `NotFound` for an asset that is not registered, so that a typing mistake is not taken for a missing partition."""
+    """Raises `NotFound` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
     parsed = PartitionRef.parse(ref)
-    if queries.dataset(parsed.asset) is None:
+    dataset = queries.dataset(parsed.asset)
+    if dataset is None:
         raise NotFound(kind="registered asset", name=parsed.asset)
-    return queries.canonical([ref])[ref]
+    canonical = queries.canonical([ref])[ref]
+    # Only now is Dagster worth its import: what has an instance has a key that was right.
+    if canonical.state is None and (why := the_engine().catalog.why_not(dataset, parsed.partition_key)):
+        raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
+    return canonical
 
 
 def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:

@@ -48,10 +48,17 @@ class LineProgress:
         self._began = time.monotonic()
         self._seq = engine.queries.head().seq
         self._told: dict[str, dict[str, int]] = {}
+        self._waiting_for = ""
 
     def launching(self, job: str, n_partitions: int) -> None:
         self.ended()
         self._say(f"{job}: building {count(n_partitions, 'partition')}")
+
+    def waiting(self, jobs: Sequence[str]) -> None:
+        text = f"waiting for others, which are building {', '.join(jobs)}"
+        if text != self._waiting_for:
+            self._waiting_for = text
+            self._say(text)
 
     def ended(self) -> None:
         """What has ended since the last line."""
@@ -80,6 +87,9 @@ class LiveProgress:
         self._seq = engine.queries.head().seq
 
     def launching(self, job: str, n_partitions: int) -> None:
+        """Nothing to do: the store says it."""
+
+    def waiting(self, jobs: Sequence[str]) -> None:
         """Nothing to do: the store says it."""
 
     def render(self) -> Group:

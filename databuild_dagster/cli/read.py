@@ -15,7 +15,6 @@ from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
 
 
@@ -25,6 +24,12 @@ class NotLive(Refused):
     hint = "`databuild build {ref}` makes it live; `databuild show {ref}` says more."
 
 
+class NotOurs(Refused):
+    """{ref} is live, but its data is not in our warehouse: a plain Dagster asset keeps its own."""
+
+    hint = "Read it where its IO manager stored it."
+
+
 @click.command()
 @click.argument("ref")
 @click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
@@ -32,8 +37,10 @@ class NotLive(Refused):
 def read(ref: str, limit: int | None, as_json: bool) -> None:
     """The rows of REF, from the files that its manifest lists."""
     canonical = canonical_of(the_queries(), ref)
-    if canonical.state is not InstanceState.LIVE or canonical.manifest_uri is None:
-        raise NotLive(ref=ref, state=_why_not_readable(canonical))
+    if canonical.state is not InstanceState.LIVE:
+        raise NotLive(ref=ref, state=canonical.state.value if canonical.state is not None else "missing")
+    if canonical.manifest_uri is None:
+        raise NotOurs(ref=ref)
     assert canonical.uuid is not None
     asset = asset_of(ref)
     warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset)
@@ -43,12 +50,6 @@ def read(ref: str, limit: int | None, as_json: bool) -> None:
         emit([{name: _plain(cell) for name, cell in row.items()} for row in rows])
         return
     table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=f"{ref} has no rows.")
-
-
-def _why_not_readable(canonical: Canonical) -> str:
-    if canonical.state is None:
-        return "missing"
-    return canonical.state.value if canonical.state is not InstanceState.LIVE else "live in a place that is not ours"
 
 
 def _plain(value: Any) -> Any:

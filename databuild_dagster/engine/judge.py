@@ -19,6 +19,8 @@ HEARTBEAT_SECONDS = 10.0
 LEASE_SECONDS = 30.0
 #: How long a buffered launch belongs to the orchestrator that buffered it, without a Dagster run.
 OWNERSHIP_SECONDS = 60.0
+#: Begins the holder of a launch that reports by its Dagster run's end alone (SPEC 6.11).
+PLAIN_HOLDER = "dagster run "
 
 
 class Judge:
@@ -45,14 +47,28 @@ class Judge:
         """Why a launch is lost, None while it may still live."""
         if dagster_run is not None and dagster_run.status.ended:
             return f"its Dagster run {dagster_run.dagster_run_id} ended ({dagster_run.status.value}) without reporting"
-        if launch.holder is None:
+        if launch.holder is None or launch.holder.startswith(PLAIN_HOLDER):
+            # Not started, or with no step of ours in it: only its Dagster run tells whose launch it is.
+            holder = dagster_run.holder if dagster_run is not None else None
+        else:
+            holder = launch.holder
+        if holder is None:
             return None
-        if self._gone(launch.holder):
+        if self._gone(holder):
             return "its process is gone"
-        heard = max(heartbeat or 0.0, launch.started_at or 0.0)
+        heard = max(heartbeat or 0.0, launch.started_at or launch.buffered_at)
         if self.undisturbed(now) and now - heard > self.lease_seconds:
             return f"nothing was heard of it for {now - heard:.0f} s"
         return None
+
+    def died_with_its_process(self, dagster_run: DagsterRunState | None) -> bool:
+        """Whether a Dagster run has not ended, and never will, for the process that executed it is gone."""
+        return (
+            dagster_run is not None
+            and not dagster_run.status.ended
+            and dagster_run.holder is not None
+            and self._gone(dagster_run.holder)
+        )
 
     def abandoned(self, launch: LaunchView, now: float) -> bool:
         """Whether another orchestrator may take over a launch that has no Dagster run."""

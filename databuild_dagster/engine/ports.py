@@ -46,6 +46,8 @@ class DagsterRunState(NamedTuple):
 
     dagster_run_id: str
     status: DagsterRunStatus
+    #: The process that made the run in order to execute it itself; None where Dagster decides who does.
+    holder: str | None = None
 
 
 class Launcher(Protocol):

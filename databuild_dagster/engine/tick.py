@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from databuild_dagster.engine.engine import Engine, Outcome
-from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
 from databuild_dagster.model import commands as c
@@ -129,13 +129,14 @@ def _look_after(
     for launch in out:
         dagster_run = dagster_runs.get(launch.launch_id)
         dataset = _dataset_of(engine, launch)
-        if dataset is not None and dataset.kind is not DatasetKind.OURS:
+        is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
+        if is_plain and not judge.died_with_its_process(dagster_run):
             _follow_plain(engine, launch, dagster_run, foreign, report)
         elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
             if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
                 report.lost[launch.launch_id] = why
-                if launch.dagster_run_id is not None:
-                    launcher.fail_dagster_run(launch.dagster_run_id, f"databuild: the launch is lost: {why}")
+                if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
+                    launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
             continue
         never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == location
         if never_came and (launch.owner == owner or judge.abandoned(launch, now)):
@@ -177,7 +178,7 @@ def _follow_plain(
         start = c.StartLaunch(
             launch_id=launch.launch_id,
             dagster_run_id=dagster_run.dagster_run_id,
-            holder=f"dagster run {dagster_run.dagster_run_id}",
+            holder=f"{PLAIN_HOLDER}{dagster_run.dagster_run_id}",
         )
         _handle(engine, start)
     if not dagster_run.status.ended:

@@ -76,10 +76,11 @@ def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
 
 
 def _silence_query_errors() -> None:
-    """PySpark prints each failed query to stderr as JSON, even if caught; telling is up to who catches."""
+    """PySpark prints each failed query, and each broken call, to stderr as JSON, even if caught; telling is up to who catches."""
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _open_shared(settings: SparkSettings) -> SparkSession:

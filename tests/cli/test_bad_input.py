@@ -75,6 +75,8 @@ def test_what_does_not_exist_is_not_found(project: Project) -> None:
     assert_refused(project.call("job-runs", "cancel", "x"), "'x'")
     assert_refused(project.call("untaint", "x"), "'x'")
     assert_refused(project.call("read", DAY), DAY, "missing")
+    assert_refused(project.call("show", "orders@2023-01-01"), "orders@2023-01-01", "begin with 2024-01-29")
+    assert_refused(project.call("partitions", "orders", "--state", "bogus"), "bogus")
     assert_refused(project.call("taint", DAY, "--reason", "x"), DAY, "missing")
 
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +55,34 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
 
     assert built["refs"] == {"live": 1, "failed": 0}
     assert open_job_runs(project) == []
+    assert project.is_sound()
+
+
+#: Dies, as by kill -9, when the Dagster run of a launch is made and nothing of it has started.
+DIE_BEFORE_THE_START = """
+import os, signal, sys
+from databuild_dagster.bindings import inprocess
+from databuild_dagster.cli.main import main
+inprocess.execute = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main(["build", *sys.argv[1:]])
+"""
+
+
+def test_a_process_that_dies_between_making_its_dagster_run_and_starting_it_holds_nothing_up(project: Project) -> None:
+    """SPEC 6.9: the launch is queued, its Dagster run exists, and nobody will ever start it."""
+    died = subprocess.run(
+        [sys.executable, "-c", DIE_BEFORE_THE_START, DAY],
+        cwd=project.folder,
+        env=project.environment,
+        capture_output=True,
+        timeout=60,
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert [run.state.value for run in open_job_runs(project)] == ["Queued"]
+
+    built = project.build(DAY)
+
+    assert (built["refs"], built["job_runs"]["succeeded"]) == ({"live": 1, "failed": 0}, 1)
     assert project.is_sound()
 
 
