@@ -92,7 +92,13 @@ def _lost_files() -> list[Violation]:
             try:
                 lost = missing_files(warehouse, read_manifest(warehouse, dataset.asset, instance.uuid))
             except DatabuildError as error:
-                found.append(Violation("I7", instance.uuid, f"its manifest cannot be read: {error.message}"))
+                why = f"the manifest of instance {instance.uuid} cannot be read: {error.message}"
+                found.append(Violation("I7", instance.ref, why))
                 continue
-            found += [Violation("I7", instance.uuid, f"its file {uri} is gone") for uri in lost]
+            found += [
+                Violation(
+                    "I7", instance.ref, f"instance {instance.uuid} lists {uri}, which is gone or has another size"
+                )
+                for uri in lost
+            ]
     return found

@@ -1,5 +1,7 @@
 """`databuild build`: what is wanted becomes live, once, and the answer says what happened (SPEC 5, 6, 15)."""
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import Project
@@ -81,6 +83,21 @@ def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: 
     project.ask("untaint", taint)
 
     assert project.ask("show", DAYS[0]) == built
+
+
+def test_a_deep_check_names_the_ref_whose_file_is_gone(project: Project) -> None:
+    """I7"""
+    project.build(DAYS[0])
+    file = Path(project.ask("show", DAYS[0])["canonical"]["files"][0])
+    file.unlink()
+
+    assert project.ask("check") == {"ok": True, "violations": []}
+    done = project.call("check", "--deep", "--json")
+
+    assert done.code == 1
+    (violation,) = done.json["violations"]
+    assert (violation["invariant"], violation["entity"]) == ("I7", DAYS[0])
+    assert file.name in violation["detail"]
 
 
 def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None:
