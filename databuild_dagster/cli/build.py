@@ -50,7 +50,7 @@ def tick_once(where: Where, as_json: bool) -> None:
         click.echo("Nothing is due.")
     else:
         parts = [
-            count(len(report.launched), "launch").replace("launchs", "launches"),
+            f"{len(report.launched)} launched",
             f"{len(report.lost)} found lost",
             f"{count(len(report.missed), 'ref')} waiting for inputs",
         ]

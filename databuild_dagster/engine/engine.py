@@ -12,7 +12,7 @@ from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.decide import Deciding, decide
 from databuild_dagster.model.decide.context import Claim
-from databuild_dagster.model.errors import IllegalMove, InvalidRequest, Refused
+from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.standing import DERIVATIVE, follow_ups
 from databuild_dagster.store import Heartbeats, Queries, Store, log
@@ -134,6 +134,3 @@ class _Recording:
         log.append(self.work.connection, event)
         fold(self.work, event)
         self.events.append(event)
-
-
-__all__ = ["Engine", "Outcome", "Refused"]

@@ -291,9 +291,6 @@ class UnitOfWork:
     def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]:
         return self._launches.keys(launch_ids)
 
-    def launches_by_id(self, ids: Iterable[int]) -> dict[int, LaunchRow]:
-        return self._launches.ids(ids)
-
     # Wants
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
