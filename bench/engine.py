@@ -29,7 +29,7 @@ from databuild_dagster.model.commands import (
     StartLaunch,
     SucceedJobRuns,
 )
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.store import open_store
 
@@ -53,6 +53,9 @@ class AnyPartition:
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
         return (partition_keys,)
+
+    def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
+        return True
 
 
 def raw_transactions(folder: Path, rounds: int) -> list[float]:

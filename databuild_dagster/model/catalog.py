@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 
 
 class Catalog(Protocol):
@@ -22,4 +22,8 @@ class Catalog(Protocol):
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
         """The keys in the order of the definition, cut into sets that one Dagster run can host (SPEC 11.2)."""
+        ...
+
+    def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
+        """Whether an input's partitions depend on the output's partition key, by its declared mapping alone."""
         ...

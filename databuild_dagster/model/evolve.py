@@ -5,6 +5,9 @@ Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from databuild_dagster.model import events as e
@@ -38,39 +41,10 @@ _VERDICTS = {
 def fold(view: View, event: e.Event) -> None:
     """Apply one event to the state. Raises `IllegalMove` when the log and the state cannot both be right."""
     folding = Folding(view, event)
-    match event.fact:
-        case e.WantCreated() as fact:
-            _want_created(folding, fact)
-        case e.WantCanceled() as fact:
-            _want_canceled(folding, fact)
-        case e.JobRunBuffered() as fact:
-            _job_run_buffered(folding, fact)
-        case e.JobRunStarted() as fact:
-            _job_run_started(folding, fact)
-        case e.JobRunSucceeded() as fact:
-            _job_run_succeeded(folding, fact)
-        case e.JobRunDepMissed() as fact:
-            _job_run_dep_missed(folding, fact)
-        case e.JobRunFailed() as fact:
-            _job_run_gave_out(folding, fact.failures, JobRunCause.FAILED)
-        case e.JobRunLost() as fact:
-            _job_run_gave_out(folding, fact.failures, JobRunCause.LOST)
-        case e.JobRunCanceled() as fact:
-            _job_run_canceled(folding, fact)
-        case e.JobRunSkipped() as fact:
-            _job_run_skipped(folding, fact)
-        case e.TaintCreated() as fact:
-            _taint_created(folding, fact)
-        case e.TaintCanceled() as fact:
-            _taint_canceled(folding, fact)
-        case e.LotArrived() as fact:
-            _lot_arrived(folding, fact)
-        case e.DatasetRegistered() as fact:
-            _dataset_registered(folding.view, fact)
-        case _:
-            raise IllegalMove(
-                seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it"
-            )
+    evolve = _EVOLVES.get(type(event.fact))
+    if evolve is None:
+        raise IllegalMove(seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it")
+    evolve(folding, event.fact)
     settle(folding)
 
 
@@ -275,6 +249,14 @@ def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
             folding.move_instance(instance, InstanceCause.ON_CYCLE)
 
 
+def _job_run_failed(folding: Folding, fact: e.JobRunFailed) -> None:
+    _job_run_gave_out(folding, fact.failures, JobRunCause.FAILED)
+
+
+def _job_run_lost(folding: Folding, fact: e.JobRunLost) -> None:
+    _job_run_gave_out(folding, fact.failures, JobRunCause.LOST)
+
+
 def _job_run_gave_out(folding: Folding, failures: tuple[e.RunFailureFact, ...], cause: JobRunCause) -> None:
     job_runs = {row.job_run_id: row for row in folding.job_runs(failure.job_run_id for failure in failures)}
     instances = folding.outputs(job_runs.values())
@@ -363,7 +345,8 @@ def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
         _keep_manifest(instance, arrival.manifest)
 
 
-def _dataset_registered(view: View, fact: e.DatasetRegistered) -> None:
+def _dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
+    view = folding.view
     known = view.datasets([*(spec.asset for spec in fact.datasets), *fact.removed])
     for spec in fact.datasets:
         text = _json.encode(spec).decode()
@@ -383,3 +366,21 @@ def _dataset_registered(view: View, fact: e.DatasetRegistered) -> None:
             row.location, row.job, row.kind, row.spec, row.removed = spec.location, spec.job, spec.kind.value, text, 0
     for asset in fact.removed:
         known[asset].removed = 1
+
+
+_EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
+    e.WantCreated: _want_created,
+    e.WantCanceled: _want_canceled,
+    e.JobRunBuffered: _job_run_buffered,
+    e.JobRunStarted: _job_run_started,
+    e.JobRunSucceeded: _job_run_succeeded,
+    e.JobRunDepMissed: _job_run_dep_missed,
+    e.JobRunFailed: _job_run_failed,
+    e.JobRunLost: _job_run_lost,
+    e.JobRunCanceled: _job_run_canceled,
+    e.JobRunSkipped: _job_run_skipped,
+    e.TaintCreated: _taint_created,
+    e.TaintCanceled: _taint_canceled,
+    e.LotArrived: _lot_arrived,
+    e.DatasetRegistered: _dataset_registered,
+}

@@ -94,13 +94,13 @@ def _move_wants(folding: Folding) -> None:
     seen, folding.seen_by_wants = folding.seen_by_wants, {}
     new_wants, folding.new_wants = folding.new_wants, []
     refs = view.refs_by_id(seen)
-    pairs = view.wants_holding(seen, Openness.OPEN) if seen else []
-    wants = view.wants_by_id(want_id for _, want_id in pairs)
-    for ref_id, want_id in pairs:
-        folding.count_state(wants[want_id], seen[ref_id], -1)
-        folding.count_state(wants[want_id], refs[ref_id].state, +1)
-    for want in _reopened(folding, [ref for ref in refs.values() if _was_tainted(seen[ref.id], ref)]):
+    wants: dict[int, WantRow] = {}
+    for ref_id, want in view.wants_holding(seen, Openness.OPEN):
         wants[want.id] = want
+        folding.count_state(want, seen[ref_id], -1)
+        folding.count_state(want, refs[ref_id].state, +1)
+    if tainted := [ref for ref in refs.values() if _was_tainted(seen[ref.id], ref)]:
+        wants.update((want.id, want) for want in _reopened(folding, tainted))
     for want in [*wants.values(), *new_wants]:
         state = want_state(
             want.n_refs,
@@ -126,24 +126,21 @@ def _was_tainted(before: InstanceState | None, ref: RefRow) -> bool:
 
 def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
     """Successful wants that the taint of a ref within their TTL opens again, by event time (SPEC 5.3)."""
-    if not tainted:
-        return []
     view = folding.view
     pairs = view.wants_holding([ref.id for ref in tainted], Openness.SUCCESSFUL)
-    wants = [want for want in view.wants_by_id({want for _, want in pairs}).values() if folding.at < want.expires_at]
-    links = view.refs_of_wants([want.id for want in wants])
+    wants = {want.id: want for _, want in pairs if folding.at < want.expires_at}
+    links = view.refs_of_wants(wants)
     refs = view.refs_by_id(ref_id for _, ref_id in links)
-    by_id = {want.id: want for want in wants}
-    for want in wants:
+    for want in wants.values():
         want.n_live = 0
         want.ended_at = None
         want.reopened = 1
         folding.move_want(want, WantCause.REOPENED)
         view.set_openness(want.id, Openness.OPEN)
     for want_id, ref_id in links:
-        count_want(refs[ref_id], by_id[want_id])
-        folding.count_state(by_id[want_id], refs[ref_id].state, +1)
-    return wants
+        count_want(refs[ref_id], wants[want_id])
+        folding.count_state(wants[want_id], refs[ref_id].state, +1)
+    return list(wants.values())
 
 
 def count_want(ref: RefRow, want: WantRow) -> None:
@@ -164,15 +161,13 @@ def _let_go(folding: Folding) -> None:
     left = {ref.id: ref.n_open_wants for ref in refs.values()}
     for _, ref_id in links:
         left[ref_id] -= 1
-    still_wanted = [ref_id for ref_id, n in left.items() if n]
-    pairs = view.wants_holding(still_wanted, Openness.OPEN) if still_wanted else []
-    wants = view.wants_by_id(want_id for _, want_id in pairs)
+    pairs = view.wants_holding([ref_id for ref_id, n in left.items() if n], Openness.OPEN)
     for ref in refs.values():
         _forget_wants(ref)
         if ref.state is not InstanceState.LIVE:
             view.unsettled.add(ref.id)
-    for ref_id, want_id in pairs:
-        count_want(refs[ref_id], wants[want_id])
+    for ref_id, want in pairs:
+        count_want(refs[ref_id], want)
     for ref in refs.values():
         if ref.n_open_wants != left[ref.id]:
             raise IllegalMove(

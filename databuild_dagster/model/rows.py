@@ -57,6 +57,9 @@ class RefRow(msgspec.Struct, gc=False):
     attempts: int = 0
     #: Where its data from outside was last known from, so that a taint of it is not undone by the same data again.
     origin: str | None = None
+    #: Instances that wait for it, or have failed because of it. Kept by the store, so that it need not look when
+    #: there are none.
+    n_waiters: int = 0
     #: 1 when the orchestrator has to look at it: open wants and schedulable. Kept by the store from the fields
     #: above.
     due: int = 0

@@ -85,11 +85,9 @@ def _demands(view: View, missing: dict[int, RefRow], now: float) -> dict[int, De
 
 
 def _open_wants(view: View, missing: dict[int, RefRow]) -> dict[int, list[WantRow]]:
-    pairs = view.wants_holding(missing, Openness.OPEN)
-    rows = view.wants_by_id(want_id for _, want_id in pairs)
     wants: dict[int, list[WantRow]] = {ref_id: [] for ref_id in missing}
-    for ref_id, want_id in pairs:
-        wants[ref_id].append(rows[want_id])
+    for ref_id, want in view.wants_holding(missing, Openness.OPEN):
+        wants[ref_id].append(want)
     return wants
 
 

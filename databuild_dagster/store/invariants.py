@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 
 class Violation(NamedTuple):
@@ -101,6 +102,11 @@ QUERIES: tuple[tuple[str, str], ...] = (
                         WHERE m.instance_id = i.id AND m.active = 1 AND r.state IN ('Failed', 'UpstreamFailed'))""",
     ),
     (
+        "I3",
+        f"""SELECT r.ref, 'counts ' || r.n_waiters || ' waiters' FROM {P}refs r
+        WHERE r.n_waiters <> (SELECT count(*) FROM {P}missing m WHERE m.ref_id = r.id AND m.active = 1)""",
+    ),
+    (
         "I4",
         f"SELECT want_id, 'is ' || state || ', its refs say ' || forced FROM ({_WANT_STATES}) WHERE state <> forced",
     ),
@@ -114,18 +120,24 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I4",
         f"""SELECT w.want_id, 'is ' || w.state || ', its hold on a ref says ' || x.open
-        FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
+        FROM {P}wants w JOIN {P}holds x ON x.want_id = w.id
         WHERE x.open <> CASE WHEN w.state IN {_OPEN} THEN 1 WHEN w.state = 'Successful' THEN 2 ELSE 0 END""",
     ),
     (
         "I4",
+        f"""SELECT w.want_id, 'holds other refs than it names' FROM (
+            SELECT want_id, ref_id, 1 AS n FROM {P}want_refs UNION ALL SELECT want_id, ref_id, -1 FROM {P}holds) x
+        LEFT JOIN {P}wants w ON w.id = x.want_id GROUP BY x.want_id, x.ref_id HAVING sum(x.n) <> 0""",
+    ),
+    (
+        "I4",
         f"""SELECT r.ref, 'counts ' || r.n_open_wants || ' open wants' FROM {P}refs r
-        WHERE r.n_open_wants <> (SELECT count(*) FROM {P}want_refs x WHERE x.ref_id = r.id AND x.open = 1)""",
+        WHERE r.n_open_wants <> (SELECT count(*) FROM {P}holds x WHERE x.ref_id = r.id AND x.open = 1)""",
     ),
     (
         "I4",
         f"""SELECT r.ref, 'what its open wants add up to is off' FROM {P}refs r
-        JOIN {P}want_refs x ON x.ref_id = r.id AND x.open = 1 JOIN {P}wants w ON w.id = x.want_id GROUP BY r.id
+        JOIN {P}holds x ON x.ref_id = r.id AND x.open = 1 JOIN {P}wants w ON w.id = x.want_id GROUP BY r.id
         HAVING max(w.priority) <> r.priority OR min(w.deadline) <> r.deadline OR min(w.created_at) <> r.wanted_since
         OR max(w.expires_at) <> r.wanted_until""",
     ),
@@ -143,7 +155,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
         f"""SELECT r.ref, 'is missed by ' || c.ref || ' without a want of its own that is as urgent and as long-lived'
         FROM {P}refs c JOIN {P}missing m ON m.instance_id = c.canonical_id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
         WHERE c.state = 'UpstreamBuilding' AND r.state IS NOT 'Live' AND c.wanted_until > (SELECT coalesce(max(at), 0) FROM {P}events)
-        AND NOT EXISTS (SELECT 1 FROM {P}want_refs x JOIN {P}wants w ON w.id = x.want_id WHERE x.ref_id = r.id AND x.open = 1
+        AND NOT EXISTS (SELECT 1 FROM {P}holds x JOIN {P}wants w ON w.id = x.want_id WHERE x.ref_id = r.id AND x.open = 1
                         AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
     ),
     (
@@ -163,6 +175,12 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "SPEC 4.4",
         f"""SELECT i.uuid, 'is Building, its job run ' || j.job_run_id || ' is ' || j.state FROM {P}instances i
         JOIN {P}job_runs j ON j.id = i.job_run_id WHERE i.state = 'Building' AND j.state NOT IN ('Queued', 'Running')""",
+    ),
+    (
+        "SPEC 6.1",
+        f"""SELECT j.job_run_id, 'is ' || j.state || ' and builds nothing' FROM {P}job_runs j WHERE j.state IN ('Queued', 'Running')
+        AND NOT EXISTS (SELECT 1 FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id WHERE i.job_run_id = j.id
+                        AND i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND r.id = i.ref_id AND r.state = 'Building')""",
     ),
     (
         "I7",

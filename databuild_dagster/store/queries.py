@@ -143,8 +143,10 @@ FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id """
 _LAUNCHES = f"""
 SELECT launch_id, job, location, owner, holder, dagster_run_id, buffered_at, started_at FROM {PREFIX}launches """
 
-#: Launches with job runs that have not ended.
-_OPEN = f"SELECT launch_id FROM {PREFIX}job_runs WHERE ended_at IS NULL"
+#: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
+_OPEN = f"""
+FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs o ON o.id = i.job_run_id
+WHERE r.due = 0 AND r.state = 'Building'"""
 
 _WANTS = f"""
 SELECT w.want_id, w.request_id,
@@ -219,6 +221,12 @@ class Queries:
         return [
             _canonical(row) for row in self._all(_CANONICAL + _OF_DATASET + "ORDER BY r.ref", *_dataset_range(asset))
         ]
+
+    def newest_live(self, asset: str) -> Canonical | None:
+        """The live instance of a dataset that was made last, one that has rows if there is any."""
+        order = "AND i.state = 'Live' ORDER BY (i.n_rows > 0) DESC, i.id DESC LIMIT 1"
+        rows = self._all(_CANONICAL + _OF_DATASET + order, *_dataset_range(asset))
+        return _canonical(rows[0]) if rows else None
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
@@ -297,7 +305,9 @@ class Queries:
 
     def open_launches(self) -> list[LaunchView]:
         """Launches with job runs that have not ended."""
-        return [LaunchView(*row) for row in self._all(_LAUNCHES + f"WHERE id IN ({_OPEN}) ORDER BY id")]
+        return [
+            LaunchView(*row) for row in self._all(_LAUNCHES + f"WHERE id IN (SELECT o.launch_id {_OPEN}) ORDER BY id")
+        ]
 
     def job_run(self, job_run_id: str) -> JobRunView | None:
         rows = self._all(_JOB_RUNS + "WHERE j.job_run_id = ?", job_run_id)
@@ -310,7 +320,7 @@ class Queries:
 
     def job_runs(self, *, open_only: bool = False, most: int = 100) -> list[JobRunView]:
         """The newest job runs, the newest first."""
-        condition = "WHERE j.ended_at IS NULL " if open_only else ""
+        condition = f"WHERE j.id IN (SELECT o.id {_OPEN}) " if open_only else ""
         return [_job_run(row) for row in self._all(_JOB_RUNS + condition + "ORDER BY j.id DESC LIMIT ?", most)]
 
     def job_run_counts(self, after_seq: int) -> dict[str, dict[str, int]]:
@@ -340,8 +350,7 @@ class Queries:
     def wants_of_ref(self, ref: str) -> list[WantView]:
         """Every want that ever named a ref (SPEC 5.6)."""
         sql = f"""
-            WHERE w.id IN (SELECT want_id FROM {PREFIX}want_refs WHERE open IN (0, 1, 2)
-                           AND ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
+            WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return [_want(row) for row in self._all(_WANTS + sql, ref)]
 
     # The log

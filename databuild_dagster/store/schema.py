@@ -30,7 +30,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 #: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
 LOG_VERSION = 1
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 1
+PROJECTION_VERSION = 2
 
 PREFIX = "databuild_"
 
@@ -115,10 +115,14 @@ refs = _table(
     Column("misses", Integer, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("origin", Text),
+    Column("n_waiters", Integer, nullable=False),
     Column("due", Integer, nullable=False),
     _in("state", InstanceState),
 )
-Index(PREFIX + "refs_due", refs.c.dataset_id, sqlite_where=text("due = 1"), postgresql_where=text("due = 1"))
+#: What the orchestrator looks at: what is due, and what is being built, which is how open job runs are found. One
+#: index for both, since a lease moves a ref from the one to the other.
+_AT_HAND = text("due = 1 OR state = 'Building'")
+Index(PREFIX + "refs_at_hand", refs.c.due, refs.c.dataset_id, sqlite_where=_AT_HAND, postgresql_where=_AT_HAND)
 
 instances = _table(
     "instances",
@@ -160,12 +164,6 @@ job_runs = _table(
     Column("error", Text),
     _in("state", JobRunState),
 )
-Index(
-    PREFIX + "job_runs_open",
-    job_runs.c.launch_id,
-    sqlite_where=text("ended_at IS NULL"),
-    postgresql_where=text("ended_at IS NULL"),
-)
 
 launches = _table(
     "launches",
@@ -206,16 +204,25 @@ wants = _table(
     _in("state", WantState),
 )
 
+#: What a want names, which never changes.
 want_refs = _table(
     "want_refs",
     Column("want_id", Integer, nullable=False),
     Column("ref_id", Integer, nullable=False),
-    #: `model.view.Openness`
-    Column("open", Integer, nullable=False),
     PrimaryKeyConstraint("want_id", "ref_id"),
     clustered=True,
 )
-Index(PREFIX + "want_refs_of_ref", want_refs.c.ref_id, want_refs.c.open)
+
+#: The same from the refs' side, and how it stands. A table, not an index of the one above: what changes is one tree.
+holds = _table(
+    "holds",
+    Column("ref_id", Integer, nullable=False),
+    #: `model.view.Openness`
+    Column("open", Integer, nullable=False),
+    Column("want_id", Integer, nullable=False),
+    PrimaryKeyConstraint("ref_id", "open", "want_id"),
+    clustered=True,
+)
 
 missing = _table(
     "missing",
@@ -280,6 +287,7 @@ PROJECTIONS: tuple[Table, ...] = (
     launches,
     wants,
     want_refs,
+    holds,
     missing,
     instance_inputs,
     taints,

@@ -8,7 +8,7 @@ but a row's own key is written first, so that a lookup always sees what this tra
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import compress
 from operator import attrgetter, ne
@@ -39,6 +39,10 @@ R = TypeVar("R", bound=Row)
 #: Rows that one event may make: a million. Leaves 43 bits for the seq.
 ROWS_PER_EVENT_BITS = 20
 
+# A state is stored as its text. Told to sqlite3, which else looks for a way to do so with every one that it meets.
+for _states in (InstanceState, JobRunState, WantState):
+    sqlite3.register_adapter(_states, attrgetter("_value_"))
+
 _list_decoder = msgspec.json.Decoder(list[str])
 _to_json = msgspec.json.Encoder().encode
 
@@ -59,10 +63,11 @@ class _Lookup:
         self.one = f"{select} {column} = ?"
         self.many = f"{select} {column} IN (SELECT value FROM json_each(?))"
 
-    def ask(self, connection: sqlite3.Connection, keys: list[Any]) -> Iterable[Any]:
+    def ask(self, connection: sqlite3.Connection, keys: list[Any], *before: Any) -> Iterable[Any]:
+        """`before` stands for the marks in front of the keys'."""
         if len(keys) == 1:
-            return connection.execute(self.one, keys)
-        return connection.execute(self.many, (_to_json(keys).decode(),))
+            return connection.execute(self.one, (*before, keys[0]))
+        return connection.execute(self.many, (*before, _to_json(keys).decode()))
 
 
 class _Shape(Generic[R]):
@@ -74,6 +79,8 @@ class _Shape(Generic[R]):
         self.key = key
         self.key_at = self.names.index(key)
         self.table = PREFIX + cls.TABLE
+        #: Its columns under a letter for the table, for statements that join.
+        self.columns = ", ".join(f"{cls.TABLE[0]}.{name}" for name in self.names)
         self.select = f"SELECT {', '.join(self.names)} FROM {self.table} WHERE"
         self.by_id = _Lookup(self.select, "id")
         self.by_key = _Lookup(self.select, key)
@@ -82,7 +89,7 @@ class _Shape(Generic[R]):
         #: What a row that is not written yet is compared with.
         self.unborn = (None,) * len(self.names)
         #: Statements by what is written: whether the row is new, and which of its columns.
-        self._writes: dict[tuple[bool, tuple[bool, ...]], str] = {}
+        self._writes: dict[tuple[bool, bytes], str] = {}
 
     def row(self, values: tuple[Any, ...]) -> R:
         row = self.cls(*values)
@@ -90,8 +97,8 @@ class _Shape(Generic[R]):
             row.state = self.states[state]  # type: ignore[union-attr]
         return row
 
-    def write(self, new: bool, changed: tuple[bool, ...]) -> str:
-        """The statement that writes some columns. Few sets of columns change together, so they are few."""
+    def write(self, new: bool, changed: bytes) -> str:
+        """The statement that writes some columns, a byte each. Few sets of columns change together, so they are few."""
         statement = self._writes.get((new, changed))
         if statement is None:
             names = list(compress(self.names, changed))
@@ -125,20 +132,18 @@ class _Rows(Generic[R]):
         #: The columns of each row as the database has them.
         self.stored: dict[int, tuple[Any, ...]] = {}
 
-    def take(self, found: Iterable[tuple[Any, ...]]) -> list[R]:
-        rows = []
-        for values in found:
-            row = self.by_id.get(values[0])
-            if row is None:
-                row = self.shape.row(values)
-                self.by_id[values[0]] = row
-                self.by_key[values[self.shape.key_at]] = row
-                self.stored[values[0]] = values
-            rows.append(row)
-        return rows
+    def take(self, values: tuple[Any, ...]) -> R:
+        """The row behind a database's row: as this unit of work has it, if it was met before."""
+        row = self.by_id.get(values[0])
+        if row is None:
+            shape = self.shape
+            row = self.by_id[values[0]] = self.by_key[values[shape.key_at]] = shape.row(values)
+            self.stored[values[0]] = values
+        return row
 
     def fetch(self, condition: str, *parameters: Any) -> list[R]:
-        return self.take(self.connection.execute(f"{self.shape.select} {condition}", parameters))
+        found = self.connection.execute(f"{self.shape.select} {condition}", parameters)
+        return [self.take(values) for values in found]
 
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
         return self._known(ids, self.by_id, self.shape.by_id)
@@ -148,11 +153,17 @@ class _Rows(Generic[R]):
 
     def _known(self, keys: Iterable[K], known: dict[K, R], lookup: _Lookup) -> dict[K, R]:
         """In the order of the keys, whatever was known before, so that a rebuild meets them in the same order."""
-        found = {key: known.get(key) for key in keys}
-        if None in found.values():
-            self.take(lookup.ask(self.connection, [key for key, row in found.items() if row is None]))
-            found = {key: known.get(key) for key in found}
-        return {key: row for key, row in found.items() if row is not None}
+        found: dict[K, R] = {}
+        unknown: dict[K, None] = {}
+        for key in keys:
+            if (row := known.get(key)) is None:
+                unknown[key] = None
+            found[key] = row  # type: ignore[assignment]  # None keeps its place, and is gone below
+        if unknown:
+            for values in lookup.ask(self.connection, list(unknown)):
+                self.take(values)
+            found = {key: row for key in found if (row := known.get(key)) is not None}
+        return found
 
     def add(self, row: R) -> None:
         self.by_id[row.id] = row
@@ -161,16 +172,19 @@ class _Rows(Generic[R]):
 
     def flush(self) -> None:
         """Write what differs from what is stored, so that no index over anything else is touched."""
-        shape = self.shape
-        writes: dict[str, list[tuple[Any, ...]]] = {}
-        for row_id, before in self.stored.items():
-            after = astuple(self.by_id[row_id])
-            if after != before:
-                new = before is shape.unborn
-                changed = tuple(map(ne, after, before))
-                values = tuple(compress(after, changed))
-                writes.setdefault(shape.write(new, changed), []).append(values if new else (*values, row_id))
-                self.stored[row_id] = after
+        shape, by_id, stored = self.shape, self.by_id, self.stored
+        writes: dict[str, list[list[Any]]] = {}
+        for row_id, before in stored.items():
+            after = astuple(by_id[row_id])
+            if after == before:
+                continue
+            new = before is shape.unborn
+            changed = bytes(map(ne, after, before))
+            values = list(compress(after, changed))
+            if not new:
+                values.append(row_id)
+            writes.setdefault(shape.write(new, changed), []).append(values)
+            stored[row_id] = after
         for statement, rows in writes.items():
             self.connection.executemany(statement, rows)
 
@@ -204,6 +218,8 @@ class UnitOfWork:
         self._place = (0, 0)
         #: Links to write, by statement.
         self._links: dict[str, list[tuple[int, ...]]] = {}
+        #: Wants whose hold on their refs turned, in order.
+        self._turned: list[tuple[int, Openness]] = []
         #: Refs of wants, as far as they were met.
         self._seen_links: dict[int, set[int]] = {}
 
@@ -257,17 +273,27 @@ class UnitOfWork:
         """Numbered right behind their job run, so they are found without an index. Remembered: decide and evolve both ask."""
         ids = list(job_run_ids)
         if unknown := [i for i in ids if i not in self._outputs]:
-            rows = self._instances
-            numbers = {
-                job_run.id + 1 + place: job_run.id
-                for job_run in self.job_runs_by_id(unknown).values()
-                for place in range(len(_list_decoder.decode(job_run.refs)))
-            }
-            self._outputs.update((i, []) for i in unknown)
-            for instance in rows.ids(numbers).values():
-                if instance.job_run_id == numbers[instance.id]:
-                    self._outputs[instance.job_run_id].append(instance)
+            self._meet_outputs(unknown)
         return [instance for i in ids for instance in self._outputs[i]]
+
+    def _meet_outputs(self, job_run_ids: list[int]) -> None:
+        """With their refs, which whoever asks for outputs looks at next."""
+        known = self._instances.by_id
+        numbers = {
+            job_run.id + 1 + place: job_run.id
+            for job_run in self.job_runs_by_id(job_run_ids).values()
+            for place in range(len(_list_decoder.decode(job_run.refs)))
+        }
+        if unknown := [number for number in numbers if number not in known]:
+            width = len(_INSTANCES.names)
+            for values in _OUTPUTS.ask(self.connection, unknown):
+                self._instances.take(values[:width])
+                self._refs.take(values[width:])
+        self._outputs.update((job_run_id, []) for job_run_id in job_run_ids)
+        for number, job_run_id in numbers.items():
+            instance = known.get(number)
+            if instance is not None and instance.job_run_id == job_run_id:
+                self._outputs[job_run_id].append(instance)
 
     # Job runs and launches
 
@@ -291,26 +317,33 @@ class UnitOfWork:
     def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]:
         return self._launches.keys(launch_ids)
 
+    def ids_taken(self, launch_id: str | None, job_run_ids: Iterable[str]) -> set[str]:
+        self._launches.flush()
+        self._job_runs.flush()
+        return {name for (name,) in _IDS_TAKEN.ask(self.connection, list(job_run_ids), launch_id)}
+
     # Wants
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
         return self._wants.keys(want_ids)
-
-    def wants_by_id(self, ids: Iterable[int]) -> dict[int, WantRow]:
-        return self._wants.ids(ids)
 
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
         ids = list(request_ids)
         if not ids:
             return []
         self._wants.flush()
-        found = self._wants.take(_WANTS_OF_REQUESTS.ask(self.connection, ids))
+        found = [self._wants.take(values) for values in _WANTS_OF_REQUESTS.ask(self.connection, ids)]
         return sorted(found, key=attrgetter("id"))
 
-    def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, int]]:
-        pairs = self._pairs(_WANTS_HOLDING[openness], ref_ids)
-        for ref_id, want_id in pairs:
+    def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]:
+        """The wants themselves come with the answer, but for those that this transaction made and has not written."""
+        pairs = []
+        # Sorted, so that a rebuild meets them in the same order; no pair is there twice, so no more than it is compared.
+        for values in sorted(self._linked(_WANTS_HOLDING[openness], ref_ids)):
+            ref_id, want_id = values[:2]
+            want = self._wants.by_id[want_id] if values[2] is None else self._wants.take(values[2:])
             self._seen_links.setdefault(want_id, set()).add(ref_id)
+            pairs.append((ref_id, want))
         return pairs
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -323,23 +356,30 @@ class UnitOfWork:
 
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
         refs = self._seen_links[want_id] = set(ref_ids)
-        self._link(_LINK_WANT, ((want_id, ref_id) for ref_id in refs))
+        self._link(_LINK_WANT, [(want_id, ref_id) for ref_id in refs])
+        self._link(_ADD_HOLD, [(ref_id, want_id) for ref_id in refs])
 
     def set_openness(self, want_id: int, openness: Openness) -> None:
-        self._link(_SET_OPENNESS, [(int(openness), want_id)])
+        self._turned.append((want_id, openness))
 
     # Waiting
 
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]:
-        return self._pairs(_WAITERS, ref_ids)
+        """Refs know how many wait for them: mostly nobody, and then there is nothing to ask."""
+        return self._pairs(_WAITERS, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_waiters])
 
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
         return self._pairs(_MISSING_OF, instance_ids)
 
     def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None:
-        self._link(_ADD_MISSING, ((instance_id, ref_id) for ref_id in ref_ids))
+        missing = self._refs.ids(ref_ids)
+        for ref in missing.values():
+            ref.n_waiters += 1
+        self._link(_ADD_MISSING, [(instance_id, ref_id) for ref_id in missing])
 
     def end_waiting(self, instance_id: int) -> None:
+        for ref in self._refs.ids(ref_id for _, ref_id in self.missing_of([instance_id])).values():
+            ref.n_waiters -= 1
         self._link(_END_WAITING, [(instance_id,)])
 
     # Taints and lineage
@@ -386,20 +426,36 @@ class UnitOfWork:
         """In order of writing: a want that is linked and ended by one event is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
-    def _pairs(self, lookup: _Lookup, keys: Iterable[int]) -> list[tuple[int, int]]:
+    def _linked(self, lookup: _Lookup, keys: Iterable[int]) -> Iterable[Any]:
         wanted = list(keys)
         if not wanted:
-            return []
-        if self._links:
+            return ()
+        if self._links or self._turned:
             self._flush_links()
-        # Sorted, so that a rebuild meets them in the same order whatever plan the database chooses.
-        return sorted(lookup.ask(self.connection, wanted))
+        return lookup.ask(self.connection, wanted)
+
+    def _pairs(self, lookup: _Lookup, keys: Iterable[int]) -> list[tuple[int, int]]:
+        """Sorted, so that a rebuild meets them in the same order whatever plan the database chooses."""
+        return sorted(self._linked(lookup, keys))
 
     def _flush_links(self) -> None:
+        links, self._links = self._links, {}
+        turned, self._turned = self._turned, []
         for statement in _LINK_ORDER:
-            if links := self._links.get(statement):
-                self.connection.executemany(statement, links)
-        self._links = {}
+            if rows := links.get(statement):
+                self.connection.executemany(statement, rows)
+        if turned:
+            self.connection.executemany(_TURN_HOLD, self._turns(turned))
+
+    def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
+        """What was open ends, well or not; what is opened again had ended well (SPEC 5.3)."""
+        refs: dict[int, list[int]] = {}
+        for want_id, ref_id in self.refs_of_wants(want_id for want_id, _ in turned):
+            refs.setdefault(want_id, []).append(ref_id)
+        for want_id, openness in turned:
+            before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN
+            for ref_id in refs[want_id]:
+                yield int(openness), ref_id, int(before), want_id
 
     def flush(self) -> None:
         """Write what changed. What is due is derived here, so that no transition can forget it."""
@@ -408,28 +464,43 @@ class UnitOfWork:
         for rows in self._rows.values():
             if rows.stored:
                 rows.flush()
-        if self._links:
+        if self._links or self._turned:
             self._flush_links()
         if self._moves:
             self.connection.executemany(_ADD_MOVE, self._moves)
             self._moves = []
 
 
+_IDS_TAKEN = _Lookup(
+    f"SELECT launch_id FROM {PREFIX}launches WHERE launch_id = ? "
+    f"UNION ALL SELECT job_run_id FROM {PREFIX}job_runs WHERE",
+    "job_run_id",
+)
 _WANTS_OF_REQUESTS = _Lookup(_WANTS.select, "request_id")
 _WANTS_HOLDING = {
-    openness: _Lookup(f"SELECT ref_id, want_id FROM {PREFIX}want_refs WHERE open = {int(openness)} AND", "ref_id")
+    openness: _Lookup(
+        f"SELECT x.ref_id, x.want_id, {_WANTS.columns} FROM {PREFIX}holds x LEFT JOIN {PREFIX}wants w "
+        f"ON w.id = x.want_id WHERE x.open = {int(openness)} AND",
+        "x.ref_id",
+    )
     for openness in Openness
 }
+_OUTPUTS = _Lookup(
+    f"SELECT {_INSTANCES.columns}, {_REFS.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r "
+    "ON r.id = i.ref_id WHERE",
+    "i.id",
+)
 _REFS_OF_WANTS = _Lookup(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE", "want_id")
 _WAITERS = _Lookup(f"SELECT ref_id, instance_id FROM {PREFIX}missing WHERE active = 1 AND", "ref_id")
 _MISSING_OF = _Lookup(f"SELECT instance_id, ref_id FROM {PREFIX}missing WHERE", "instance_id")
 _INSTANCES_OF_TAINT = _Lookup(f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE", "taint_id")
 
-_LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id, open) VALUES (?, ?, {int(Openness.OPEN)})"
-_SET_OPENNESS = f"UPDATE {PREFIX}want_refs SET open = ? WHERE want_id = ?"
+_LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
+_ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"
+_TURN_HOLD = f"UPDATE {PREFIX}holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?"
 _ADD_MISSING = f"INSERT INTO {PREFIX}missing (instance_id, ref_id, active) VALUES (?, ?, 1)"
 _END_WAITING = f"UPDATE {PREFIX}missing SET active = 0 WHERE instance_id = ?"
 _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUES (?, ?)"
 _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_id) VALUES (?, ?, ?)"
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
-_LINK_ORDER = (_LINK_WANT, _SET_OPENNESS, _ADD_MISSING, _END_WAITING, _ADD_TAINT, _ADD_INPUT)
+_LINK_ORDER = (_LINK_WANT, _ADD_HOLD, _ADD_MISSING, _END_WAITING, _ADD_TAINT, _ADD_INPUT)

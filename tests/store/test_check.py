@@ -63,7 +63,13 @@ PLANTED = [
     (
         "I4",
         "want:c",
-        "UPDATE databuild_want_refs SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
+        "UPDATE databuild_holds SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
+    ),
+    ("I3", "b", "UPDATE databuild_refs SET n_waiters = 0 WHERE ref = 'b'"),
+    (
+        "I4",
+        "want:a",
+        "DELETE FROM databuild_want_refs WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'a')",
     ),
     ("I4", "a", "UPDATE databuild_refs SET n_open_wants = 2 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET priority = 0 WHERE ref = 'a'"),
@@ -74,6 +80,7 @@ PLANTED = [
     ("SPEC 6.4", "want:b", "UPDATE databuild_missing SET active = 0"),
     ("SPEC 6.1", "run:b", "UPDATE databuild_job_runs SET ended_at = 1.0 WHERE state = 'Queued'"),
     ("SPEC 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
+    ("SPEC 6.1", "run:b", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
     ("SPEC 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
     ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE id = {_INSTANCE_OF.format('c')}"),
     (
@@ -125,7 +132,7 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
         ("refs", "UPDATE databuild_refs SET misses = 0"),
         (
             "refs",
-            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0 FROM databuild_refs LIMIT 1",
+            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0, 0 FROM databuild_refs LIMIT 1",
         ),
         ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
         ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),
@@ -133,6 +140,7 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
         ("launches", "UPDATE databuild_launches SET dagster_run_id = 'another'"),
         ("wants", "UPDATE databuild_wants SET comment = 'something else'"),
         ("taints", "UPDATE databuild_taints SET reason = 'something else'"),
+        ("holds", "UPDATE databuild_holds SET want_id = want_id + 500"),
         ("instance_inputs", "INSERT INTO databuild_instance_inputs VALUES (1, 2, 3)"),
         ("datasets", "UPDATE databuild_datasets SET removed = 1 WHERE asset = 'c'"),
         ("history", "UPDATE databuild_history SET from_state = 'Live' WHERE from_state IS NULL"),

@@ -115,10 +115,15 @@ class Deciding:
                 raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
-    def check_new_identities(self, job_run_ids: Iterable[tuple[str, str]]) -> None:
-        """Of (job run id, a ref it is to build): no instance is ever overwritten (SPEC 2.2). Raises `InvalidRequest`, `InstanceExists`."""
+    def check_new_identities(self, job_run_ids: Iterable[tuple[str, str]], launch_id: str | None = None) -> None:
+        """Of (job run id, a ref it is to build), and of their launch: no instance is ever overwritten (SPEC 2.2).
+
+        Raises `InvalidRequest`, `InstanceExists`.
+        """
         named = [(checked_job_run_id(job_run_id), ref) for job_run_id, ref in job_run_ids]
-        taken = set(self.view.job_runs(job_run_id for job_run_id, _ in named))
+        taken = self.view.ids_taken(launch_id, [job_run_id for job_run_id, _ in named])
+        if launch_id in taken:
+            raise InvalidRequest(what="launch id", value=launch_id, why="a launch has it already")
         for job_run_id, ref in named:
             if job_run_id in taken:
                 raise InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)

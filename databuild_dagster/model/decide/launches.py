@@ -63,9 +63,7 @@ def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, decidi
     if not runs or not all(run.refs for run in runs):
         raise InvalidRequest(what="the launch", value=[], why="it names no ref")
     no_duplicates(ref for run in runs for ref in run.refs)
-    if command.launch_id in deciding.view.launches([command.launch_id]):
-        raise InvalidRequest(what="launch id", value=command.launch_id, why="a launch has it already")
-    deciding.check_new_identities((run.job_run_id, run.refs[0]) for run in runs)
+    deciding.check_new_identities([(run.job_run_id, run.refs[0]) for run in runs], command.launch_id)
 
 
 def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.BufferedRun]) -> e.JobRunBuffered:

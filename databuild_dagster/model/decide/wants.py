@@ -103,5 +103,4 @@ def open_wants_of_job_runs(job_run_ids: tuple[str, ...], deciding: Deciding) -> 
     view = deciding.view
     job_runs = [row for row in view.job_runs(job_run_ids).values() if row.state in OPEN_JOB_RUNS]
     ref_ids = {ref.id for outputs in deciding.outputs(job_runs).values() for ref, _ in outputs}
-    wants = view.wants_by_id({want_id for _, want_id in view.wants_holding(ref_ids, Openness.OPEN)})
-    return tuple(want.want_id for want in wants.values())
+    return tuple(dict.fromkeys(want.want_id for _, want in view.wants_holding(ref_ids, Openness.OPEN)))
