@@ -32,6 +32,7 @@ from databuild_dagster.bindings.orchestrator import MIN_INTERVAL_SECONDS, orches
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS
 from databuild_dagster.bindings.resources import DatabuildSpark, Wants
 from databuild_dagster.engine import TickLimits
+from databuild_dagster.warehouse import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.
 _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
@@ -57,14 +58,16 @@ def build_definitions(
 
     `assets` are ours and plain ones alike; `spark` may be a plain `PySparkResource`. `location` names what is
     defined here in the store, the same in every process that loads it: by default the calling module's name.
-    `warehouse` is `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch.
+    `warehouse` is a folder or a url such as `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given;
+    `threads` build the partitions of one launch.
     """
     deployment = Deployment(
         location=location or _calling_module(),
-        warehouse=None if warehouse is None else str(Path(warehouse).expanduser().absolute()),
+        warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
         threads=_at_least_one("threads", threads),
         delegation_timeout_seconds=delegation_timeout_seconds,
         limits=limits or TickLimits(),
+        spark=spark,
     )
     orchestrator = orchestrator_sensor(deployment, interval_seconds=_at_least_one("interval_seconds", interval_seconds))
     definitions = Definitions(

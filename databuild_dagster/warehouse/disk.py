@@ -1,7 +1,8 @@
 """The few things done to a local disk, with its refusals turned into one sentence.
 
-Everything that creates, moves or removes bytes goes through here, so that another kind of storage has one
-module to fill in. Reading Parquet is not here: pyarrow and Spark open files themselves."""
+Everything that creates, moves or removes bytes of a disk goes through here. The module as a whole is one of the
+two places a warehouse may lie in (`storage.Storage`). Reading Parquet is not here: pyarrow and Spark open files
+themselves."""
 
 from __future__ import annotations
 
@@ -10,13 +11,47 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
 _MAY_NOT_WRITE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def staging_parent(root: str) -> str:
+    """A folder on the instances' own disk, so that publishing is a rename; it exists."""
+    path = os.path.join(root, ".staging")
+    make_dirs(path)
+    return path
+
+
+def publish(staging: str, folder: str, names: Iterable[str]) -> None:
+    """Move files from a staging folder to their own, which is made if need be."""
+    make_dirs(folder)
+    for name in names:
+        move_file(os.path.join(staging, name), os.path.join(folder, name))
+
+
+def local_copies(files: Sequence[tuple[str, int]]) -> list[str]:
+    """The paths as they are: whether they are there, who opens them will say."""
+    return [path for path, _ in files]
+
+
+def sizes(folder: str, names: Sequence[str]) -> dict[str, int]:
+    """The bytes of those that are there; a link is not."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {name: os.path.getsize(path) for name, path in paths.items() if is_file(path)}
+
+
+def for_each(do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    """One after the other: for a small file, a thread costs more than the disk."""
+    return [do(item) for item in items]
 
 
 def make_dirs(path: str) -> None:
@@ -34,10 +69,13 @@ def move_file(source: str, target: str) -> None:
 def create_only(path: str, contents: bytes) -> bool:
     """Write a file that must not exist yet; False if it does. After True it survives a loss of power.
 
+    Its folder is made if need be.
+
     A link to a finished temporary file, and not O_EXCL: with that, others would see the file half written.
     """
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+    make_dirs(folder)
     with explained(path, "written"):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -75,6 +113,12 @@ def seal_file(path: str) -> tuple[int, str]:
         return file.tell(), f"sha256:{digest.hexdigest()}"
 
 
+def sync_file(path: str) -> None:
+    """Make sure that a file's bytes are on the disk."""
+    with explained(path, "written"), open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_dir(path: str) -> None:
     """Make sure that the names in a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -109,7 +153,7 @@ def explained(path: str, done: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _MAY_NOT_WRITE:
             raise ReadOnlyWarehouse(path=path, done=done, why=_reason(error)) from error
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise DiskFull(path=path, done=done) from error
         raise DiskTrouble(path=path, done=done, why=_reason(error)) from error
 

@@ -23,6 +23,60 @@ class DiskFull(DiskTrouble):
     hint = "Free some space, then build again: nothing half-written is ever read."
 
 
+class StorageTrouble(DatabuildError):
+    """{path} could not be {done}: {why}."""
+
+    hint = "Look at the object store and this machine's way to it, then build again: nothing half-written is read."
+
+
+class BucketMissing(StorageTrouble):
+    """{path} could not be {done}, because there is no bucket {bucket}."""
+
+    hint = "Create it, set another warehouse, or set AWS_ENDPOINT_URL if it lies at another store than is asked."
+
+
+class AccessDenied(StorageTrouble):
+    """{path} could not be {done}, because the store does not let this user do it: {why}."""
+
+    hint = "Set credentials in the environment (AWS_ACCESS_KEY_ID or AWS_PROFILE) that may read, write and list there."
+
+
+class StorageUnreachable(StorageTrouble):
+    """{path} could not be {done}, because the object store did not answer as it should: {why}."""
+
+    hint = "Look at the network and AWS_ENDPOINT_URL; the ref is tried again."
+
+
+class StorageLibraryMissing(Refused):
+    """A warehouse on {protocol}:// needs a library that is not installed here: {why}."""
+
+    hint = "pip install '{package}'"
+
+
+class NotCreateOnly(Refused):
+    """The object store of {path} overwrites what exists although it is asked not to, so it can hold no warehouse."""
+
+    hint = "Use a store that honours `If-None-Match: *` on writing, as Amazon's S3 does."
+
+
+class InvalidWarehouse(Refused):
+    """{root!r} is no place for a warehouse: {why}."""
+
+    hint = "Give a folder, or a url such as s3://bucket/prefix; credentials come from the environment."
+
+
+class InvalidCacheSize(Refused):
+    """{variable} is {value!r}, which is no size."""
+
+    hint = "Give a number of GiB, such as 20 or 0.5."
+
+
+class ListedFileLost(DatabuildError):
+    """{path} is listed in a manifest, but {why}."""
+
+    hint = "Taint the ref it belongs to, so that it is built again."
+
+
 class InvalidInstanceUuid(Refused):
     """{uuid!r} is no instance uuid."""
 

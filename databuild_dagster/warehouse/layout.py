@@ -1,8 +1,11 @@
-"""From an asset and an instance uuid to a folder below the warehouse's root, and never to one outside of it.
+"""From an asset and an instance uuid to a place below the warehouse's root, and never to one outside of it.
 
     <root>/<asset, a folder per segment>/data/instance=<uuid>/part-….parquet
                                                              /manifest.json
     <root>/.staging/<name>/           what is being written; never read, safe to remove when nobody builds
+
+The root is a folder, or a url of an object store such as `s3://bucket/prefix`; there the same names are keys, and
+what is being written lies on the local disk until it is uploaded (`local_copies`).
 
 Segments are percent-encoded: what another program could take for something else (a way up, a wildcard, a
 hidden file, Hive's `key=value`) is spelled out. Two different assets never share a folder."""
@@ -15,8 +18,8 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
-from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import InvalidInstanceUuid
+from databuild_dagster.warehouse.storage import Storage, normal_root, storage_at
 
 MANIFEST_NAME = "manifest.json"
 
@@ -31,18 +34,26 @@ _A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """The folder below which every instance lies; an absolute path whatever it was made from."""
+    """The place below which every instance lies: an absolute path whatever it was made from, or a url.
+
+    Naming it opens nothing. Raises `InvalidWarehouse`.
+    """
 
     root: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
+        object.__setattr__(self, "root", normal_root(self.root))
+
+    @property
+    def storage(self) -> Storage:
+        """What it lies in. Raises `StorageLibraryMissing`."""
+        return storage_at(self.root)
 
     @classmethod
     def of_manifest(cls, path: str, asset: str) -> Warehouse:
         """The warehouse that a manifest of an asset lies in; for readers that know only its path."""
         levels = len(asset.split("/")) + len(("data", "instance=…", MANIFEST_NAME))
-        return cls(os.path.abspath(os.path.join(path, *[os.pardir] * levels)))
+        return cls(path.rsplit("/", levels)[0])
 
     def dataset_dir(self, asset: str) -> str:
         """Where everything of an asset lies."""
@@ -59,13 +70,17 @@ class Warehouse:
         return os.path.join(self.instance_dir(asset, uuid), MANIFEST_NAME)
 
     def new_staging_dir(self, name: str) -> str:
-        """A path that nobody else has, on the instances' own disk; its parent exists, itself it does not.
+        """A local path that nobody else has, from which publishing is cheap; its parent exists, itself it does not.
 
-        One place for all assets, so that what a killed process has left is found without a search.
+        One place for all assets, so that what a killed process has left is found without a search. Raises what
+        writing to the warehouse would raise (`DiskTrouble`, `StorageTrouble`, `NotCreateOnly`,
+        `StorageLibraryMissing`), before anything has been computed.
         """
-        parent = os.path.join(self.root, ".staging")
-        disk.make_dirs(parent)
-        return os.path.join(parent, f"{encode_segment(name)}-{secrets.token_hex(4)}")
+        return os.path.join(self.storage.staging_parent(self.root), f"{encode_segment(name)}-{secrets.token_hex(4)}")
+
+    def remove_instance(self, asset: str, uuid: str) -> None:
+        """Remove an instance, its manifest included, if it is there: what nobody was told of, or may not see."""
+        self.storage.remove_tree(self.instance_dir(asset, uuid))
 
 
 def encode_segment(segment: str) -> str:

@@ -6,13 +6,13 @@ facts. A manifest alone makes nothing visible: the event log says which instance
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestConflict,
@@ -116,9 +116,9 @@ def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
     assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
     path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
     _check_uris(manifest, path)
-    disk.make_dirs(os.path.dirname(path))
     contents = msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
-    if not disk.create_only(path, contents) and disk.read_bytes(path) != contents:
+    storage = warehouse.storage
+    if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
         raise ManifestConflict(path=path, entity=path)
     return path
 
@@ -130,7 +130,7 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
     """
     path = warehouse.manifest_path(asset, uuid)
     try:
-        contents = disk.read_bytes(path)
+        contents = warehouse.storage.read_bytes(path)
     except FileNotFoundError:
         raise ManifestMissing(asset=asset, uuid=uuid, path=path, kind="manifest", name=path) from None
     manifest = _decode(contents, path)
@@ -141,19 +141,35 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
     return manifest
 
 
+def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:
+    """What several instances of an asset hold, in their order; from an object store several at once."""
+    return warehouse.storage.for_each(lambda uuid: read_manifest(warehouse, asset, uuid), uuids)
+
+
 def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
-    """The listed files, each with its full path, in the order of the manifest."""
+    """The listed files, each with its full path or url, in the order of the manifest."""
     folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
     return [os.path.join(folder, file.uri) for file in manifest.files]
 
 
+def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str]:
+    """Where this machine can open all listed files: the very files, or copies of what an object store holds.
+
+    Raises `ListedFileLost`, `StorageTrouble`.
+    """
+    listed = [
+        (path, file.bytes)
+        for manifest in manifests
+        for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
+    ]
+    return warehouse.storage.local_copies(listed)
+
+
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
     """The listed files that are not there, or of another size (`check --deep`); none is opened."""
-    return tuple(
-        file.uri
-        for file, path in zip(manifest.files, file_paths(warehouse, manifest), strict=True)
-        if not disk.is_file(path) or os.path.getsize(path) != file.bytes
-    )
+    folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
+    sizes = warehouse.storage.sizes(folder, [file.uri for file in manifest.files])
+    return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
 
 
 def _decode(contents: bytes, path: str) -> Manifest:

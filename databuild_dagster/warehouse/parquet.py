@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import NotParquet
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Column, FileEntry, Manifest, TableSchema, file_paths
+from databuild_dagster.warehouse.manifest import Column, FileEntry, Manifest, TableSchema, local_paths
+from databuild_dagster.warehouse.storage import storage_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Where Spark keeps its own schema in a footer.
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+#: Schemas kept unpacked.
+SCHEMAS_REMEMBERED = 256
 
 
 class _SparkField(msgspec.Struct):
@@ -53,10 +57,8 @@ def describe_files(folder: str) -> tuple[tuple[FileEntry, ...], TableSchema]:
 
 
 def publish_files(staging: str, instance_dir: str, files: Iterable[FileEntry]) -> None:
-    """Move what was described from the staging folder to the instance's own, where it stays unchanged."""
-    disk.make_dirs(instance_dir)
-    for file in files:
-        disk.move_file(os.path.join(staging, file.uri), os.path.join(instance_dir, file.uri))
+    """Move or upload what was described from the staging folder to the instance's own, where it stays unchanged."""
+    storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
 
 
 def read_table(
@@ -72,7 +74,8 @@ def read_table(
 
     tables = []
     missing = limit
-    for path in (path for manifest in manifests for path in file_paths(warehouse, manifest)):
+    needed = list(manifests) if limit is None else _first_rows(manifests, limit)
+    for path in local_paths(warehouse, needed):
         if missing is not None and missing <= 0:
             break
         try:
@@ -85,6 +88,20 @@ def read_table(
     if not tables:
         return pa.table({column.name: pa.nulls(0) for manifest in manifests[:1] for column in manifest.schema.columns})
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
+    """The manifests cut after the file that brings the last of so many rows: the others are not even fetched."""
+    found = []
+    for manifest in manifests:
+        files = []
+        for file in manifest.files:
+            if rows <= 0:
+                break
+            files.append(file)
+            rows -= file.rows
+        found.append(msgspec.structs.replace(manifest, files=tuple(files)))
+    return found
 
 
 def write_table(table: pa.Table, path: str) -> None:
@@ -100,10 +117,14 @@ def table_schema(schema: pa.Schema) -> TableSchema:
     spark = (schema.metadata or {}).get(SPARK_SCHEMA_KEY)
     if spark is None:
         return TableSchema(tuple(Column(field.name, str(field.type), field.nullable) for field in schema))
-    fields = msgspec.json.decode(spark, type=_SparkSchema).fields
-    return TableSchema(
-        tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), spark.decode()
-    )
+    return schema_from_spark(spark.decode())
+
+
+@lru_cache(maxsize=SCHEMAS_REMEMBERED)
+def schema_from_spark(text: str) -> TableSchema:
+    """Columns as Spark's own JSON has them. Remembered: all instances of a dataset have the same."""
+    fields = msgspec.json.decode(text, type=_SparkSchema).fields
+    return TableSchema(tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), text)
 
 
 def _type_text(raw: msgspec.Raw) -> str:

@@ -1,5 +1,6 @@
 """Frames to instances and back."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from databuild_dagster.spark import (
     read_instances,
     read_pandas,
 )
-from databuild_dagster.warehouse import ManifestState, describe_files, missing_files, read_manifest
+from databuild_dagster.warehouse import DiskTrouble, ManifestState, describe_files, missing_files, read_manifest
 
 EVERYTHING = """
     select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b,
@@ -245,3 +246,18 @@ def test_a_listed_file_is_what_its_checksum_says(spark, warehouse, write):
     described, _ = describe_files(warehouse.instance_dir("flights", manifest.instance_uuid))
 
     assert described == manifest.files
+
+
+def test_a_warehouse_that_disappears_while_spark_writes_into_it_leaves_no_manifest_and_says_so(spark, warehouse, write):
+    root = warehouse.root
+    write(spark.range(1))
+
+    def remove_it(rows):
+        shutil.rmtree(root)
+        yield from rows
+
+    with pytest.raises(DiskTrouble, match="could not be listed: no such file or directory. Look at the disk") as caught:
+        write(spark.range(3).coalesce(1).mapInPandas(remove_it, "id long"), ref="flights@2013-01-02")
+
+    assert not is_transient(caught.value)
+    assert list(Path(root).rglob("manifest.json")) == []

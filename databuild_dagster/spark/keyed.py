@@ -1,0 +1,98 @@
+"""From the inputs of many outputs to one frame that says of each row which output it is for.
+
+An instance that serves several outputs, as in a window of three days, comes once for each. The key costs
+nothing per row: for Spark the rows lie in a folder per key, made of links to the instances' files, so that the
+key is a partition column, constant per file. A join with a table of keys would be a Spark job of its own; a
+map from file to key is searched for every row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from databuild_dagster.spark.frames import spark_paths, without_wildcards
+from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
+from databuild_dagster.warehouse import Manifest, Warehouse, disk, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+Keyed = Mapping[str, Sequence[Manifest]]
+
+
+def read_keyed(spark: SparkSession, warehouse: Warehouse, keyed: Keyed, folder: str) -> DataFrame:
+    """One frame of the rows of each key's instances, and the column `partition_key`.
+
+    `folder` must not exist yet, and must stay until nobody uses the frame any more. Raises `NoSchema`,
+    `SchemasDiffer`, `StorageTrouble`.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
+    schema = StructType([*united_schema(manifests), StructField(PARTITION_KEY, StringType())])
+    paths = iter(spark_paths(spark, warehouse, manifests))
+    paths_of = {each.instance_uuid: list(islice(paths, len(each.files))) for each in manifests}
+    if not any(paths_of.values()):
+        return spark.createDataFrame([], schema)
+    if any("://" in path for found in paths_of.values() for path in found):
+        return _joined(spark, keyed, paths_of, schema)
+    for key, found in keyed.items():
+        _link(
+            [path for manifest in found for path in paths_of[manifest.instance_uuid]],
+            os.path.join(folder, folder_of(key)),
+        )
+    return spark.read.schema(schema).parquet(without_wildcards(folder))
+
+
+def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed) -> pd.DataFrame:
+    """The same rows as pandas has them, without a Spark session."""
+    import pandas as pd
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = united_schema([manifest for found in keyed.values() for manifest in found])
+    columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
+    frames = [
+        read_table(warehouse, found).to_pandas().assign(**{PARTITION_KEY: key}) for key, found in keyed.items() if found
+    ]
+    nothing = columns.assign(**{PARTITION_KEY: pd.Series(dtype="object")})
+    return pd.concat([frame for frame in frames if len(frame)] or [nothing], ignore_index=True)
+
+
+def with_key(frame: DataFrame, key: str) -> DataFrame:
+    """The frame with one key in its column `partition_key`."""
+    import pyspark.sql.functions as F
+
+    return frame.withColumn(PARTITION_KEY, F.lit(key))
+
+
+def _link(paths: Sequence[str], folder: str) -> None:
+    """Symbolic, for a hard link may not leave its disk, nor point at another user's file."""
+    if not paths:
+        return
+    disk.make_dirs(folder)
+    with disk.explained(folder, "written"):
+        for number, path in enumerate(paths):
+            os.symlink(path, os.path.join(folder, f"part-{number:05}.parquet"))
+
+
+def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: object) -> DataFrame:
+    """Where there are no links, in an object store that Spark itself reads: a small broadcast join."""
+    import pyspark.sql.functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    assert isinstance(schema, StructType)
+    instance = "__databuild_instance"
+    frames = (
+        spark.read.schema(StructType(schema.fields[:-1]))
+        .parquet(*(path for paths in paths_of.values() for path in paths))
+        .withColumn(instance, F.regexp_extract("_metadata.file_path", "instance=([0-9a-f-]{36})", 1))
+    )
+    keys = spark.createDataFrame(
+        [(manifest.instance_uuid, key) for key, found in keyed.items() for manifest in found],
+        StructType([StructField(instance, StringType()), StructField(PARTITION_KEY, StringType())]),
+    )
+    return frames.join(F.broadcast(keys), instance).drop(instance)

@@ -1,0 +1,102 @@
+"""Columns: as manifests have them, as Spark has them, of many instances at once, and whether new ones fit.
+
+New columns and wider types fit. A column that is gone, a narrower type, or another type does not: who reads the
+new instance together with the old ones must not be surprised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer
+from databuild_dagster.warehouse import Manifest, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+#: Narrower to wider: what Spark's Parquet reader widens by itself.
+_WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
+
+
+def united_schema(manifests: Sequence[Manifest]) -> StructType:
+    """The columns of all instances, in the order in which they first appear; the widest type of each.
+
+    Raises `NoSchema`, `SchemasDiffer`.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    if not manifests:
+        raise NoSchema(what="what is to be read")
+    if len({manifest.schema for manifest in manifests}) == 1:
+        # The common case, and parsing a schema for each of a year's days is not free.
+        return spark_schema(manifests[0].schema)
+    fields: dict[str, StructField] = {}
+    first_seen: dict[str, Manifest] = {}
+    for manifest in manifests:
+        for found in spark_schema(manifest.schema):
+            known = fields.get(found.name)
+            data_type = found.dataType if known is None else _wider(known.dataType, found.dataType)
+            if data_type is None:
+                assert known is not None
+                earlier = first_seen[found.name]
+                raise SchemasDiffer(
+                    column=found.name,
+                    one=known.dataType.simpleString(),
+                    one_uuid=earlier.instance_uuid,
+                    other=found.dataType.simpleString(),
+                    other_uuid=manifest.instance_uuid,
+                    asset=manifest.dataset,
+                )
+            fields[found.name] = StructField(found.name, data_type, nullable=True)
+            first_seen.setdefault(found.name, manifest)
+    return StructType(list(fields.values()))
+
+
+def spark_schema(schema: TableSchema) -> StructType:
+    """A manifest's columns as Spark reads them. Raises `NoSchema` for files that others have written."""
+    from pyspark.sql.types import StructType
+
+    if schema.spark is None:
+        raise NoSchema(what="files that were not written by databuild")
+    return StructType.fromJson(_nullable(json.loads(schema.spark)))
+
+
+def check_schema(schema: TableSchema, ref: str, before: Manifest) -> None:
+    """Compare the columns for `ref` with those of an earlier instance of its dataset. Raises `SchemaChanged`."""
+    if not schema.columns or not before.schema.columns or schema == before.schema:
+        return
+    if why := _why_not(schema, before.schema):
+        raise SchemaChanged(ref=ref, why=why, other_uuid=before.instance_uuid, other_ref=before.ref)
+
+
+def _why_not(schema: TableSchema, before: TableSchema) -> str | None:
+    now = {field.name: field.dataType for field in spark_schema(schema)}
+    for field in spark_schema(before):
+        if field.name not in now:
+            return f"it has no column {field.name!r}"
+        found, known = now[field.name], field.dataType
+        if _wider(known, found) != found:
+            return f"column {field.name!r} is {found.simpleString()}, not {known.simpleString()}"
+    return None
+
+
+def _nullable(schema: Any) -> Any:
+    """As Spark sees every file: anything may be null. So an instance without files has the same columns."""
+    match schema:
+        case dict():
+            may_be_null = {key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in schema}
+            return {key: _nullable(value) for key, value in schema.items()} | may_be_null
+        case list():
+            return [_nullable(item) for item in schema]
+        case _:
+            return schema
+
+
+def _wider(one: DataType, other: DataType) -> DataType | None:
+    if one == other:
+        return one
+    for order in _WIDENINGS:
+        if one.typeName() in order and other.typeName() in order:
+            return max(one, other, key=lambda data_type: order.index(data_type.typeName()))
+    return None

@@ -1,0 +1,306 @@
+"""From the frame of one instance, or of a whole batch, to files in a staging folder, and from there to
+instances.
+
+A batch is written by one Spark job, whatever the number of its keys: Spark puts the rows of each key into a
+folder of its own, which becomes an instance. Until `publish` there is nothing that a reader could meet, so
+that what is staged can still be looked at, and refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
+
+from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.spark.errors import BadPartitionKeyColumn, StrayPartitionKeys
+from databuild_dagster.spark.frames import without_wildcards
+from databuild_dagster.spark.schemas import spark_schema
+from databuild_dagster.spark.writing import is_spark_frame, write_arrow, write_spark
+from databuild_dagster.warehouse import (
+    FileEntry,
+    Manifest,
+    ManifestState,
+    TableSchema,
+    Warehouse,
+    describe_files,
+    disk,
+    publish_files,
+    schema_from_spark,
+    write_manifest,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: The column by which a batched frame tells its rows apart: the output's partition key.
+PARTITION_KEY = "partition_key"
+#: How Spark names the folder of rows whose key is null.
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+#: Files are made durable this many at a time: a file system writes its journal once for all who wait for it
+#: (8.3 ms per instance one by one, 0.5 ms with eight threads).
+SEALING_THREADS = 8
+#: What is made from less is written as one file.
+SMALL_INPUT_BYTES = 32 * 1024 * 1024
+#: From here on the rows of one key are spread over several tasks and files.
+LARGE_KEY_BYTES = 64 * 1024 * 1024
+#: Keys named in one message.
+MAX_NAMED = 3
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What was written for one instance, where nobody looks yet."""
+
+    folder: str
+    #: Only files that have rows.
+    files: tuple[FileEntry, ...]
+    schema: TableSchema
+
+    @property
+    def paths(self) -> list[str]:
+        """The files, each with its full path."""
+        return [os.path.join(self.folder, file.uri) for file in self.files]
+
+
+@contextmanager
+def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
+    """A folder for what is being written; whatever is left in it goes with the block."""
+    folder = warehouse.new_staging_dir(name)
+    try:
+        yield folder
+    finally:
+        disk.remove_tree(folder)
+
+
+def stage_instance(frame: Any, folder: str, *, ref: str, coalesce: int | None = None) -> Staged:
+    """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
+    if is_spark_frame(frame, ref):
+        write_spark(frame, folder, coalesce)
+    else:
+        write_arrow(frame, folder, ref)
+    return _described(folder)
+
+
+def stage_batch(
+    frame: Any, folder: str, *, asset: str, keys: Collection[str], is_large: bool = False
+) -> dict[str, Staged]:
+    """Write the frame of a batch, in one Spark job; what there is for each of `keys`, rows or none.
+
+    `is_large` says that the rows of one key are too many for one task. Raises `BadPartitionKeyColumn` for a
+    frame that does not tell its rows apart, `StrayPartitionKeys` for rows of keys that are not in the batch,
+    and what `stage_instance` raises.
+    """
+    if is_spark_frame(frame, asset):
+        schema = _write_spark_by_key(frame, folder, asset, is_large)
+    else:
+        schema = _write_arrow_by_key(frame, folder, asset)
+    folders = {_key_of(name): os.path.join(folder, name) for name in _folders(folder)}
+    if stray := [key for key in folders if key not in keys]:
+        raise StrayPartitionKeys(asset=asset, named=_named(stray), asked=len(keys))
+    found = in_threads(_described, list(folders.values()))
+    staged = dict(zip(folders, found, strict=True))
+    without_rows = Staged(folder, (), next((each.schema for each in found), schema))
+    return {key: staged.get(key, without_rows) for key in keys}
+
+
+def write_instance(
+    frame: Any,
+    warehouse: Warehouse,
+    *,
+    ref: PartitionRef | str,
+    uuid: str,
+    job_run: str,
+    inputs: Mapping[str, str] | None = None,
+    coalesce: int | None = None,
+    **facts: Any,
+) -> Manifest:
+    """Stage a frame and publish it at once. `facts` are those of `publish`, which see, and `stage_instance`."""
+    with staging(warehouse, uuid) as folder:
+        staged = stage_instance(frame, folder, ref=str(ref), coalesce=coalesce)
+        return publish(staged, warehouse, ref=str(ref), uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
+
+
+def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool) -> Any:
+    """The rows of what is staged, with the column `partition_key` if it is of a batch; pandas without a session."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = spark_schema(next(iter(staged.values())).schema)
+    if spark is None:
+        return _staged_as_pandas(schema, staged, by_key=by_key)
+    paths = [path for each in staged.values() for path in each.paths]
+    if by_key:
+        schema = StructType([*schema, StructField(PARTITION_KEY, StringType())])
+    if not paths:
+        return spark.createDataFrame([], schema)
+    if by_key:
+        folders = [each.folder for each in staged.values() if each.files]
+        return (
+            spark.read.schema(schema)
+            .option("basePath", os.path.dirname(folders[0]))
+            .parquet(*(without_wildcards(folder) for folder in folders))
+        )
+    return spark.read.schema(schema).parquet(*(without_wildcards(path) for path in paths))
+
+
+def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    frames = [to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()]
+    if by_key:
+        frames[0][PARTITION_KEY] = pd.Series(dtype="object")
+    for key, each in staged.items():
+        found = [pq.read_table(path, partitioning=None).to_pandas() for path in each.paths]
+        frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
+    return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+
+
+def publish(
+    staged: Staged,
+    warehouse: Warehouse,
+    *,
+    ref: str,
+    uuid: str,
+    job_run: str,
+    inputs: Mapping[str, str],
+    attempt: int = 1,
+    state: ManifestState | None = None,
+    comment: str = "",
+    created_at: datetime | None = None,
+) -> Manifest:
+    """Give what is staged its place and its manifest, which comes last; zero rows are `empty` unless `state` says otherwise.
+
+    Raises `DiskTrouble`, `ManifestConflict`.
+    """
+    asset = asset_of(ref)
+    publish_files(staged.folder, warehouse.instance_dir(asset, uuid), staged.files)
+    manifest = Manifest(
+        dataset=asset,
+        ref=ref,
+        instance_uuid=uuid,
+        job_run=job_run,
+        attempt=attempt,
+        state=state or (ManifestState.COMPLETE if staged.files else ManifestState.EMPTY),
+        files=staged.files,
+        created_at=created_at or datetime.now(UTC),
+        schema=staged.schema,
+        inputs=dict(inputs),
+        comment=comment,
+    )
+    write_manifest(warehouse, manifest)
+    return manifest
+
+
+def files_wanted(inputs: Sequence[Manifest]) -> int | None:
+    """One file for what is made from little, a word for `stage_instance(coalesce=)`; None leaves it to Spark.
+
+    A small daily frame takes 0.12 s as one file and 0.15 s as two, and is read faster ever after; a large one
+    would be written by a single task.
+    """
+    return 1 if inputs and sum(manifest.bytes for manifest in inputs) < SMALL_INPUT_BYTES else None
+
+
+def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
+    """Whether the rows of one key of a batch are too many for one task, judged by what it reads."""
+    return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
+
+
+def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
+    """The function of each value, in order, where most of the time is spent waiting for a disk."""
+    if len(values) < 2:
+        return [function(value) for value in values]
+    with ThreadPoolExecutor(min(SEALING_THREADS, len(values)), "databuild disk") as threads:
+        return list(threads.map(function, values))
+
+
+def _described(folder: str) -> Staged:
+    files, schema = describe_files(folder)
+    # Files without rows have served their purpose: the manifest has their columns.
+    return Staged(folder, tuple(file for file in files if file.rows), schema)
+
+
+def _write_spark_by_key(frame: DataFrame, folder: str, asset: str, is_large: bool) -> TableSchema:
+    from pyspark.sql.types import StringType
+
+    schema = frame.schema
+    columns = [field.name for field in schema]
+    text = any(isinstance(field.dataType, StringType) for field in schema if field.name == PARTITION_KEY)
+    _check_columns(columns, asset, is_text=text)
+    # By key, so that each has one file and not one per task; only a large one is worth several.
+    spread = frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
+    spread.write.partitionBy(PARTITION_KEY).parquet(folder)
+    return schema_from_spark(type(schema)([field for field in schema if field.name != PARTITION_KEY]).json())
+
+
+def _write_arrow_by_key(frame: pd.DataFrame | pa.Table, folder: str, asset: str) -> TableSchema:
+    import pyarrow as pa
+
+    table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    kinds = [field.type for field in table.schema if field.name == PARTITION_KEY]
+    # A column without any value has no type of its own.
+    is_text = bool(kinds) and (_is_text(kinds[0]) or not table.num_rows)
+    _check_columns(table.column_names, asset, is_text=is_text)
+    keys = table[PARTITION_KEY].cast(pa.string())
+    rows = table.drop_columns([PARTITION_KEY])
+    disk.make_dirs(folder)
+    for key in keys.unique().to_pylist():
+        found = rows.filter(pa.compute.equal(keys, key) if key is not None else keys.is_null())
+        write_arrow(found, os.path.join(folder, folder_of(key)), asset)
+    # Without rows too the columns are known.
+    nothing = os.path.join(folder, ".columns")
+    write_arrow(rows.slice(0, 0), nothing, asset)
+    return describe_files(nothing)[1]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _check_columns(columns: list[str], asset: str, *, is_text: bool) -> None:
+    if not (found := columns.count(PARTITION_KEY)):
+        raise BadPartitionKeyColumn(asset=asset, why=f"has no column {PARTITION_KEY}")
+    if found > 1:
+        raise BadPartitionKeyColumn(asset=asset, why=f"has {found} columns {PARTITION_KEY}")
+    if not is_text:
+        raise BadPartitionKeyColumn(asset=asset, why=f"has a column {PARTITION_KEY} that is not text")
+
+
+def folder_of(key: str | None) -> str:
+    """The folder that Spark reads as this value of the partition key column."""
+    if key is None:
+        return f"{PARTITION_KEY}={_NULL_KEY}"
+    return f"{PARTITION_KEY}=" + "".join(
+        character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
+        for character in key
+    )
+
+
+def _folders(folder: str) -> list[str]:
+    with disk.explained(folder, "listed"):
+        return sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
+
+
+def _key_of(name: str) -> str | None:
+    value = name.removeprefix(f"{PARTITION_KEY}=")
+    # Spark spells out single ASCII characters and nothing else, the percent sign among them.
+    return None if value == _NULL_KEY else unquote(value)
+
+
+def _named(keys: list[str | None]) -> str:
+    shown = ", ".join("a null key" if key is None else repr(key) for key in keys[:MAX_NAMED])
+    return shown + (f" and {len(keys) - MAX_NAMED} more keys" if len(keys) > MAX_NAMED else "")

@@ -1,0 +1,76 @@
+"""From a frame, of Spark, pandas or Arrow, to Parquet files that look the same whoever wrote them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from databuild_dagster.spark.errors import NotAFrame, UnsupportedColumn
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def is_spark_frame(frame: Any, ref: str) -> bool:
+    """True for Spark's, False for pandas' and Arrow's. Raises `NotAFrame`."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(frame, DataFrame):
+        return True
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(frame, pd.DataFrame | pa.Table):
+        return False
+    raise NotAFrame(ref=ref, found=type(frame).__name__)
+
+
+def write_spark(frame: DataFrame, staging: str, coalesce: int | None) -> None:
+    """Into a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
+    if coalesce is not None:
+        frame = frame.coalesce(coalesce)
+    frame.write.parquet(staging)
+
+
+def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None:
+    """As Spark would have written it after createDataFrame: same types, NaN as null, naive times as UTC."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    try:
+        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+        table = _plain(table)
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        # safe=False: pandas counts nanoseconds, Spark microseconds.
+        table = table.cast(arrow_schema, safe=False)
+    except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:
+        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
+    disk.make_dirs(staging)
+    # A name that no other attempt has, as Spark's: whoever knows a file's name knows its contents.
+    metadata = {SPARK_SCHEMA_KEY: schema.json().encode()}
+    write_table(
+        table.replace_schema_metadata(metadata),
+        os.path.join(staging, f"part-00000-{secrets.token_hex(8)}.snappy.parquet"),
+    )
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Categories as what they stand for; a column of nothing but None as text, which it is on most days."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(field.type.value_type)
+        if pa.types.is_dictionary(field.type)
+        else field.with_type(pa.string())
+        if pa.types.is_null(field.type)
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

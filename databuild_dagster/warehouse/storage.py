@@ -1,0 +1,89 @@
+"""What a warehouse asks of the place it lies in, and which place a path means.
+
+There are two: a folder of a disk (`disk`), and an object store behind a url (`object_store`). What is built is
+written to a folder of the local disk first, in both; only what is asked of the place differs. Nothing of an
+object store is imported until a url is used."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import InvalidWarehouse
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_A_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+#: `pathlib.Path` takes one slash away.
+_A_URL_THAT_WAS_A_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+_LOCAL = frozenset({"file", "local"})
+#: What starts something else than a name in a url: a version or options, a fragment, a chain of file systems.
+_NO_NAME = ("?", "#", "::", "\\")
+
+
+class Storage(Protocol):
+    """The few things that are done to a place. Paths are whole: a local path, or a url."""
+
+    def staging_parent(self, root: str) -> str:
+        """A local folder that exists, from which publishing is cheap; raises if `root` cannot be written to."""
+
+    def publish(self, staging: str, folder: str, names: Iterable[str]) -> None:
+        """Take files from a local staging folder to `folder`, where they stay unchanged."""
+
+    def create_only(self, path: str, contents: bytes) -> bool:
+        """Write what must not exist yet, whole or not at all; False if it does."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """All of it. Raises FileNotFoundError as it is: whether that is an error, the caller knows."""
+
+    def local_copies(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        """For each path and its size in bytes, a path on this machine's disk with the same contents."""
+
+    def sizes(self, folder: str, names: Sequence[str]) -> dict[str, int]:
+        """The bytes of those that are there."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with all that is in it, if it is there."""
+
+    def for_each(self, do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+        """`do` for every item, in order or at once, whatever is faster there."""
+
+
+def storage_at(path: str) -> Storage:
+    """The place that a root, a folder or a file lies in. Raises `StorageLibraryMissing`."""
+    if (protocol := protocol_of(path)) is None:
+        return disk
+    from databuild_dagster.warehouse.object_store import object_store
+
+    return object_store(protocol)
+
+
+def protocol_of(path: str) -> str | None:
+    """`s3` of `s3://bucket/prefix`; None for a local path."""
+    found = _A_URL.fullmatch(path)
+    return found[1].lower() if found else None
+
+
+def normal_root(root: str) -> str:
+    """An absolute path, or a url without a slash at its end. Raises `InvalidWarehouse`."""
+    found = _A_URL.fullmatch(root)
+    if found is None:
+        if _A_URL_THAT_WAS_A_PATH.match(root):
+            raise InvalidWarehouse(root=root, why="a url lost one of its slashes, as pathlib.Path takes it away")
+        if "://" in root:
+            raise InvalidWarehouse(root=root, why="it is neither a folder nor one plain url")
+        return os.path.abspath(os.path.expanduser(root))
+    protocol, rest = found[1].lower(), found[2].rstrip("/")
+    if protocol in _LOCAL:
+        return os.path.abspath(found[2])
+    names = rest.split("/")
+    if "@" in names[0]:
+        # Not repeated: it may hold a password.
+        raise InvalidWarehouse(root=f"{protocol}://…", why="credentials do not belong into its url")
+    if any(name in ("", ".", "..") for name in names) or any(part in rest for part in _NO_NAME):
+        raise InvalidWarehouse(root=root, why="a bucket and plain names have to follow the protocol")
+    return f"{protocol}://{rest}"

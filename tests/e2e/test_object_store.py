@@ -1,0 +1,93 @@
+"""The command line over a warehouse in a bucket, as processes: build, show, read, and a check that sees what is gone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.object_store import S3Server
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+MAX_SECONDS = 240
+
+DEFINITIONS = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({{"day": [context.partition_key], "amount": [2.0]}})
+
+
+@databuild_asset(partitions_def=monthly)
+def revenue(orders: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({{"revenue": [orders["amount"].sum()]}})
+
+
+defs = build_definitions([orders, revenue], warehouse="{warehouse}")
+"""
+
+
+class Project:
+    def __init__(self, folder: Path, warehouse: str) -> None:
+        self.folder = folder
+        (folder / "definitions.py").write_text(DEFINITIONS.format(warehouse=warehouse))
+        (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        environment = os.environ | {"DAGSTER_HOME": str(self.folder / "home")}
+        return subprocess.run(
+            [sys.executable, "-m", "databuild_dagster", *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=MAX_SECONDS,
+            check=False,
+        )
+
+    def ask(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def project(tmp_path: Path, bucket: str) -> Project:
+    (tmp_path / "home").mkdir()
+    return Project(tmp_path, f"s3://{bucket}/warehouse")
+
+
+def test_what_is_built_into_a_bucket_is_shown_read_and_checked(project: Project, s3: S3Server, bucket: str) -> None:
+    assert project.run("build", "revenue@2024-01-01").returncode == 0
+
+    assert project.ask("read", "revenue@2024-01-01") == [{"revenue": 6.0}]
+    (file,) = project.ask("show", "orders@2024-01-30")["canonical"]["files"]
+    assert file.startswith(f"s3://{bucket}/warehouse/orders/data/instance=")
+    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+
+    s3.client().delete_object(Bucket=bucket, Key=file.removeprefix(f"s3://{bucket}/"))
+
+    (violation,) = project.ask("check", "--deep")["violations"]
+    assert (violation["invariant"], violation["entity"]) == ("I7", "orders@2024-01-30")
+    assert "which is gone" in violation["detail"]
+
+
+def test_a_bucket_that_does_not_exist_is_told_in_one_sentence(project: Project, s3: S3Server, bucket: str) -> None:
+    s3.drop_bucket(bucket)
+
+    done = project.run("build", "orders@2024-01-30")
+
+    assert done.returncode == 1
+    assert f"because there is no bucket s3://{bucket}" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -1,0 +1,139 @@
+"""A real S3-compatible server (moto's) on 127.0.0.1, in front of it a gate through which a test makes it misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: What a WSGI server calls, and what it calls with.
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "tests",
+    "AWS_SECRET_ACCESS_KEY": "tests",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    # A test that takes the server away does not wait for five polite attempts.
+    "AWS_MAX_ATTEMPTS": "1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    # Nor does it depend on whose machine this is.
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+
+
+@dataclass
+class S3Server:
+    """The server's address, what it was asked, and how it is to misbehave."""
+
+    url: str
+    #: Method and path of each request, in order.
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    #: Takes no notice of `If-None-Match`, as older stores do.
+    ignores_conditions: bool = False
+    #: What it answers instead, request by request: status, S3's code, and a part of the method and path it is about.
+    refusals: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def client(self) -> Any:
+        import boto3
+
+        return boto3.client("s3", endpoint_url=self.url, region_name="us-east-1", **_KEYS)
+
+    def make_bucket(self, name: str) -> str:
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def drop_bucket(self, name: str) -> None:
+        """With all that is in it, as somebody does on a bad day."""
+        for key in self.keys(name):
+            self.client().delete_object(Bucket=name, Key=key)
+        self.client().delete_bucket(Bucket=name)
+
+    def keys(self, bucket: str) -> list[str]:
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return sorted(entry["Key"] for page in pages for entry in page.get("Contents", ()))
+
+    def downloads(self) -> list[str]:
+        return [path for method, path in self.requests if method == "GET" and path.endswith(".parquet")]
+
+    def gate(self, app: App) -> App:
+        def gated(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            self.requests.append(request)
+            if self.ignores_conditions:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            for refusal in self.refusals:
+                status, code, about = refusal
+                if about in " ".join(request):
+                    self.refusals.remove(refusal)
+                    body = f"<Error><Code>{code}</Code><Message>{code} by the test</Message></Error>".encode()
+                    start_response(f"{status} {code}", [("Content-Type", "application/xml")])
+                    return [body]
+            return app(environ, start_response)
+
+        return gated
+
+
+_KEYS = {"aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """A running server on a port that was free; it is gone afterwards."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Silent(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, *_: Any, **__: Any) -> None:
+            pass
+
+    server = S3Server(url="")
+    app = server.gate(DomainDispatcherApplication(create_backend_app))
+    http = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Silent)
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def running_s3() -> Iterator[S3Server]:
+    """One for all tests of a folder; each takes a bucket of its own."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3Server]:
+    """The server, this process's environment pointing to it, and an empty cache."""
+    from databuild_dagster.warehouse.object_store import forget_connections
+
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": running_s3.url}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DATABUILD_CACHE_DIR", str(tmp_path / "cache"))
+    forget_connections()
+    running_s3.requests.clear()
+    running_s3.refusals.clear()
+    running_s3.ignores_conditions = False
+    yield running_s3
+    forget_connections()
+
+
+@pytest.fixture
+def bucket(s3: S3Server, request: pytest.FixtureRequest) -> str:
+    return s3.make_bucket(f"b{abs(hash(request.node.nodeid))}")

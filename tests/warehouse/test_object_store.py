@@ -1,0 +1,445 @@
+"""A warehouse in an object store keeps what a warehouse on a disk promises (SPEC 10.2)."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Barrier
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from databuild_dagster.warehouse import (
+    AccessDenied,
+    BucketMissing,
+    DiskTrouble,
+    ListedFileLost,
+    Manifest,
+    ManifestConflict,
+    ManifestMissing,
+    ManifestState,
+    NotCreateOnly,
+    StorageTrouble,
+    StorageUnreachable,
+    Warehouse,
+    describe_files,
+    disk,
+    local_copies,
+    local_paths,
+    missing_files,
+    publish_files,
+    read_manifest,
+    read_manifests,
+    read_table,
+    write_manifest,
+)
+from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
+from databuild_dagster.warehouse.parquet import write_table
+
+UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+OTHER = "579bd65c-4ec2-280d-148b-69c8ddecd1b2"
+
+
+@pytest.fixture
+def warehouse(bucket):
+    return Warehouse(f"s3://{bucket}/pre fix/[x]")
+
+
+def publish(warehouse, *tables, uuid=UUID):
+    staging = warehouse.new_staging_dir(uuid)
+    disk.make_dirs(staging)
+    for number, table in enumerate(tables):
+        write_table(table, os.path.join(staging, f"part-{number}-{uuid[:4]}.parquet"))
+    files, schema = describe_files(staging)
+    publish_files(staging, warehouse.instance_dir("raw/flights", uuid), files)
+    disk.remove_tree(staging)
+    return manifest_of(files=files, schema=schema, instance_uuid=uuid)
+
+
+def write(warehouse, *tables, uuid=UUID):
+    manifest = publish(warehouse, *tables, uuid=uuid)
+    write_manifest(warehouse, manifest)
+    return manifest
+
+
+def manifest_of(**changes):
+    from databuild_dagster.warehouse import TableSchema
+
+    manifest = Manifest(
+        dataset="raw/flights",
+        ref="raw/flights@2013-01-01",
+        instance_uuid=UUID,
+        job_run="0190b6a0-0000-7000-8000-000000000000",
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=TableSchema(()),
+    )
+    return msgspec.structs.replace(manifest, **changes)
+
+
+def numbers(*values):
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def clear_cache():
+    disk.remove_tree(local_copies.cache_dir())
+
+
+def test_what_was_written_is_read_as_from_a_disk(warehouse):
+    manifest = write(warehouse, numbers(1, 2), numbers(3))
+
+    read = read_manifest(warehouse, "raw/flights", UUID)
+
+    assert read == manifest
+    assert read_table(warehouse, [read]).to_pydict() == {"n": [1, 2, 3]}
+    assert missing_files(warehouse, read) == ()
+
+
+def test_keys_are_the_names_that_a_disk_would_have(s3, bucket, warehouse):
+    manifest = write(warehouse, numbers(1))
+
+    folder = f"pre fix/[x]/raw/flights/data/instance={UUID}"
+    assert s3.keys(bucket) == sorted(
+        ["pre fix/[x]/.create-only", f"{folder}/manifest.json", f"{folder}/{manifest.files[0].uri}"]
+    )
+
+
+def test_the_files_are_there_before_the_manifest(s3, warehouse):
+    write(warehouse, numbers(1), numbers(2))
+
+    puts = [path for method, path in s3.requests if method == "PUT"]
+
+    assert [path.rpartition(".")[2] for path in puts[-3:]] == ["parquet", "parquet", "json"]
+
+
+def test_of_two_writers_of_one_manifest_one_wins_and_the_other_is_told(warehouse):
+    together = Barrier(8)
+
+    def write_attempt(attempt):
+        together.wait()
+        try:
+            write_manifest(warehouse, manifest_of(attempt=attempt))
+        except ManifestConflict:
+            return None
+        return attempt
+
+    with ThreadPoolExecutor(8) as threads:
+        outcomes = list(threads.map(write_attempt, range(8)))
+
+    winners = [attempt for attempt in outcomes if attempt is not None]
+    assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
+
+
+def test_writing_the_same_manifest_again_changes_nothing(warehouse):
+    write_manifest(warehouse, manifest_of())
+
+    write_manifest(warehouse, manifest_of())
+
+    assert read_manifest(warehouse, "raw/flights", UUID) == manifest_of()
+
+
+def test_overlapping_conditional_writes_are_tried_again_but_not_for_ever(s3, warehouse):
+    s3.refusals += [(409, "ConditionalRequestConflict", "manifest.json")] * (MAX_OVERLAPS - 1)
+
+    write_manifest(warehouse, manifest_of())
+
+    s3.refusals += [(409, "ConditionalRequestConflict", "manifest.json")] * MAX_OVERLAPS
+    with pytest.raises(StorageUnreachable, match="overlapped"):
+        write_manifest(warehouse, manifest_of(attempt=2))
+
+
+def test_a_store_that_overwrites_although_asked_not_to_is_refused_before_anything_is_computed(s3, warehouse):
+    s3.ignores_conditions = True
+
+    with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
+        warehouse.new_staging_dir(UUID)
+
+
+def test_the_promise_is_asked_for_once_per_process(s3, warehouse):
+    warehouse.new_staging_dir(UUID)
+    s3.requests.clear()
+
+    warehouse.new_staging_dir(UUID)
+
+    assert s3.requests == []
+
+
+def test_an_object_that_no_manifest_lists_changes_no_answer(s3, bucket, warehouse):
+    manifest = write(warehouse, numbers(1, 2))
+    folder = warehouse.instance_dir("raw/flights", UUID).removeprefix(f"s3://{bucket}/")
+    s3.client().put_object(Bucket=bucket, Key=f"{folder}/part-9.parquet", Body=b"stray")
+    clear_cache()
+
+    assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2]}
+    assert missing_files(warehouse, manifest) == ()
+
+
+# Copies
+
+
+def test_who_wrote_it_does_not_download_it_and_who_read_it_does_not_again(s3, warehouse):
+    manifest = write(warehouse, numbers(1), numbers(2))
+    read_table(warehouse, [manifest])
+    assert s3.downloads() == []
+
+    clear_cache()
+    for _ in range(2):
+        assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2]}
+
+    assert len(s3.downloads()) == 2
+
+
+def test_a_look_at_a_few_rows_fetches_no_more_files_than_hold_them(s3, warehouse):
+    manifest = write(warehouse, numbers(1, 2), numbers(3, 4), numbers(5))
+    clear_cache()
+
+    table = read_table(warehouse, [manifest], limit=3)
+
+    assert table.to_pydict() == {"n": [1, 2, 3]}
+    assert len(s3.downloads()) == 2
+
+
+def test_a_copy_that_was_cut_short_is_fetched_again(warehouse):
+    manifest = write(warehouse, numbers(1))
+    (path,) = local_paths(warehouse, [manifest])
+    os.truncate(path, 10)
+
+    assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1]}
+
+
+def test_two_warehouses_do_not_share_copies(bucket, s3):
+    one, other = Warehouse(f"s3://{bucket}/one"), Warehouse(f"s3://{bucket}/other")
+
+    manifests = write(one, numbers(1)), write(other, numbers(2))
+
+    assert read_table(one, [manifests[0]]).to_pydict() == {"n": [1]}
+    assert read_table(other, [manifests[1]]).to_pydict() == {"n": [2]}
+
+
+def test_processes_that_fetch_the_same_at_once_all_read_it_whole(s3, warehouse):
+    write(warehouse, *(numbers(*range(1000)) for _ in range(5)))
+    clear_cache()
+    program = (
+        "from databuild_dagster.warehouse import *;"
+        f"w = Warehouse({warehouse.root!r});"
+        f"print(read_table(w, [read_manifest(w, 'raw/flights', {UUID!r})]).num_rows)"
+    )
+
+    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+
+    assert [process.communicate(timeout=60)[0].strip() for process in processes] == ["5000"] * 3
+    copies = list(Path(local_copies.cache_dir(), "instances").rglob("*.parquet"))
+    assert len(copies) == 5
+
+
+def test_a_download_that_breaks_off_leaves_no_copy(s3, warehouse):
+    manifest = write(warehouse, numbers(1), numbers(2))
+    clear_cache()
+    s3.refusals += [(500, "InternalError", ".parquet")]
+
+    with pytest.raises(StorageUnreachable):
+        read_table(warehouse, [manifest])
+
+    left = [path for path in Path(local_copies.cache_dir()).rglob("*") if path.is_file() and path.name != ".pruned"]
+    assert len(left) <= 1
+    assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2]}
+
+
+def test_a_child_after_a_fork_opens_connections_of_its_own(warehouse):
+    manifest = write(warehouse, numbers(1))
+    assert read_manifest(warehouse, "raw/flights", UUID) == manifest
+
+    child = multiprocessing.get_context("fork").Process(target=read_manifest, args=(warehouse, "raw/flights", UUID))
+    child.start()
+    child.join(30)
+
+    assert child.exitcode == 0
+
+
+# Looking after it
+
+
+def test_what_is_gone_or_has_another_size_is_found_by_a_deep_check(s3, bucket, warehouse):
+    manifest = write(warehouse, numbers(1), numbers(2), numbers(3))
+    gone, cut, _ = (file.uri for file in manifest.files)
+    folder = warehouse.instance_dir("raw/flights", UUID).removeprefix(f"s3://{bucket}/")
+    s3.client().delete_object(Bucket=bucket, Key=f"{folder}/{gone}")
+    s3.client().put_object(Bucket=bucket, Key=f"{folder}/{cut}", Body=b"PAR1")
+    s3.requests.clear()
+
+    missing = missing_files(warehouse, manifest)
+
+    assert missing == (gone, cut)
+    assert len(s3.requests) == 1
+
+
+@pytest.mark.parametrize(("body", "words"), [(None, "it is not there"), (b"PAR1", "it has 4 bytes instead of")])
+def test_a_reader_is_told_which_listed_file_is_lost(s3, bucket, warehouse, body, words):
+    manifest = write(warehouse, numbers(1), numbers(2))
+    key = f"{warehouse.instance_dir('raw/flights', UUID)}/{manifest.files[1].uri}".removeprefix(f"s3://{bucket}/")
+    s3.client().delete_object(Bucket=bucket, Key=key)
+    if body is not None:
+        s3.client().put_object(Bucket=bucket, Key=key, Body=body)
+    clear_cache()
+
+    with pytest.raises(ListedFileLost, match=f"{manifest.files[1].uri} is listed in a manifest, but {words}"):
+        read_table(warehouse, [manifest])
+
+
+def test_a_discard_removes_one_instance_its_manifest_first_and_its_copies(s3, bucket, warehouse):
+    discarded, kept = write(warehouse, numbers(1), numbers(2)), write(warehouse, numbers(3), uuid=OTHER)
+    stray = f"{warehouse.instance_dir('raw/flights', UUID)}/a stray".removeprefix(f"s3://{bucket}/")
+    s3.client().put_object(Bucket=bucket, Key=stray, Body=b"")
+    s3.requests.clear()
+
+    warehouse.remove_instance("raw/flights", UUID)
+
+    deleted = [path for method, path in s3.requests if method == "DELETE"]
+    assert [path.endswith("/manifest.json") for path in deleted] == [True, False, False, False]
+    assert [key for key in s3.keys(bucket) if UUID in key] == []
+    assert missing_files(warehouse, kept) == ()
+    with pytest.raises(ManifestMissing):
+        read_manifest(warehouse, "raw/flights", UUID)
+    with pytest.raises(ListedFileLost):
+        local_paths(warehouse, [discarded])
+
+
+def test_a_discard_of_what_is_not_there_is_fine(warehouse):
+    warehouse.remove_instance("raw/flights", UUID)
+
+    with pytest.raises(ManifestMissing, match="or the warehouse is set to another place"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_manifests_of_many_instances_come_in_their_order(warehouse):
+    uuids = [f"5e0002a1-0f3d-bd95-db63-{number:012}" for number in range(20)]
+    for uuid in uuids:
+        write_manifest(warehouse, manifest_of(instance_uuid=uuid))
+
+    manifests = read_manifests(warehouse, "raw/flights", uuids)
+
+    assert [manifest.instance_uuid for manifest in manifests] == uuids
+
+
+# Trouble
+
+
+def do_stage(warehouse):
+    warehouse.new_staging_dir(UUID)
+
+
+def do_upload(warehouse):
+    publish(warehouse, numbers(1), numbers(2))
+
+
+def do_write_manifest(warehouse):
+    write_manifest(warehouse, manifest_of())
+
+
+def do_read_manifest(warehouse):
+    read_manifest(warehouse, "raw/flights", OTHER)
+
+
+def do_fetch(warehouse):
+    manifest = read_manifest(warehouse, "raw/flights", OTHER)
+    read_table(warehouse, [manifest])
+
+
+def do_check(warehouse):
+    missing_files(warehouse, manifest_of(files=()))
+
+
+def do_discard(warehouse):
+    warehouse.remove_instance("raw/flights", OTHER)
+
+
+EVERYTHING = [do_stage, do_upload, do_write_manifest, do_read_manifest, do_fetch, do_check, do_discard]
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_a_bucket_that_disappears_is_told_whatever_is_done(s3, bucket, warehouse, do):
+    write(warehouse, numbers(1), uuid=OTHER)
+    clear_cache()
+    if do is do_stage:
+        forget_connections()
+    s3.drop_bucket(bucket)
+
+    with pytest.raises(BucketMissing, match=f"because there is no bucket s3://{bucket}. Create it") as caught:
+        do(warehouse)
+
+    assert f"s3://{bucket}/pre fix/[x]/" in caught.value.message
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_who_may_not_is_told_whatever_is_tried(s3, warehouse, do):
+    write(warehouse, numbers(1), uuid=OTHER)
+    clear_cache()
+    if do is do_stage:
+        forget_connections()
+    s3.refusals += [(403, "AccessDenied", "")] * 5
+
+    with pytest.raises(AccessDenied, match="does not let this user do it.*AWS_PROFILE"):
+        do(warehouse)
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_a_store_that_does_not_answer_is_told_whatever_is_asked(bucket, warehouse, monkeypatch, do):
+    # Port 9 is closed: nothing is bound to it without rights that no test has.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    forget_connections()
+
+    with pytest.raises(StorageUnreachable, match="did not answer as it should.*127.0.0.1:9"):
+        do(warehouse)
+
+
+def test_without_credentials_the_environment_is_named(warehouse, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    forget_connections()
+
+    with pytest.raises(AccessDenied, match="the environment has no complete credentials"):
+        warehouse.new_staging_dir(UUID)
+
+
+def test_a_bucket_that_comes_back_is_written_to_again(s3, bucket, warehouse):
+    s3.drop_bucket(bucket)
+    with pytest.raises(BucketMissing):
+        write(warehouse, numbers(1))
+
+    s3.make_bucket(bucket)
+
+    assert read_table(warehouse, [write(warehouse, numbers(1))]).num_rows == 1
+
+
+def test_an_upload_that_fails_leaves_no_manifest(s3, warehouse):
+    warehouse.new_staging_dir(UUID)
+    s3.refusals += [(403, "AccessDenied", ".parquet")]
+
+    with pytest.raises(AccessDenied):
+        write(warehouse, numbers(1), numbers(2))
+
+    with pytest.raises(ManifestMissing):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_an_answer_of_no_known_kind_is_still_one_sentence(s3, warehouse):
+    s3.refusals += [(400, "QuiteUnheardOf", "manifest.json")]
+
+    with pytest.raises(StorageTrouble, match="could not be written: .*QuiteUnheardOf by the test. Look at"):
+        write_manifest(warehouse, manifest_of())
+
+
+def test_a_staged_file_that_is_gone_is_the_disks_trouble_and_not_the_buckets(warehouse):
+    staging = warehouse.new_staging_dir(UUID)
+    disk.make_dirs(staging)
+    write_table(numbers(1), os.path.join(staging, "part-0.parquet"))
+    files, _ = describe_files(staging)
+    disk.remove_tree(staging)
+
+    with pytest.raises(DiskTrouble, match="no such file or directory"):
+        publish_files(staging, warehouse.instance_dir("raw/flights", UUID), files)

@@ -1,0 +1,149 @@
+"""Which place a text means, and that none of them is left."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.warehouse import (
+    DiskTrouble,
+    InvalidWarehouse,
+    ManifestMissing,
+    Warehouse,
+    disk,
+    publish_files,
+    read_manifest,
+)
+from databuild_dagster.warehouse.manifest import FileEntry
+
+UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+
+
+def is_asset(text: str) -> bool:
+    try:
+        PartitionRef(text)
+    except DatabuildError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("given_root", "root"),
+    [
+        ("/data/warehouse/", "/data/warehouse"),
+        ("file:///data/warehouse", "/data/warehouse"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("S3://Bucket/a prefix/[b]/", "s3://Bucket/a prefix/[b]"),
+        ("gs://bucket/prefix", "gs://bucket/prefix"),
+    ],
+)
+def test_a_root_is_a_folder_or_a_url(given_root, root):
+    assert Warehouse(given_root).root == root
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3://",
+        "s3:///prefix",
+        "s3://bucket//prefix",
+        "s3://bucket/../other",
+        "s3://bucket/./prefix",
+        "s3://bucket/prefix?versionId=1",
+        "s3://bucket/prefix#1",
+        "simplecache::s3://bucket/prefix",
+        str(Path("s3://bucket/prefix")),
+    ],
+)
+def test_what_is_no_plain_url_is_refused(root):
+    with pytest.raises(InvalidWarehouse, match=r"is no place for a warehouse: .*s3://bucket/prefix"):
+        Warehouse(root)
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated():
+    with pytest.raises(InvalidWarehouse) as caught:
+        Warehouse("s3://me:secret@bucket/prefix")
+
+    assert "secret" not in str(caught.value)
+
+
+@given(st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=3).map("/".join).filter(is_asset))
+def test_no_key_leaves_the_prefix(asset):
+    warehouse = Warehouse("s3://bucket/prefix")
+
+    key = warehouse.manifest_path(asset, UUID)
+
+    assert key.startswith("s3://bucket/prefix/")
+    names = key.removeprefix("s3://bucket/prefix/").split("/")
+    assert not {"", ".", ".."} & set(names)
+    assert not set("".join(names)) & set("\\*?[]{}#")
+    assert Warehouse.of_manifest(key, asset) == warehouse
+
+
+def test_the_warehouse_of_a_manifest_is_found_in_a_folder_too(tmp_path):
+    warehouse = Warehouse(str(tmp_path))
+
+    assert Warehouse.of_manifest(warehouse.manifest_path("raw/flights", UUID), "raw/flights") == warehouse
+
+
+def test_a_local_warehouse_imports_no_object_store():
+    program = (
+        "import sys; from databuild_dagster.warehouse import Warehouse, missing_files;"
+        "Warehouse('/tmp').storage; print({'fsspec', 's3fs', 'botocore'} & set(sys.modules))"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "set()"
+
+
+def test_a_url_whose_library_is_not_installed_says_what_to_install():
+    program = (
+        "import sys; sys.modules['s3fs'] = None; from databuild_dagster.warehouse import Warehouse;"
+        "Warehouse('s3://bucket/prefix').new_staging_dir('x')"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert "StorageLibraryMissing: A warehouse on s3:// needs a library that is not installed here" in answer.stderr
+    assert answer.stderr.strip().endswith("pip install 'databuild-dagster[s3]'")
+
+
+def test_a_protocol_that_nobody_knows_is_refused():
+    with pytest.raises(InvalidWarehouse, match="nope"):
+        Warehouse("nope://bucket/prefix").new_staging_dir("x")
+
+
+def test_a_protocol_that_needs_more_than_a_url_says_is_refused():
+    with pytest.raises(InvalidWarehouse, match="host"):
+        Warehouse("webhdfs://namenode/prefix").new_staging_dir("x")
+
+
+def test_a_store_that_cannot_write_create_only_is_refused_before_anything_is_written():
+    from databuild_dagster.warehouse import NotCreateOnly
+
+    with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
+        Warehouse("data://bucket/prefix").new_staging_dir("x")
+
+
+def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_told(tmp_path):
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    staging = warehouse.new_staging_dir(UUID)
+    disk.make_dirs(staging)
+    disk.create_only(os.path.join(staging, "part-0.parquet"), b"abc")
+    disk.remove_tree(warehouse.root)
+
+    with pytest.raises(DiskTrouble, match=r"part-0.parquet could not be written: no such file or directory"):
+        publish_files(staging, warehouse.instance_dir("a", UUID), [FileEntry("part-0.parquet", 3, 1, "sha256:00")])
+
+
+def test_a_local_warehouse_that_has_disappeared_is_told_to_readers(tmp_path):
+    with pytest.raises(ManifestMissing, match="or the warehouse is set to another place"):
+        read_manifest(Warehouse(str(tmp_path / "gone")), "a", UUID)
