@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.context import BuildContext
     from databuild_dagster.bindings.decorator import databuild_asset
     from databuild_dagster.bindings.definitions import build_definitions
+    from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
@@ -28,6 +29,7 @@ __all__ = [
     "Wants",
     "build_definitions",
     "databuild_asset",
+    "databuild_multi_asset",
     "derive_partition_uuid",
     "want_schedule",
     "want_sensor",
@@ -44,6 +46,7 @@ _HOME = {
     "Wants": "bindings.resources",
     "build_definitions": "bindings.definitions",
     "databuild_asset": "bindings.decorator",
+    "databuild_multi_asset": "bindings.multi_decorator",
     "derive_partition_uuid": "model.refs",
     "want_schedule": "bindings.wanting",
     "want_sensor": "bindings.wanting",

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from dagster import AssetKey, AssetsDefinition
 
+from databuild_dagster.bindings.gates import Gate
+from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import Parameter
 
 #: Partitions that one launch builds at most, unless the asset says otherwise (SPEC 11.2).
@@ -23,8 +25,24 @@ class AssetBody:
     parameters: tuple[Parameter, ...]
     #: Parameter to upstream, as the author wrote it.
     upstreams: Mapping[str, AssetKey]
+    #: What the author calls each output to the name of Dagster's output; one that is None for an asset alone.
+    outputs: Mapping[str | None, str]
+    #: Called once per launch with all its partitions, and not once per partition.
+    is_batched: bool
+    #: Checks of a new instance before it is live, by the author's name of the output.
+    gates: Mapping[str | None, tuple[Gate, ...]]
+    #: A new instance may have columns that do not fit those of the one before.
+    allow_schema_change: bool
     max_partitions_per_launch: int
     concurrency: int | None
+
+    def name_of(self, assets_def: AssetsDefinition, asset: str) -> str | None:
+        """What the author calls an output, whatever prefix Dagster has put before its asset key since."""
+        for name, dagster_output in self.outputs.items():
+            key = assets_def.keys_by_output_name.get(dagster_output)
+            if key is not None and asset_text(key) == asset:
+                return name
+        raise AssertionError(f"{asset} is no output of {assets_def}")
 
 
 def body_of(assets_def: AssetsDefinition) -> AssetBody | None:

@@ -14,9 +14,11 @@ from dagster import (
     DynamicPartitionsDefinition,
     IdentityPartitionMapping,
     LastPartitionMapping,
+    MultiPartitionMapping,
     MultiPartitionsDefinition,
     PartitionMapping,
     PartitionsDefinition,
+    SpecificPartitionsPartitionMapping,
     StaticPartitionsDefinition,
     TimeWindowPartitionMapping,
     TimeWindowPartitionsDefinition,
@@ -36,6 +38,8 @@ from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 MAX_REMEMBERED = 100_000
 #: Partition definitions and mappings kept unpacked.
 MAX_UNPACKED = 2_000
+
+_SAME_FOR_EVERY_KEY = (AllPartitionMapping, LastPartitionMapping, SpecificPartitionsPartitionMapping)
 
 
 class DagsterCatalog:
@@ -103,16 +107,37 @@ class DagsterCatalog:
         self, dataset: DatasetSpec, spec: InputSpec, partition_key: str | None
     ) -> tuple[Sequence[str | None], bool]:
         """The partition keys of one input, and whether they will be the same at any later time."""
-        mapping, is_here, upstream = _mapping(spec.mapping)
-        if not is_here and (found := self._dataset_of(spec.asset)) is not None:
-            upstream = partitions_from(found.partitions)
-        downstream = None if dataset.partitions is None else _partitions(dataset.partitions)
+        mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None:
             return [None], True
         if _is_one_to_one(mapping, downstream, upstream):
             return [partition_key], True
         with partition_loading_context(dynamic_partitions_store=self._instance):
             return _mapped(mapping, downstream, upstream, partition_key)
+
+    def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
+        """Whether an input's partitions depend on the output's key, by its declared mapping alone.
+
+        An unpartitioned input, all partitions, the last one, or those named once and for all do not.
+        """
+        mapping, downstream, upstream = self._resolved(dataset, spec)
+        if upstream is None or downstream is None:
+            return False
+        inferred = infer_partition_mapping(mapping, downstream, upstream)
+        if isinstance(inferred, MultiPartitionMapping):
+            dimensions = inferred.downstream_mappings_by_upstream_dimension.values()
+            return any(not isinstance(each.partition_mapping, _SAME_FOR_EVERY_KEY) for each in dimensions)
+        return not isinstance(inferred, _SAME_FOR_EVERY_KEY)
+
+    def _resolved(
+        self, dataset: DatasetSpec, spec: InputSpec
+    ) -> tuple[PartitionMapping | None, PartitionsDefinition | None, PartitionsDefinition | None]:
+        """(mapping, None for Dagster's default; the dataset's partitions; the input's partitions)."""
+        mapping, is_here, upstream = _mapping(spec.mapping)
+        if not is_here and (found := self._dataset_of(spec.asset)) is not None:
+            upstream = partitions_from(found.partitions)
+        downstream = None if dataset.partitions is None else _partitions(dataset.partitions)
+        return mapping, downstream, upstream
 
 
 def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:

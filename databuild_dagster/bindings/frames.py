@@ -5,10 +5,8 @@ May be called from many threads. The session is opened by whoever first needs it
 starts no Spark.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from typing import Any
 
@@ -19,17 +17,28 @@ from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoa
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.results import WrittenInstance
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
-from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import (
+    PARTITION_KEY,
+    Staged,
     explain_failure,
     files_wanted,
     interrupt,
+    is_large,
+    is_lost,
     is_transient,
+    publish,
     read_instances,
+    read_keyed,
+    read_keyed_pandas,
     read_pandas,
+    read_staged,
+    stage_batch,
+    stage_instance,
+    staging,
     tag_operations,
-    write_instance,
+    with_key,
 )
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
@@ -38,27 +47,15 @@ from databuild_dagster.warehouse import (
     ManifestState,
     TableSchema,
     Warehouse,
-    disk,
-    read_manifest,
-    write_manifest,
+    read_manifests,
 )
+
+#: Columns of what was never anything but EMPTY.
+_NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
 
 
 class CannotLoad(Exception):
     """A plain asset's value is not what the parameter is annotated with; the message says both."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenInstance:
-    """What was written, in the words of its manifest."""
-
-    asset: str
-    uuid: str
-    state: str
-    uri: str
-    files: int
-    rows: int
-    bytes: int
 
 
 class Frames:
@@ -90,9 +87,11 @@ class Frames:
             return self._session
 
     @contextmanager
-    def interruptible(self, tag: str, *, uses_spark: bool) -> Iterator[None]:
-        """What this thread runs in Spark inside the block can be stopped by its tag."""
-        with tag_operations(self.session, tag) if uses_spark else nullcontext():
+    def interruptible(self, *tags: str, uses_spark: bool) -> Iterator[None]:
+        """What this thread runs in Spark inside the block can be stopped by any of its tags."""
+        with ExitStack() as stack:
+            for tag in tags if uses_spark else ():
+                stack.enter_context(tag_operations(self.session, tag))
             yield
 
     def interrupt(self, tag: str) -> None:
@@ -104,19 +103,52 @@ class Frames:
 
     def read(self, canonical: Sequence[Canonical], asset: str, *, pandas: bool) -> Any:
         """One frame of instances of one asset."""
-        manifests = [read_manifest(self._warehouse, asset, each.uuid) for each in canonical if each.uuid is not None]
-        if any(manifest.schema.columns for manifest in manifests):
-            # Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
-            manifests = [manifest for manifest in manifests if manifest.schema.columns]
-        elif (neighbour := self._neighbour(asset)) is not None:
-            # No partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but
-            # columns.
-            manifests = [msgspec.structs.replace(neighbour, files=())]
-        else:
-            return _no_pandas() if pandas else self.session.createDataFrame([], "struct<>")
+        manifests = self._with_columns(asset, self.manifests(canonical, asset))
+        if not manifests:
+            return self._no_rows(pandas=pandas)
         if pandas:
             return read_pandas(self._warehouse, manifests)
         return read_instances(self.session, self._warehouse, manifests)
+
+    def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, folder: str, *, pandas: bool) -> Any:
+        """One frame of instances of one asset, with the column of the output's partition key.
+
+        What Spark reads hangs on `folder`, which is made here.
+        """
+        distinct = {each.uuid: each for found in by_key.values() for each in found}
+        known = {manifest.instance_uuid: manifest for manifest in self.manifests(list(distinct.values()), asset)}
+        usable = self._with_columns(asset, list(known.values()))
+        if not usable:
+            return self._no_rows(PARTITION_KEY, pandas=pandas)
+        of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
+        keyed = {key: [of_uuid[e.uuid] for e in found if e.uuid in of_uuid] for key, found in by_key.items()}
+        if not any(keyed.values()):
+            keyed = dict.fromkeys(list(by_key)[:1], usable)
+        if pandas:
+            return read_keyed_pandas(self._warehouse, keyed)
+        return read_keyed(self.session, self._warehouse, keyed, folder)
+
+    def manifests(self, canonical: Sequence[Canonical], asset: str) -> list[Manifest]:
+        """What instances of one asset hold."""
+        return read_manifests(self._warehouse, asset, [each.uuid for each in canonical if each.uuid is not None])
+
+    def _with_columns(self, asset: str, manifests: list[Manifest]) -> list[Manifest]:
+        """Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
+
+        Where there is no partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but
+        a neighbour's columns.
+        """
+        usable = [manifest for manifest in manifests if manifest.schema.columns]
+        if not usable and (neighbour := self._neighbour(asset)) is not None:
+            usable = [msgspec.structs.replace(neighbour, files=())]
+        return usable
+
+    def _no_rows(self, *columns: str, pandas: bool) -> Any:
+        if pandas:
+            import pandas as pd
+
+            return pd.DataFrame({column: pd.Series(dtype="object") for column in columns})
+        return self.session.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
 
     def load_foreign(self, asset: str, refs: Sequence[str], annotation: type, *, pandas: bool) -> Any:
         """A plain asset's partitions, loaded as Dagster loads them and united. Raises `CannotLoad`."""
@@ -129,8 +161,16 @@ class Frames:
                 for ref in refs
             ]
         frames = [self._as_frame(value, ref, pandas=pandas) for value, ref in zip(values, refs, strict=True)]
-        if not frames:
-            return _no_pandas() if pandas else self.session.createDataFrame([], "struct<>")
+        return _united(frames, pandas=pandas) if frames else self._no_rows(pandas=pandas)
+
+    def load_foreign_by_key(
+        self, asset: str, by_key: Mapping[str, Sequence[str]], annotation: type, *, pandas: bool
+    ) -> Any:
+        """The same with the column of the output's partition key. Raises `CannotLoad`."""
+        frames = []
+        for key, refs in by_key.items():
+            frame = self.load_foreign(asset, refs, annotation, pandas=pandas)
+            frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
         return _united(frames, pandas=pandas)
 
     def _as_frame(self, value: Any, ref: str, *, pandas: bool) -> Any:
@@ -152,22 +192,53 @@ class Frames:
 
     # Out
 
-    def write(self, job_run_id: str, ref: str, frame: Any, *, inputs: Mapping[str, str]) -> WrittenInstance:
-        """Write what a job run returned, None for intentionally nothing. Raises what writing raises."""
+    def staging(self, name: str) -> AbstractContextManager[str]:
+        """A folder for one call of a function."""
+        return staging(self._warehouse, name)
+
+    def stage(self, frame: Any, folder: str, ref: str, inputs: Mapping[str, str]) -> Staged:
+        """Write what was returned for one ref, None for intentionally nothing. Raises what writing raises."""
+        if _is_nothing(frame):
+            return self._nothing(asset_of(ref), folder)
+        return stage_instance(frame, folder, ref=ref, coalesce=files_wanted(self._input_manifests(inputs)))
+
+    def stage_batch(
+        self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, Staged]:
+        """Write what was returned for a batch of partition keys in one go; `inputs` by key."""
+        if _is_nothing(frame):
+            return dict.fromkeys(keys, self._nothing(asset, folder))
+        everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
+        of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
+        by_key = {key: [of_uuid[u] for u in found.values() if u in of_uuid] for key, found in inputs.items()}
+        return stage_batch(frame, folder, asset=asset, keys=keys, is_large=is_large(by_key.values()))
+
+    def staged(self, staged: Mapping[str | None, Staged], *, pandas: bool, by_key: bool) -> Any:
+        """What was staged as one frame; with the column of the partition key where it is of a batch."""
+        return read_staged(None if pandas else self.session, staged, by_key=by_key)
+
+    def publish(
+        self,
+        staged: Staged,
+        job_run_id: str,
+        ref: str,
+        inputs: Mapping[str, str],
+        *,
+        state: ManifestState | None = None,
+        comment: str = "",
+    ) -> WrittenInstance:
+        """Give what is staged its place and its manifest. Raises what writing raises."""
         uuid = derive_partition_uuid(job_run_id, ref)
-        if frame is None or len(frame.columns) == 0:
-            # Parquet has no files without columns; such a frame is made of nothing but EMPTY inputs.
-            manifest = self._write_nothing(job_run_id, ref, uuid, inputs)
-        else:
-            manifest = write_instance(
-                frame,
-                self._warehouse,
-                ref=ref,
-                uuid=uuid,
-                job_run=job_run_id,
-                inputs=dict(inputs),
-                coalesce=self._files_wanted(inputs),
-            )
+        manifest = publish(
+            staged,
+            self._warehouse,
+            ref=ref,
+            uuid=uuid,
+            job_run=job_run_id,
+            inputs=inputs,
+            state=state,
+            comment=comment,
+        )
         return WrittenInstance(
             asset=asset_of(ref),
             uuid=uuid,
@@ -178,42 +249,35 @@ class Frames:
             bytes=manifest.bytes,
         )
 
-    def _files_wanted(self, inputs: Mapping[str, str]) -> int | None:
-        """One file where little was read; what a plain asset has is not ours to measure."""
-        try:
-            return files_wanted([read_manifest(self._warehouse, asset_of(ref), uuid) for ref, uuid in inputs.items()])
-        except ManifestMissing:
-            return None
+    def discard(self, job_run_id: str, ref: str) -> None:
+        """Remove what was written for a ref, if anything was."""
+        self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(job_run_id, ref))
 
-    def _write_nothing(self, job_run_id: str, ref: str, uuid: str, inputs: Mapping[str, str]) -> Manifest:
-        neighbour = self._neighbour(asset_of(ref))
-        manifest = Manifest(
-            dataset=asset_of(ref),
-            ref=ref,
-            instance_uuid=uuid,
-            job_run=job_run_id,
-            attempt=1,
-            state=ManifestState.EMPTY,
-            created_at=datetime.now(UTC),
-            schema=neighbour.schema if neighbour else TableSchema((), spark='{"type":"struct","fields":[]}'),
-            inputs=dict(inputs),
-            comment="EMPTY was returned",
-        )
-        write_manifest(self._warehouse, manifest)
-        return manifest
+    def newest(self, asset: str) -> Manifest | None:
+        """The live instance of an asset that was made last, to compare columns with."""
+        newest = engine_for(self._instance).queries.newest_live(asset)
+        if newest is None or newest.uuid is None or newest.manifest_uri is None:
+            return None
+        return self.manifests([newest], asset)[0]
 
     def _neighbour(self, asset: str) -> Manifest | None:
         """An instance of the asset that has columns; zero rows still have columns (SPEC 10.3)."""
-        for canonical in engine_for(self._instance).queries.canonical_of_dataset(asset):
-            if canonical.state is InstanceState.LIVE and canonical.manifest_uri and canonical.uuid:
-                manifest = read_manifest(self._warehouse, asset, canonical.uuid)
-                if manifest.schema.columns:
-                    return manifest
-        return None
+        newest = self.newest(asset)
+        return newest if newest is not None and newest.schema.columns else None
 
-    def discard(self, written: WrittenInstance) -> None:
-        """Remove what the engine did not take."""
-        disk.remove_tree(self._warehouse.instance_dir(written.asset, written.uuid))
+    def _nothing(self, asset: str, folder: str) -> Staged:
+        neighbour = self._neighbour(asset)
+        return Staged(folder, (), neighbour.schema if neighbour else _NO_COLUMNS)
+
+    def _input_manifests(self, inputs: Mapping[str, str]) -> list[Manifest]:
+        """What a plain asset has is not ours to measure."""
+        by_asset: dict[str, list[str]] = {}
+        for ref, uuid in inputs.items():
+            by_asset.setdefault(asset_of(ref), []).append(uuid)
+        try:
+            return [m for asset, uuids in by_asset.items() for m in read_manifests(self._warehouse, asset, uuids)]
+        except ManifestMissing:
+            return []
 
     # Trouble
 
@@ -221,10 +285,18 @@ class Frames:
         """One sentence."""
         return explain_failure(error)
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether the session went with it: whatever else is tried in it now would fail too."""
+        return is_lost(error)
+
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same again may go well; a lost session is not used again."""
         transient = is_transient(error)
-        if transient and (forget := getattr(self.spark_resource, "forget_session", None)) is not None:
+        if (
+            transient
+            and is_lost(error)
+            and (forget := getattr(self.spark_resource, "forget_session", None)) is not None
+        ):
             forget()
         return transient
 
@@ -240,7 +312,6 @@ def _united(frames: list[Any], *, pandas: bool) -> Any:
     return united
 
 
-def _no_pandas() -> Any:
-    import pandas as pd
-
-    return pd.DataFrame()
+def _is_nothing(frame: Any) -> bool:
+    """Parquet has no files without columns; such a frame is made of nothing but EMPTY inputs."""
+    return frame is None or len(frame.columns) == 0

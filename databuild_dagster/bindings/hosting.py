@@ -20,14 +20,14 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 
 @dataclass(frozen=True, slots=True)
 class HostedRun:
-    """One job run that this step executes: one ref of one asset."""
+    """One job run that this step executes: the outputs of one partition key that are to be built (SPEC 6.2)."""
 
     id: str
-    ref: str
+    refs: tuple[str, ...]
 
     @property
     def partition_key(self) -> str | None:
-        return partition_key_of(self.ref)
+        return partition_key_of(self.refs[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,40 @@ class Hosting:
 
 def begin(
     engine: Engine,
-    dataset: DatasetSpec,
+    datasets: Mapping[str, DatasetSpec],
     partition_keys: Iterable[str | None],
     *,
     dagster_run_id: str,
     tags: Mapping[str, str],
 ) -> Hosting:
-    """Start the launch that the Dagster run was made for, or claim the refs it is about."""
+    """Start the launch that the Dagster run was made for, or claim the refs it is about.
+
+    `datasets` are the outputs that were selected, by asset.
+    """
     launch_id = tags.get(LAUNCH_TAG)
-    if launch_id is not None and (hosting := _start(engine, dataset, launch_id, dagster_run_id)) is not None:
+    if launch_id is not None and (hosting := _start(engine, datasets, launch_id, dagster_run_id)) is not None:
         return hosting
-    refs = [ref_of(dataset.asset, key) for key in partition_keys]
-    return claim(engine, dataset, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags))
+    refs = [ref_of(asset, key) for key in partition_keys for asset in datasets]
+    return claim(engine, datasets, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags))
 
 
 def claim(
-    engine: Engine, dataset: DatasetSpec, refs: Iterable[str], *, dagster_run_id: str, by_person: bool
+    engine: Engine,
+    datasets: Mapping[str, DatasetSpec],
+    refs: Iterable[str],
+    *,
+    dagster_run_id: str,
+    by_person: bool,
 ) -> Hosting:
     """Ask for refs: decision and lease are one transaction, so of any number of askers one builds."""
     asked = tuple(refs)
     if not asked:
         return Hosting(None, (), ())
+    dataset = next(iter(datasets.values()))
     launch_id = engine.new_id()
+    by_key: dict[str | None, list[str]] = {}
+    for ref in asked:
+        by_key.setdefault(partition_key_of(ref), []).append(ref)
     outcome = engine.handle(
         ClaimRefs(
             launch_id=launch_id,
@@ -78,7 +90,7 @@ def claim(
             location=dataset.location,
             dagster_run_id=dagster_run_id,
             holder=this_process(),
-            runs=tuple(BufferedRun(engine.new_id(), (ref,), partition_key_of(ref)) for ref in asked),
+            runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for key, refs in by_key.items()),
             by_person=by_person,
             code_version=dataset.code_version,
         ),
@@ -86,14 +98,17 @@ def claim(
     )
     given = outcome.claim
     assert given is not None, "a claim that was not repeated is answered"
-    job_runs = tuple(HostedRun(job_run_id, ref) for ref, job_run_id in given.build.items())
+    refs_of_run: dict[str, list[str]] = {}
+    for ref, job_run_id in given.build.items():
+        refs_of_run.setdefault(job_run_id, []).append(ref)
+    job_runs = tuple(HostedRun(job_run_id, tuple(refs)) for job_run_id, refs in refs_of_run.items())
     return Hosting(launch_id if job_runs else None, job_runs, asked, given.join, given.reuse, given.refused)
 
 
-def _start(engine: Engine, dataset: DatasetSpec, launch_id: str, dagster_run_id: str) -> Hosting | None:
+def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, dagster_run_id: str) -> Hosting | None:
     """None when the launch is not ours to start: another asset's, or started already (a re-execution)."""
     job_runs = engine.queries.job_runs_of_launch(launch_id)
-    if not any(asset_of(ref) == dataset.asset for run in job_runs for ref in run.refs):
+    if not any(asset_of(ref) in datasets for run in job_runs for ref in run.refs):
         return None
     try:
         outcome = engine.handle(
@@ -103,5 +118,5 @@ def _start(engine: Engine, dataset: DatasetSpec, launch_id: str, dagster_run_id:
     except (AlreadyStarted, NotFound):
         return None
     started = set(outcome.job_run_ids)
-    hosted = tuple(HostedRun(run.id, ref) for run in job_runs if run.id in started for ref in run.refs)
+    hosted = tuple(HostedRun(run.id, run.refs) for run in job_runs if run.id in started)
     return Hosting(launch_id if hosted else None, hosted, tuple(ref for run in job_runs for ref in run.refs))

@@ -26,6 +26,11 @@ class Inputs:
     #: Those that are not live.
     missing: tuple[str, ...]
 
+    @property
+    def uuids(self) -> dict[str, str]:
+        """Every input ref to the uuid that serves it."""
+        return {ref: pinned.uuid for ref, pinned in self.pinned.items() if pinned.uuid is not None}
+
 
 class InputFinder:
     """Looks inputs up for one step."""
@@ -34,9 +39,9 @@ class InputFinder:
         self._engine = engine
         self._foreign = foreign
 
-    def of(self, dataset: DatasetSpec, refs: Iterable[str]) -> dict[str, Inputs]:
-        """The declared inputs of each ref."""
-        declared = {ref: self._engine.catalog.inputs(dataset, partition_key_of(ref)) for ref in refs}
+    def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[str]) -> dict[str, Inputs]:
+        """The declared inputs of each ref; `datasets` by asset."""
+        declared = {ref: self._engine.catalog.inputs(datasets[asset_of(ref)], partition_key_of(ref)) for ref in refs}
         pinned = self.pin({each for inputs in declared.values() for each in inputs})
         return {ref: _inputs(inputs, pinned) for ref, inputs in declared.items()}
 
@@ -46,6 +51,10 @@ class InputFinder:
         if foreign := [ref for ref in wanted if self._is_foreign(asset_of(ref))]:
             observe(self._engine, self._foreign, foreign)
         return self._engine.queries.canonical(wanted)
+
+    def follows_key(self, dataset: DatasetSpec, asset: str) -> bool:
+        """Whether the partitions of an input depend on the output's key."""
+        return any(self._engine.catalog.follows_key(dataset, spec) for spec in dataset.inputs if spec.asset == asset)
 
     def is_foreign(self, asset: str) -> bool:
         """Whether an asset's data is in a place of its own, and read by Dagster."""

@@ -70,14 +70,27 @@ _BY_NAME = (
 )
 
 
-def parameters_of(function: Callable[..., Any], local_names: Mapping[str, Any]) -> tuple[Parameter, ...]:
+class Returns(Enum):
+    """What a function is to answer, as far as its annotation can tell."""
+
+    #: A frame, or `EMPTY`.
+    FRAME = "a DataFrame of Spark or pandas (or EMPTY)"
+    #: A frame for each output, by the output's name.
+    DICT = "a dict, from each output's name to its DataFrame"
+    #: Whether the instance passes; looked at when it is there.
+    VERDICT = "a verdict"
+
+
+def parameters_of(
+    function: Callable[..., Any], local_names: Mapping[str, Any], returns: Returns = Returns.FRAME
+) -> tuple[Parameter, ...]:
     """Every parameter of an asset's function. `local_names` are the names of the scope it was written in.
 
     Raises `InvalidAsset`.
     """
     _refuse_what_is_no_plain_function(function)
     hints = _resolved_annotations(function, local_names)
-    _check_return(function, hints)
+    _check_return(function, hints, returns)
     return tuple(
         _parameter(function, parameter, hints) for parameter in inspect.signature(function).parameters.values()
     )
@@ -135,17 +148,23 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints
     return Parameter(parameter.name, kind, annotation)
 
 
-def _check_return(function: Callable[..., Any], hints: Mapping[str, Any]) -> None:
+def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], returns: Returns) -> None:
     """The first build would find the same mistake, after Spark has worked for it."""
-    if "return" not in hints:
+    if "return" not in hints or returns is Returns.VERDICT:
         return
     annotation = hints["return"]
+    if returns is Returns.DICT:
+        whole = typing.get_origin(annotation) or annotation
+        if isinstance(whole, type) and (issubclass(whole, Mapping) or whole is Empty):
+            return
+        raise InvalidAsset(
+            f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
+        )
     options = typing.get_args(annotation) if typing.get_origin(annotation) is not None else (annotation,)
     if options and all(option is Empty or _is_frame(option) for option in options):
         return
     raise InvalidAsset(
-        f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; "
-        "it must return a DataFrame of Spark or pandas (or EMPTY)."
+        f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
     )
 
 

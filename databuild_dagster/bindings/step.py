@@ -6,28 +6,30 @@ each as soon as it is done, from this one thread. Afterwards the others are wait
 """
 
 import atexit
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from dagster import AssetExecutionContext, AssetKey, DagsterRunStatus, Failure
+from dagster import AssetExecutionContext, DagsterRunStatus, Failure
 
 from databuild_dagster.bindings.body import AssetBody
-from databuild_dagster.bindings.builds import Builder, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.builds import Builder
 from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, AssetGraph
 from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.foreign import ForeignAssets
 from databuild_dagster.bindings.frames import Frames
+from databuild_dagster.bindings.gates import Verdict
 from databuild_dagster.bindings.heartbeat import Heartbeat
 from databuild_dagster.bindings.hosting import HostedRun, Hosting, begin, claim
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.keys import asset_text
+from databuild_dagster.bindings.keys import asset_key, asset_text
 from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, is_by_person
 from databuild_dagster.bindings.threads import DaemonThreads
 from databuild_dagster.model.commands import (
@@ -41,7 +43,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
-from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 
 #: How often a run asks for refs again that others gave up while it waited for them.
@@ -52,6 +54,8 @@ POLL_SECONDS = 1.0
 STOP_SECONDS = 30.0
 #: Refs named in one message.
 MAX_NAMED = 5
+
+_LIVE = InstanceState.LIVE
 
 
 #: What this process hosts at the moment, by launch, and how to let go of it.
@@ -83,6 +87,8 @@ class _Progress:
     stopped: dict[str, str] = field(default_factory=dict)
     #: Refs that others failed to build, or that were not given.
     denied: dict[str, str] = field(default_factory=dict)
+    #: Ref to what its gates said.
+    verdicts: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
@@ -93,11 +99,13 @@ def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> It
 class _Step:
     def __init__(self, context: AssetExecutionContext, body: AssetBody, config: Any) -> None:
         self.context = context
+        self.body = body
+        self.config = config
         self.deployment: Deployment = getattr(context.resources, DEPLOYMENT)
         self.engine = engine_for(context.instance)
-        self.key: AssetKey = next(iter(context.selected_asset_keys))
         self.graph: AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
-        self.dataset = self._registered()
+        #: The selected outputs, in the order of their declaration.
+        self.datasets = self._registered()
         self.finder = InputFinder(self.engine, ForeignAssets(context.instance))
         self.frames = Frames(
             spark_resource=getattr(context.resources, SPARK),
@@ -105,16 +113,16 @@ class _Step:
             graph=self.graph,
             instance=context.instance,
         )
-        self.builder = Builder(context, self.key, body, config, self.dataset, self.frames, self.finder)
-        self.painter = Painter(context, self.key)
-        self.threads: DaemonThreads[Result] | None = None
+        self.painter = Painter(context)
+        self.builder: Builder | None = None
+        self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
 
     def run(self) -> Iterator[Any]:
         hosting = begin(
             self.engine,
-            self.dataset,
+            self.datasets,
             self._partition_keys(),
             dagster_run_id=self.context.run.run_id,
             tags=self.context.run.tags,
@@ -128,19 +136,23 @@ class _Step:
             hosting = self._claim(again)
         yield from self._finish(asked)
 
-    def _registered(self) -> DatasetSpec:
-        """The store knows the dataset before it is asked; here a graph and an instance are at hand."""
+    def _registered(self) -> dict[str, DatasetSpec]:
+        """The store knows the datasets before it is asked; here a graph and an instance are at hand."""
         datasets = datasets_of(self.graph, self.deployment.location)
         if self.deployment.is_ad_hoc:
             register_ad_hoc(self.engine, self.deployment.location, datasets)
         else:
             register(self.engine, self.deployment.location, datasets)
-        dataset = self.engine.queries.dataset(asset_text(self.key))
-        assert dataset is not None, "it was registered just now"
-        return dataset
+        selected = [asset_text(key) for key in self.context.assets_def.keys_by_output_name.values()]
+        found = {asset: self.engine.queries.dataset(asset) for asset in selected}
+        return {
+            asset: dataset
+            for asset, dataset in found.items()
+            if dataset is not None and asset_key(asset) in self.context.selected_asset_keys
+        }
 
     def _partition_keys(self) -> Sequence[str | None]:
-        if self.context.assets_def.specs_by_key[self.key].partitions_def is None:
+        if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):
             return [None]
         return list(self.context.partition_keys)
 
@@ -150,16 +162,30 @@ class _Step:
         if hosting.launch_id is None:
             return
         runs = hosting.job_runs
-        self.progress.n_hosted += len(runs)
-        with Heartbeat(self.engine, hosting.launch_id, [run.id for run in runs], self.builder.stop) as heartbeat:
+        self.progress.n_hosted += sum(len(run.refs) for run in runs)
+        builder = self.builder = Builder(
+            self.context,
+            self.body,
+            self.config,
+            self.datasets,
+            self.frames,
+            self.finder,
+            launch_id=hosting.launch_id,
+        )
+        with Heartbeat(self.engine, hosting.launch_id, [run.id for run in runs], builder.stop) as heartbeat:
             unfinished = {run.id for run in runs}
-            _open_hostings[hosting.launch_id] = lambda: self._abandon(unfinished, heartbeat)
+            _open_hostings[hosting.launch_id] = lambda: self._abandon(builder, unfinished, heartbeat)
             try:
-                inputs = self.finder.of(self.dataset, [run.ref for run in runs])
-                misses = [Missed(run, inputs[run.ref].missing) for run in runs if inputs[run.ref].missing]
+                inputs = self.finder.of(self.datasets, [ref for run in runs for ref in run.refs])
+                missing = {ref: found.missing for ref, found in inputs.items() if found.missing}
+                misses = [
+                    Missed(run, {ref: missing[ref] for ref in run.refs if ref in missing})
+                    for run in runs
+                    if not missing.keys().isdisjoint(run.refs)
+                ]
                 yield from self._told(misses, heartbeat, unfinished)
-                ready = [run for run in runs if not inputs[run.ref].missing]
-                yield from self._build_in_threads(ready, inputs, heartbeat, unfinished)
+                ready = [run for run in runs if missing.keys().isdisjoint(run.refs)]
+                yield from self._build_in_threads(builder, ready, inputs, heartbeat, unfinished)
             except Exception as error:
                 # Ours or Dagster's trouble, not the asset's: the job runs are tried again, but not for ever.
                 self._end(unfinished, f"{type(error).__name__}: {error}", heartbeat, as_failure=True)
@@ -172,19 +198,32 @@ class _Step:
                 _open_hostings.pop(hosting.launch_id, None)
 
     def _build_in_threads(
-        self, runs: Sequence[HostedRun], inputs: dict[str, Inputs], heartbeat: Heartbeat, unfinished: set[str]
+        self,
+        builder: Builder,
+        runs: Sequence[HostedRun],
+        inputs: Mapping[str, Inputs],
+        heartbeat: Heartbeat,
+        unfinished: set[str],
     ) -> Iterator[Any]:
         if not runs:
             return
-        threads = self.threads = DaemonThreads[Result](min(self.deployment.threads, len(runs)), "databuild build")
-        pending = {threads.submit(self.builder.build, run, inputs[run.ref]) for run in runs}
+        units = builder.units(runs)
+        n_threads = min(self.deployment.threads, len(runs))
+        threads = self.threads = DaemonThreads[Attempt](n_threads, "databuild build")
+        pending = {threads.submit(builder.build, unit, inputs) for unit in units}
         try:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from self._told([future.result() for future in done], heartbeat, unfinished)
+                attempts = [future.result() for future in done]
+                # Begun before the others are told of: Spark works while Dagster writes.
+                pending |= {
+                    threads.submit(builder.build, unit, inputs) for attempt in attempts for unit in attempt.again
+                }
+                results = [result for attempt in attempts for result in attempt.results]
+                yield from self._told(results, heartbeat, unfinished)
         except BaseException:
             for job_run_id in list(unfinished):
-                self.builder.stop(job_run_id, "the step was interrupted")
+                builder.stop(job_run_id, "the step was interrupted")
             threads.close()
             wait(pending, timeout=STOP_SECONDS)
             raise
@@ -197,19 +236,23 @@ class _Step:
         missed = self._accepted([each for each in results if isinstance(each, Missed)], self._miss)
         failed = self._accepted([each for each in results if isinstance(each, Failed)], self._fail)
         for stopped in (each for each in results if isinstance(each, Stopped)):
-            self.progress.stopped[stopped.run.ref] = stopped.why
-            self.context.log.warning(f"{stopped.run.ref} was stopped: {stopped.why}.")
+            self.progress.stopped.update(dict.fromkeys(stopped.run.refs, stopped.why))
+            self.context.log.warning(f"{_named(stopped.run.refs)} was stopped: {stopped.why}.")
         unfinished.difference_update(result.run.id for result in results)
         for miss in missed:
-            self.progress.missed[miss.run.ref] = miss.missing
-            self.context.log.info(f"{miss.run.ref} waits for {_named(miss.missing)}.")
+            self.progress.missed.update(miss.impacted)
+            for ref, missing in miss.impacted.items():
+                self.context.log.info(f"{ref} waits for {_named(missing)}.")
         for failure in failed:
-            self.progress.failed[failure.run.ref] = failure.error
-            self.context.log.error(f"{failure.run.ref} failed: {failure.error}\n\n{failure.details}")
+            self.progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
+            self.progress.verdicts.update(failure.verdicts)
+            self.context.log.error(f"{_named(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
         for each in built:
-            uuid = derive_partition_uuid(each.run.id, each.run.ref)
-            self.progress.live[each.run.ref] = uuid
-            yield self.painter.built(each.run.ref, uuid, _metadata(each))
+            for output in each.outputs:
+                ref, uuid = output.fact.ref, output.instance.uuid
+                self.progress.live[ref] = uuid
+                self.progress.verdicts[ref] = output.verdicts
+                yield self.painter.built(ref, uuid, _metadata(each.run, output))
 
     def _accepted(self, results: "Sequence[Any]", tell: Any) -> "Sequence[Any]":
         """Those that the engine took. One stale job run must not take its neighbours with it."""
@@ -221,19 +264,19 @@ class _Step:
             if len(results) > 1:
                 return [each for result in results for each in self._accepted([result], tell)]
             (result,) = results
-            self.progress.stopped[result.run.ref] = stale.message
-            self.context.log.warning(f"{result.run.ref}: {stale}")
-            if isinstance(result, Built):
+            self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
+            self.context.log.warning(f"{_named(result.run.refs)}: {stale}")
+            if isinstance(result, Built) and self.builder is not None:
                 self.builder.discard(result)
             return []
         return results
 
     def _succeed(self, results: Sequence[Built]) -> None:
-        runs = tuple(RunSuccess(each.run.id, (each.output,)) for each in results)
+        runs = tuple(RunSuccess(each.run.id, tuple(output.fact for output in each.outputs)) for each in results)
         self.engine.handle(SucceedJobRuns(runs=runs), actor=self._actor)
 
     def _miss(self, results: Sequence[Missed]) -> None:
-        misses = tuple(RunMiss(each.run.id, {each.run.ref: each.missing}) for each in results)
+        misses = tuple(RunMiss(each.run.id, dict(each.impacted)) for each in results)
         self.engine.handle(MissDeps(misses=misses), actor=self._actor)
 
     def _fail(self, results: Sequence[Failed]) -> None:
@@ -265,11 +308,11 @@ class _Step:
 
         end(ids_left)
 
-    def _abandon(self, unfinished: set[str], heartbeat: Heartbeat) -> None:
+    def _abandon(self, builder: Builder, unfinished: set[str], heartbeat: Heartbeat) -> None:
         if self.threads is not None:
             self.threads.close()
         for job_run_id in list(unfinished):
-            self.builder.stop(job_run_id, "the Dagster run was interrupted")
+            builder.stop(job_run_id, "the Dagster run was interrupted")
         self._end(unfinished, "interrupted", heartbeat, as_failure=False)
         heartbeat.stop()
 
@@ -303,7 +346,7 @@ class _Step:
                     waiting[ref] = canonical.job_run or waiting[ref]
                     continue
                 del waiting[ref]
-                if canonical.state is InstanceState.LIVE and canonical.uuid is not None:
+                if canonical.state is _LIVE and canonical.uuid is not None:
                     self.progress.live[ref] = canonical.uuid
                 elif canonical.state in FAILING:
                     self.progress.denied[ref] = canonical.reason or "its build failed"
@@ -326,12 +369,13 @@ class _Step:
     def _claim(self, refs: list[str]) -> Hosting:
         by_person = is_by_person(self.context.run.tags)
         run_id = self.context.run.run_id
-        return claim(self.engine, self.dataset, refs, dagster_run_id=run_id, by_person=by_person)
+        return claim(self.engine, self.datasets, refs, dagster_run_id=run_id, by_person=by_person)
 
     # The end
 
     def _finish(self, asked: Sequence[str]) -> Iterator[Any]:
         progress = self.progress
+        yield from self.painter.checks(progress.verdicts)
         if progress.failed:
             self.painter.only_failed(progress.failed)
             raise Failure(_failure_message(progress), allow_retries=False)
@@ -341,9 +385,10 @@ class _Step:
             self.painter.outcome("denied")
         elif progress.stopped:
             self.painter.outcome("stopped")
-        states = self.engine.queries.states(asked)
-        if all(state is InstanceState.LIVE for state in states.values()):
-            yield self.painter.all_live()
+        not_live = {asset_of(ref) for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE}
+        for asset in self.datasets:
+            if asset not in not_live:
+                yield self.painter.all_live(asset_key(asset))
 
 
 def _failure_message(progress: _Progress) -> str:
@@ -362,12 +407,12 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _metadata(built: Built) -> dict[str, Any]:
+def _metadata(run: HostedRun, output: BuiltOutput) -> dict[str, Any]:
     return {
-        "databuild/job_run": built.run.id,
-        "dagster/row_count": built.instance.rows,
-        "databuild/bytes": built.instance.bytes,
-        "databuild/files": built.instance.files,
-        "databuild/manifest": built.instance.uri,
-        **built.metadata,
+        "databuild/job_run": run.id,
+        "dagster/row_count": output.instance.rows,
+        "databuild/bytes": output.instance.bytes,
+        "databuild/files": output.instance.files,
+        "databuild/manifest": output.instance.uri,
+        **output.metadata,
     }

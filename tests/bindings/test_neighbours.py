@@ -131,13 +131,13 @@ def test_a_plain_asset_that_reads_what_is_not_live_is_told_what_to_do(deploy: An
 def test_a_run_waits_for_what_others_are_building_and_reuses_it(deploy: Any) -> None:
     site = deploy(numbers)
     dataset = site.engine.queries.dataset("numbers")
-    elsewhere = claim(site.engine, dataset, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True)
+    elsewhere = claim(site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True)
     (run,) = elsewhere.job_runs
 
     def succeed() -> None:
         time.sleep(1)
         manifest = ManifestFact(state="complete", uri="elsewhere")
-        output = OutputFact(ref=run.ref, manifest=manifest)
+        output = OutputFact(ref=run.refs[0], manifest=manifest)
         site.engine.handle(SucceedJobRuns(runs=(RunSuccess(run.id, (output,)),)))
 
     other = threading.Thread(target=succeed)
@@ -146,14 +146,16 @@ def test_a_run_waits_for_what_others_are_building_and_reuses_it(deploy: Any) -> 
     other.join()
 
     assert waiting.status is dg.DagsterRunStatus.SUCCESS
-    assert site.engine.queries.canonical([run.ref])[run.ref].job_run == run.id
+    assert site.engine.queries.canonical([run.refs[0]])[run.refs[0]].job_run == run.id
     assert site.materialized("numbers") == [NEXT]
 
 
 def test_a_run_takes_over_what_others_gave_up(deploy: Any) -> None:
     site = deploy(numbers)
     dataset = site.engine.queries.dataset("numbers")
-    (run,) = claim(site.engine, dataset, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True).job_runs
+    (run,) = claim(
+        site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True
+    ).job_runs
 
     def give_up() -> None:
         time.sleep(1)
@@ -170,7 +172,9 @@ def test_a_run_takes_over_what_others_gave_up(deploy: Any) -> None:
 def test_a_run_does_not_wait_for_ever(deploy: Any) -> None:
     site = deploy(numbers, delegation_timeout_seconds=0.1)
     dataset = site.engine.queries.dataset("numbers")
-    (run,) = claim(site.engine, dataset, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True).job_runs
+    (run,) = claim(
+        site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True
+    ).job_runs
 
     waiting = site.launch(["numbers"], [DAY])
 

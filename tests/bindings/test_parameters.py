@@ -125,7 +125,7 @@ def test_ins_for_no_parameter_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batched": True}, "batched=True is not supported yet"),
+        ({"batched": True}, "has no partitions, so batched=True means nothing"),
         ({"check_specs": []}, "check_specs= means nothing here"),
         ({"retry_policy": dg.RetryPolicy()}, "retry_policy= means nothing here"),
         ({"max_partitions_per_launch": 0}, "max_partitions_per_launch of asset 'bad' is 0"),

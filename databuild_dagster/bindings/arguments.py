@@ -1,0 +1,110 @@
+"""What an asset's function is called with: each parameter filled by its kind.
+
+In a batch an input whose partitions depend on the output's key comes with that key as a column, and any other
+input without; the declared mapping decides, never what happens to be in the batch.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
+
+from dagster import AssetExecutionContext
+
+from databuild_dagster.bindings.body import AssetBody
+from databuild_dagster.bindings.context import BuildContext
+from databuild_dagster.bindings.frames import Frames
+from databuild_dagster.bindings.hosting import HostedRun
+from databuild_dagster.bindings.inputs import InputFinder, Inputs
+from databuild_dagster.bindings.keys import asset_text
+from databuild_dagster.bindings.outcomes import DepMiss
+from databuild_dagster.bindings.parameters import Parameter, ParameterKind
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import frame_type
+
+
+class Arguments:
+    """Fills the parameters of one asset's function, call by call."""
+
+    def __init__(
+        self,
+        context: AssetExecutionContext,
+        body: AssetBody,
+        config: Any,
+        datasets: Mapping[str, DatasetSpec],
+        frames: Frames,
+        finder: InputFinder,
+    ) -> None:
+        self._context = context
+        self._body = body
+        self._config = config
+        #: Outputs of one function have the same inputs.
+        self._dataset = next(iter(datasets.values()))
+        self._frames = frames
+        self._finder = finder
+
+    def of(
+        self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], context: BuildContext, folder: str
+    ) -> dict[str, Any]:
+        """By parameter. What Spark reads of a batch hangs on `folder` until the results are written."""
+        return {
+            each.name: self._input(each, runs, inputs, os.path.join(folder, f"input-{number}"))
+            if each.kind.is_input
+            else self.tool(each, context)
+            for number, each in enumerate(self._body.parameters)
+        }
+
+    def tool(self, parameter: Parameter, context: BuildContext) -> Any:
+        """What is not an input."""
+        match parameter.kind:
+            case ParameterKind.SPARK_SESSION:
+                return self._frames.session
+            case ParameterKind.SPARK_RESOURCE:
+                return self._frames.spark_resource
+            case ParameterKind.CONTEXT:
+                return context
+            case ParameterKind.RESOURCE:
+                return getattr(self._context.resources, parameter.name)
+            case ParameterKind.CONFIG:
+                return self._config
+            case ParameterKind.SPARK_FRAME | ParameterKind.PANDAS_FRAME:
+                raise AssertionError(f"{parameter.name} is an input")
+            case _:
+                assert_never(parameter.kind)
+
+    def read(self, refs: tuple[str, ...], used: Iterable[dict[str, str]]) -> Any:
+        """A frame of refs named at run time, and written down as read. Raises `DepMiss` for those not live."""
+        pinned = self._finder.pin(refs)
+        if missing := [ref for ref in refs if pinned[ref].state is not InstanceState.LIVE]:
+            raise DepMiss(*missing)
+        uuids = {ref: uuid for ref in refs if (uuid := pinned[ref].uuid) is not None}
+        for lineage in used:
+            lineage.update(uuids)
+        asset = asset_of(refs[0])
+        if self._finder.is_foreign(asset):
+            return self._frames.load_foreign(asset, refs, frame_type(), pandas=False)
+        return self._frames.read([pinned[ref] for ref in refs], asset, pandas=False)
+
+    def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], folder: str) -> Any:
+        asset = self._upstream(parameter)
+        pandas = parameter.kind is ParameterKind.PANDAS_FRAME
+        found = {run.partition_key: inputs[run.refs[0]] for run in runs}
+        if self._body.is_batched and self._finder.follows_key(self._dataset, asset):
+            keyed = {key: each.refs_of_asset.get(asset, ()) for key, each in found.items() if key is not None}
+            if self._finder.is_foreign(asset):
+                return self._frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
+            pinned = {key: [found[key].pinned[ref] for ref in refs] for key, refs in keyed.items()}
+            return self._frames.read_by_key(pinned, asset, folder, pandas=pandas)
+        one = next(iter(found.values()))
+        refs = one.refs_of_asset.get(asset, ())
+        if self._finder.is_foreign(asset):
+            return self._frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
+        return self._frames.read([one.pinned[ref] for ref in refs], asset, pandas=pandas)
+
+    def _upstream(self, parameter: Parameter) -> str:
+        """As registered; Dagster may have put a prefix before what the author wrote."""
+        for spec in self._dataset.inputs:
+            if spec.param == parameter.name:
+                return spec.asset
+        return asset_text(self._body.upstreams[parameter.name])

@@ -1,0 +1,494 @@
+"""A batched asset: called once for all partitions of a launch, written by one Spark job, split into instances."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pyarrow as pa
+import pyspark.sql.functions as F
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import EMPTY, BuildContext, DepMiss, Transient, databuild_asset
+from databuild_dagster.bindings.instance import warehouse_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import SparkSettings, open_session
+from databuild_dagster.warehouse import Warehouse, read_manifest
+
+pytestmark = pytest.mark.long
+
+LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+monthly = dg.MonthlyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+colours = dg.StaticPartitionsDefinition(["blue", "red/dark", "yellow=1 %41"])
+DAYS = [f"2013-01-{day:02}" for day in range(1, 32)]
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def numbers(context: BuildContext, spark: SparkSession) -> DataFrame:
+    rows = [(key, key, int(key[-2:])) for key in context.partition_keys]
+    return spark.createDataFrame(rows, "partition_key string, day string, n int")
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def doubled(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("partition_key", "day", "n * 2 as n")
+
+
+def refs(asset: str, keys: list[str]) -> list[str]:
+    return [f"{asset}@{key}" for key in keys]
+
+
+def launches_of(site: Any, asset: str) -> set[str]:
+    """Those that became a process: a dep miss that the orchestrator saw itself is none."""
+    runs = site.engine.queries.job_runs(most=1000)
+    return {run.launch_id for run in runs if run.job == asset and run.started_at is not None}
+
+
+def test_a_month_of_days_is_one_launch_and_every_day_has_its_own_rows(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+
+    site.build(*refs("doubled", DAYS))
+
+    assert [site.rows(f"doubled@{day}") for day in DAYS] == [[{"day": d, "n": 2 * int(d[-2:])}] for d in DAYS]
+    assert len(launches_of(site, "doubled")) == len(launches_of(site, "numbers")) == 1
+    assert site.materialized("doubled") == DAYS
+
+
+def test_each_instance_records_the_inputs_of_its_own_day_alone(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+
+    site.build(*refs("doubled", DAYS[:3]))
+
+    inputs = site.engine.queries.canonical(refs("numbers", DAYS[:3]))
+    for day in DAYS[:3]:
+        instance = site.engine.queries.history(f"doubled@{day}")[-1]
+        assert instance.inputs == (inputs[f"numbers@{day}"].uuid,)
+
+
+def test_days_become_months_in_one_job(deploy: Any) -> None:
+    @databuild_asset(partitions_def=monthly, batched=True)
+    def total(doubled: DataFrame) -> DataFrame:
+        return doubled.groupBy("partition_key").agg(F.sum("n").alias("n"), F.count("*").alias("days"))
+
+    site = deploy(numbers, doubled, total)
+
+    site.build("total@2013-01-01", "total@2013-02-01")
+
+    assert site.rows("total@2013-01-01") == [{"n": 2 * sum(range(1, 32)), "days": 31}]
+    assert site.rows("total@2013-02-01") == [{"n": 2 * sum(range(1, 29)), "days": 28}]
+    assert len(launches_of(site, "total")) == 1
+
+
+def test_a_row_that_serves_several_outputs_comes_once_for_each(deploy: Any) -> None:
+    window = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"numbers": window})
+    def three_days(numbers: DataFrame) -> DataFrame:
+        return numbers.groupBy("partition_key").agg(
+            F.sum("n").alias("n"), F.sort_array(F.collect_list("n")).alias("of")
+        )
+
+    site = deploy(numbers, three_days)
+
+    site.build(*refs("three_days", DAYS[:4]))
+
+    assert [site.rows(f"three_days@{day}") for day in DAYS[:4]] == [
+        [{"n": 1, "of": [1]}],
+        [{"n": 3, "of": [1, 2]}],
+        [{"n": 6, "of": [1, 2, 3]}],
+        [{"n": 9, "of": [2, 3, 4]}],
+    ]
+
+
+def test_an_asset_that_builds_on_its_own_yesterday_is_not_broken_by_a_batch(deploy: Any) -> None:
+    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"running": before})
+    def running(numbers: DataFrame, running: DataFrame) -> DataFrame:
+        so_far = running.selectExpr("partition_key", "n as before") if "n" in running.columns else None
+        if so_far is None:
+            return numbers.select("partition_key", "n")
+        return numbers.join(so_far, "partition_key", "left").selectExpr("partition_key", "n + coalesce(before, 0) as n")
+
+    site = deploy(numbers, running)
+
+    site.build(*refs("running", DAYS[:4]))
+
+    assert [site.rows(f"running@{day}")[0]["n"] for day in DAYS[:4]] == [1, 3, 6, 10]
+
+
+MAPPINGS_THAT_DO_NOT_FOLLOW_THE_KEY = {
+    "unpartitioned": (None, None),
+    "all partitions": (colours, dg.AllPartitionMapping()),
+    "the last one": (colours, dg.LastPartitionMapping()),
+    "specific ones": (colours, dg.SpecificPartitionsPartitionMapping(["blue", "red/dark"])),
+}
+
+
+@pytest.mark.parametrize("name", MAPPINGS_THAT_DO_NOT_FOLLOW_THE_KEY)
+def test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size(deploy: Any, name: str) -> None:
+    partitions, mapping = MAPPINGS_THAT_DO_NOT_FOLLOW_THE_KEY[name]
+
+    @databuild_asset(partitions_def=partitions)
+    def names(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"name": [context.partition_key if context.has_partition_key else "only"]})
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"names": dg.AssetIn(partition_mapping=mapping)})
+    def named(numbers: DataFrame, names: DataFrame) -> DataFrame:
+        assert names.columns == ["name"]
+        return numbers.crossJoin(names).select("partition_key", "name")
+
+    expected = {
+        "unpartitioned": ["only"],
+        "all partitions": ["blue", "red/dark", "yellow=1 %41"],
+        "the last one": ["yellow=1 %41"],
+        "specific ones": ["blue", "red/dark"],
+    }[name]
+    site = deploy(numbers, names, named)
+
+    site.build("named@2013-01-01")
+    site.build("named@2013-01-02", "named@2013-01-03")
+
+    for day in DAYS[:3]:
+        assert sorted(row["name"] for row in site.rows(f"named@{day}")) == expected
+
+
+def test_a_static_mapping_sends_each_input_to_its_output(deploy: Any) -> None:
+    kinds = dg.StaticPartitionsDefinition(["warm", "cold"])
+    mapping = dg.StaticPartitionMapping({"blue": "cold", "red/dark": "warm", "yellow=1 %41": {"warm", "cold"}})
+
+    @databuild_asset(partitions_def=colours, batched=True)
+    def paint(context: BuildContext, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(
+            [(key, key) for key in context.partition_keys], "partition_key string, name string"
+        )
+
+    @databuild_asset(partitions_def=kinds, batched=True, ins={"paint": dg.AssetIn(partition_mapping=mapping)})
+    def kind(paint: DataFrame) -> DataFrame:
+        return paint.select("partition_key", "name")
+
+    site = deploy(paint, kind)
+
+    site.build("kind@warm", "kind@cold")
+
+    assert sorted(row["name"] for row in site.rows("kind@warm")) == ["red/dark", "yellow=1 %41"]
+    assert sorted(row["name"] for row in site.rows("kind@cold")) == ["blue", "yellow=1 %41"]
+
+
+def test_one_dimension_of_a_multi_partition_key_maps_to_its_day(deploy: Any) -> None:
+    by_day = dg.MultiPartitionsDefinition({"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily})
+    to_day = dg.AssetIn(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))
+
+    @databuild_asset(partitions_def=by_day, batched=True, ins={"numbers": to_day})
+    def painted(context: BuildContext, numbers: DataFrame) -> DataFrame:
+        return numbers.withColumn("colour", F.element_at(F.split("partition_key", r"\|"), 1))
+
+    site = deploy(numbers, painted)
+
+    site.build("painted@blue|2013-01-01", "painted@red|2013-01-02")
+
+    assert site.rows("painted@blue|2013-01-01") == [{"day": "2013-01-01", "n": 1, "colour": "blue"}]
+    assert site.rows("painted@red|2013-01-02") == [{"day": "2013-01-02", "n": 2, "colour": "red"}]
+
+
+def test_dynamic_partitions_are_batched_too(deploy: Any, instance: dg.DagsterInstance) -> None:
+    people = dg.DynamicPartitionsDefinition(name="people")
+    instance.add_dynamic_partitions("people", ["Ann é|x", "Bob"])
+
+    @databuild_asset(partitions_def=people, batched=True)
+    def greeting(context: BuildContext) -> pd.DataFrame:
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "text": [f"Hello, {key}" for key in keys]})
+
+    site = deploy(greeting)
+
+    site.build("greeting@Ann é|x", "greeting@Bob")
+
+    assert site.rows("greeting@Ann é|x") == [{"text": "Hello, Ann é|x"}]
+
+
+def test_a_plain_asset_as_input_carries_the_key_as_well(deploy: Any) -> None:
+    @dg.asset(partitions_def=daily)
+    def plain(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return pd.DataFrame({"n": [int(context.partition_key[-2:])]})
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def tripled(plain: pd.DataFrame) -> pd.DataFrame:
+        return plain.assign(n=plain.n * 3)
+
+    site = deploy(plain, tripled)
+
+    site.build(*refs("tripled", DAYS[:2]))
+
+    assert [site.rows(f"tripled@{day}") for day in DAYS[:2]] == [[{"n": 3}], [{"n": 6}]]
+
+
+def test_pandas_and_arrow_are_split_by_key_without_spark(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def with_pandas(numbers: pd.DataFrame) -> pd.DataFrame:
+        assert list(numbers.columns) == ["day", "n", "partition_key"]
+        return numbers[numbers.n != 2]
+
+    site = deploy(numbers, with_pandas)
+
+    site.build(*refs("with_pandas", DAYS[:3]))
+
+    assert [len(site.rows(f"with_pandas@{day}")) for day in DAYS[:3]] == [1, 0, 1]
+    assert site.engine.queries.canonical(["with_pandas@2013-01-02"])["with_pandas@2013-01-02"].manifest_state == "empty"
+
+
+def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def odd(numbers: DataFrame) -> DataFrame:
+        return numbers.filter("n % 2 = 1")
+
+    site = deploy(numbers, odd)
+
+    site.build(*refs("odd", DAYS[:3]))
+
+    canonical = site.engine.queries.canonical(refs("odd", DAYS[:3]))
+    assert [each.manifest_state for each in canonical.values()] == ["complete", "empty", "complete"]
+    warehouse = Warehouse(warehouse_of(site.instance))
+    of_two = read_manifest(warehouse, "odd", canonical["odd@2013-01-02"].uuid)
+    assert [column.name for column in of_two.schema.columns] == ["day", "n"]
+
+
+def test_a_batch_of_nothing_is_live_and_reads_as_no_rows(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def none_of_them(numbers: DataFrame) -> DataFrame:
+        return EMPTY if "2013-01-02" in {row[0] for row in numbers.select("day").collect()} else numbers  # type: ignore[return-value]
+
+    site = deploy(numbers, none_of_them, doubled)
+
+    site.build("none_of_them@2013-01-01")
+    site.build("none_of_them@2013-01-02", "none_of_them@2013-01-03")
+
+    assert site.rows("none_of_them@2013-01-02") == []
+    canonical = site.engine.queries.canonical(["none_of_them@2013-01-03"])["none_of_them@2013-01-03"]
+    assert canonical.manifest_state == "empty"
+
+
+def test_one_bad_day_of_a_month_fails_alone(deploy: Any) -> None:
+    @F.udf("int")
+    def checked(n: int) -> int:
+        if n == 7:
+            raise ValueError("seven is no number")
+        return n
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def fragile(numbers: DataFrame) -> DataFrame:
+        return numbers.withColumn("n", checked("n"))
+
+    site = deploy(numbers, fragile)
+
+    site.build(*refs("fragile", DAYS))
+
+    states = site.engine.queries.states(refs("fragile", DAYS))
+    assert [ref for ref, state in states.items() if state is not LIVE] == ["fragile@2013-01-07"]
+    assert site.failure() == (
+        "1 of 31 partitions failed: 2013-01-07. First: A Python function in Spark raised ValueError: seven is no number"
+    )
+    assert site.red("fragile") == ["2013-01-07"]
+
+
+def test_a_function_that_raises_for_one_key_of_its_batch_fails_that_key_alone(deploy: Any) -> None:
+    calls: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def picky(context: BuildContext, numbers: DataFrame) -> DataFrame:
+        calls.append(len(context.partition_keys))
+        if "2013-01-07" in context.partition_keys:
+            raise ValueError("not on the 7th")
+        return numbers
+
+    site = deploy(numbers, picky)
+
+    site.build(*refs("picky", DAYS))
+
+    states = site.engine.queries.states(refs("picky", DAYS))
+    assert [ref for ref, state in states.items() if state is not LIVE] == ["picky@2013-01-07"]
+    # Halves: as many calls as it takes to find one of 31, and no more.
+    assert len(calls) <= 2 * 5 + 1
+
+
+BAD_COLUMNS = {
+    "drops": (lambda frame: frame.drop("partition_key"), "has no column partition_key"),
+    "changes": (
+        lambda frame: frame.withColumn("partition_key", F.lit(1)),
+        "has a column partition_key that is not text",
+    ),
+    "invents": (
+        lambda frame: frame.withColumn("partition_key", F.lit("tomorrow")),
+        "returned rows for 'tomorrow', which the batch of 1 was not asked for",
+    ),
+    "forgets": (
+        lambda frame: frame.withColumn("partition_key", F.lit(None).cast("string")),
+        "returned rows for a null key",
+    ),
+    "duplicates": (
+        lambda frame: frame.select("*", F.col("partition_key")),
+        "has 2 columns partition_key",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BAD_COLUMNS)
+def test_a_function_that_mistreats_the_partition_key_fails_with_a_sentence(deploy: Any, how: str) -> None:
+    mistreat, said = BAD_COLUMNS[how]
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def bad(numbers: DataFrame) -> DataFrame:
+        return mistreat(numbers)
+
+    site = deploy(numbers, bad)
+
+    site.build("bad@2013-01-01", "bad@2013-01-02")
+
+    assert site.state("bad@2013-01-01") is site.state("bad@2013-01-02") is FAILED
+    assert said in site.failure()
+
+
+def test_rows_for_a_ref_that_was_not_asked_for_fail_the_batch_and_touch_nobody(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def greedy(numbers: DataFrame) -> DataFrame:
+        return numbers.withColumn("partition_key", F.explode(F.array("partition_key", F.lit("2013-01-20"))))
+
+    site = deploy(numbers, greedy)
+
+    site.build("greedy@2013-01-01")
+
+    assert site.state("greedy@2013-01-01") is FAILED
+    assert site.state("greedy@2013-01-20") is None
+    assert "'2013-01-20', which the batch of 1 was not asked for" in site.failure()
+
+
+def test_returning_nothing_at_all_is_a_failure_that_says_what_to_return(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def forgetful(numbers: DataFrame) -> DataFrame:
+        numbers.count()
+        return None  # type: ignore[return-value]
+
+    site = deploy(numbers, forgetful)
+
+    site.build("forgetful@2013-01-01")
+
+    assert "forgetful returned nothing (None); return a DataFrame of Spark or pandas, or EMPTY" in site.failure()
+
+
+def test_a_batch_may_say_which_of_its_days_miss_what_and_the_others_go_on(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def patient(context: BuildContext) -> pd.DataFrame:
+        late = {}
+        for key in context.partition_keys:
+            if key == "2013-01-02":
+                try:
+                    context.read(f"numbers@{key}")
+                except DepMiss as miss:
+                    late[key] = miss.refs
+        if late:
+            raise DepMiss(late)
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(numbers, patient)
+
+    site.build(*refs("patient", DAYS[:3]))
+
+    assert [site.state(f"patient@{day}") for day in DAYS[:3]] == [LIVE] * 3
+    states = [(run.partition_key, run.state.value) for run in site.engine.queries.job_runs() if run.job == "patient"]
+    assert sorted(states) == [
+        ("2013-01-01", "Succeeded"),
+        ("2013-01-02", "DepMissed"),
+        ("2013-01-02", "Succeeded"),
+        ("2013-01-03", "Succeeded"),
+    ]
+
+
+def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def confused(context: BuildContext) -> pd.DataFrame:
+        raise DepMiss({"2013-05-05": ["numbers@2013-05-05"]})
+
+    site = deploy(numbers, confused)
+
+    site.build("confused@2013-01-01")
+
+    assert "confused raised DepMiss for '2013-05-05', which is not a partition key of this batch" in site.failure()
+
+
+def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(deploy: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "tried"
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def flaky(numbers: DataFrame) -> DataFrame:
+        if not flag.exists():
+            flag.touch()
+            raise Transient("the service is down")
+        return numbers
+
+    site = deploy(numbers, flaky)
+    site.build(*refs("numbers", DAYS[:2]))
+
+    site.build(*refs("flaky", DAYS[:2]))
+
+    states = {run.state.value for run in site.engine.queries.job_runs() if run.job == "flaky"}
+    assert states == {"Failed"}
+    assert site.state("flaky@2013-01-01") is InstanceState.UP_FOR_RETRY
+
+
+def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+    site.build(*refs("numbers", DAYS[:2]))
+    warehouse = Warehouse(warehouse_of(site.instance))
+    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
+    folder = Path(warehouse.instance_dir("numbers", uuid))
+    (part,) = folder.glob("part-*.parquet")
+    (folder / "part-99999-stray.parquet").write_bytes(part.read_bytes())
+    (folder / "_SUCCESS").touch()
+
+    site.build(*refs("doubled", DAYS[:2]))
+
+    assert len(site.rows("doubled@2013-01-01")) == 1
+    assert os.listdir(Path(warehouse.root, ".staging")) == []
+
+
+def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str) -> None:
+    """Counted by Spark itself: with adaptive execution every shuffle would count as a job of its own."""
+    seen: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def counted(numbers: DataFrame, spark: SparkSession) -> DataFrame:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        return numbers.filter("n > 3")
+
+    site = deploy(numbers, counted)
+    site.build(*refs("numbers", DAYS))
+    status = jobs_of_server(spark_home)
+    before = status()
+
+    site.build(*refs("counted", DAYS))
+
+    seen.append(status() - before)
+    assert seen == [1]
+
+
+def jobs_of_server(spark_home: str) -> Any:
+    """How many Spark jobs the shared server has run so far, by the numbers that its tasks see."""
+    spark = open_session(SparkSettings(home=spark_home))
+
+    def count() -> int:
+        def of_task(_: Any) -> Any:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            yield pa.RecordBatch.from_pydict({"stage": [context.stageId()]})
+
+        # Job numbers are not told to tasks; stage numbers are, and a job without a shuffle has one stage.
+        return int(spark.range(1, numPartitions=1).mapInArrow(of_task, "stage int").collect()[0][0])
+
+    return lambda: count()
