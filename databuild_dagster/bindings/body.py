@@ -8,13 +8,15 @@ from dagster import AssetKey, AssetsDefinition
 
 from databuild_dagster.bindings.gates import Gate
 from databuild_dagster.bindings.keys import asset_text
-from databuild_dagster.bindings.parameters import Parameter
+from databuild_dagster.bindings.parameters import Parameter, ParameterKind
 
 #: Partitions that one launch builds at most, unless the asset says otherwise (SPEC 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
 #: Where the body rides: on the op's function, the one thing that survives every copy Dagster makes of an
 #: asset.
 BODY_ATTRIBUTE: Final = "__databuild_body__"
+
+_OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKind.SPARK_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ class AssetBody:
     allow_schema_change: bool
     max_partitions_per_launch: int
     concurrency: int | None
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether the function takes anything of Spark's; without, it may do without a session."""
+        return any(parameter.kind in _OF_SPARK for parameter in self.parameters)
 
     def name_of(self, assets_def: AssetsDefinition, asset: str) -> str | None:
         """What the author calls an output, whatever prefix Dagster has put before its asset key since."""

@@ -29,8 +29,6 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.spark import Staged, check_schema, in_threads
 from databuild_dagster.warehouse import ManifestState
 
-_OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKind.SPARK_RESOURCE)
-
 
 @dataclass
 class _Call:
@@ -82,8 +80,6 @@ class Builder:
         self._arguments = Arguments(context, body, config, datasets, frames, finder)
         #: Asset to what the author calls it.
         self._names = {asset: body.name_of(context.assets_def, asset) for asset in datasets}
-        #: A function that takes nothing of Spark's may do without a session.
-        self._uses_spark = any(each.kind in _OF_SPARK for each in body.parameters)
         #: Job run to why it was ended from outside.
         self._stopped: dict[str, str] = {}
         #: Job run to those that its call builds with it, itself included.
@@ -106,7 +102,7 @@ class Builder:
         self._together.update((run.id, left) for run in left)
         try:
             # By the launch everything of it can be stopped, also by others; by its first job run only this call.
-            with self._frames.interruptible(self._launch_id, left[0].id, uses_spark=self._uses_spark):
+            with self._frames.interruptible(self._launch_id, left[0].id, uses_spark=self._body.uses_spark):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:
             attempt = self._missed(call, miss)

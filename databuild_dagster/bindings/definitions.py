@@ -61,6 +61,7 @@ def build_definitions(
     `warehouse` is a folder or a url such as `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given;
     `threads` build the partitions of one launch.
     """
+    spark = spark or DatabuildSpark()
     deployment = Deployment(
         location=location or _calling_module(),
         warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
@@ -76,7 +77,7 @@ def build_definitions(
         jobs=list(jobs or ()),
         schedules=list(schedules or ()),
         sensors=[*(sensors or ()), orchestrator],
-        resources=_resources(deployment, spark or DatabuildSpark(), resources or {}),
+        resources=_resources(deployment, spark, resources or {}),
     )
     remember(deployment.location, lambda: definitions.get_repository_def().asset_graph)
     return definitions

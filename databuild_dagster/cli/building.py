@@ -113,9 +113,12 @@ class Built:
 
 
 def build_refs(workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, progress: Progress) -> Built:
-    """Want each ref, and work until all wants have ended. Raises `Refused` before anything is recorded."""
+    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
+    from databuild_dagster.bindings.preflight import check_machine
+
     began = time.monotonic()
     engine = workshop.engine
+    check_machine(workshop.instance, workshop.locations, refs)
     first_seq = engine.queries.head().seq
     command = CreateWants(wants=tuple((ref,) for ref in refs), priority=priority, comment=comment or "databuild build")
     outcome = engine.handle(command, actor="user")

@@ -9,9 +9,13 @@ import re
 from collections.abc import Iterator
 
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 MAX_SENTENCE_LENGTH = 400
 
+#: Whoever mends the machine need not taint what was not at fault.
+_OF_THE_MACHINE = (JavaMissing, ServerFailed, SparkUnreachable, TooManyServers, DiskTrouble, StorageTrouble)
 #: Conditions and phrases of failures that are the machine's, not the data's.
 _LOST = (
     "UNAVAILABLE",
@@ -29,7 +33,15 @@ _LOST = (
     "SparkContext was shut down",
     "stopped SparkContext",
 )
-_EXECUTOR_LOST = ("ExecutorLostFailure", "Lost executor", "executor heartbeat timed out", "FetchFailed")
+_EXECUTOR_LOST = (
+    "ExecutorLostFailure",
+    "Lost executor",
+    "executor heartbeat timed out",
+    "FetchFailed",
+    "All masters are unresponsive",
+    "Master removed our application",
+    "Python worker exited unexpectedly",
+)
 _INTERRUPTED = (
     "OPERATION_CANCELED",
     "OPERATION_CANCELLED",
@@ -39,16 +51,30 @@ _INTERRUPTED = (
 )
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
+#: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a JVM of one's own it is `executor driver`.
+_ON_AN_EXECUTOR = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor (?!driver\b)(?P<executor>\w+)\)")
+#: How an executor ends that ran out of memory: by Spark's own exit code, or killed by its machine or container.
+_MEMORY_EXIT = re.compile(r"(?:exited with code |exit code |exit status:? )(?:52|137)\b", re.IGNORECASE)
 
 
 def is_transient(exception: BaseException) -> bool:
-    """Whether the same again may go well: the server or an executor was lost, or somebody interrupted it."""
+    """Whether the same again may go well: the server or an executor was lost, somebody interrupted it, or it is the
+    machine that lacks something, not the data."""
+    if isinstance(exception, _OF_THE_MACHINE):
+        return True
     text = _all_text(exception)
-    if _names(text, _OUT_OF_MEMORY) or _names(text, _DISK_FULL):
+    if _from_spark(exception) and _executor_out_of_memory(text):
+        return True
+    if _names(text, _OUT_OF_MEMORY):
         return False
     return _from_spark(exception) and (
-        _names(text, _LOST) or _names(text, _EXECUTOR_LOST) or _names(text, _INTERRUPTED)
+        _names(text, (*_LOST, *_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL))
     )
+
+
+def is_lost(exception: BaseException) -> bool:
+    """Whether the session went with it, so that whoever tries again needs another one."""
+    return _from_spark(exception) and _names(_all_text(exception), _LOST)
 
 
 def explain_failure(exception: BaseException) -> str:
@@ -66,6 +92,11 @@ def _sentence(exception: BaseException) -> str:
         return f"{known}{_where(exception)}"
     if _names(text, _DISK_FULL):
         return "The disk is full where Spark writes: free some space, then build again."
+    if place := _executor_out_of_memory(text):
+        return (
+            f"A Spark executor ({place}) ran out of memory, or was killed for it, and was lost: raise "
+            "spark.executor.memory, or build fewer partitions at once."
+        )
     if _names(text, _OUT_OF_MEMORY):
         return "Spark ran out of memory: raise spark.driver.memory, or build fewer partitions at once."
     if _names(text, _INTERRUPTED):
@@ -73,7 +104,7 @@ def _sentence(exception: BaseException) -> str:
     if _names(text, _LOST):
         return "The Spark server was lost while it worked: it is started again for the next attempt."
     if _names(text, _EXECUTOR_LOST):
-        return "A Spark executor was lost while it worked."
+        return "A Spark executor or worker was lost while it worked."
     if raised := _raised_in_python(text):
         return f"A Python function in Spark raised {raised}"
     return f"{type(exception).__name__}: {_first_line(exception)}{_where(exception)}"
@@ -128,6 +159,14 @@ def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
         if isinstance(link, PySparkException) and (condition := link.getCondition()):
             return condition, dict(link.getMessageParameters() or {})
     return "", {}
+
+
+def _executor_out_of_memory(text: str) -> str | None:
+    """Which executor's memory was too small; its loss is a lost executor's (SPEC 6.8), its JVM not ours."""
+    found = _ON_AN_EXECUTOR.search(text)
+    if found is None or not (_names(text, _OUT_OF_MEMORY) or _MEMORY_EXIT.search(text)):
+        return None
+    return f"{found['executor']} on {found['host']}"
 
 
 def _from_spark(exception: BaseException) -> bool:

@@ -60,6 +60,13 @@ def make_dirs(path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
 
+def check_space(path: str, needed_bytes: int) -> None:
+    """Raises `DiskFull` if less than that is free where a folder lies."""
+    with explained(path, "looked at"):
+        if shutil.disk_usage(path).free < needed_bytes:
+            raise DiskFull(path=path, done="written")
+
+
 def move_file(source: str, target: str) -> None:
     """Rename within one disk: a reader sees the whole file or none."""
     with explained(target, "written"):

@@ -18,11 +18,14 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
+from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import InvalidInstanceUuid
 from databuild_dagster.warehouse.storage import Storage, normal_root, storage_at
 
 MANIFEST_NAME = "manifest.json"
 
+#: With less room than this nothing is begun.
+MIN_FREE_BYTES = 16 * 1024 * 1024
 #: Most file systems stop at 255 bytes per name.
 MAX_NAME_LENGTH = 200
 
@@ -77,6 +80,13 @@ class Warehouse:
         `StorageLibraryMissing`), before anything has been computed.
         """
         return os.path.join(self.storage.staging_parent(self.root), f"{encode_segment(name)}-{secrets.token_hex(4)}")
+
+    def check_usable(self) -> None:
+        """Whether anything could be written. Raises `ReadOnlyWarehouse`, `DiskFull`, `DiskTrouble`, `StorageTrouble`."""
+        probe = self.new_staging_dir("probe")
+        disk.make_dirs(probe)
+        disk.remove_tree(probe)
+        disk.check_space(os.path.dirname(probe), MIN_FREE_BYTES)
 
     def remove_instance(self, asset: str, uuid: str) -> None:
         """Remove an instance, its manifest included, if it is there: what nobody was told of, or may not see."""

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,42 @@ def test_no_java_is_one_sentence_that_says_what_to_install(project: Project, tmp
 
     done = project.run("build", "numbers", JAVA_HOME=str(nothing), PATH=str(nothing))
 
-    assert done.code == 1, done
-    assert "Java 17" in done.out
+    assert done.code == 2, done
+    assert "Error: Spark needs Java 17" in done.err
     assert "Traceback" not in done.out + done.err
+    assert project.call("want", "list", "--all", "--json").out.strip() == "[]"
+
+
+def test_without_java_what_needs_no_spark_is_built_all_the_same(project: Project, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+
+    done = project.run("build", DAY, JAVA_HOME=str(nothing), PATH=str(nothing))
+
+    assert done.code == 0, done
+
+
+@pytest.mark.parametrize("trouble", ["read-only", "full"])
+def test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted(
+    project: Project, tmp_path: Path, trouble: str
+) -> None:
+    """A file system of its own, so that it is really read-only, or really full."""
+    place = tmp_path / "warehouse"
+    place.mkdir()
+    options = "ro" if trouble == "read-only" else "size=64k"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False)
+    if mounted.returncode:
+        pytest.skip("only root may mount a file system here")
+    definitions = project.folder / "definitions.py"
+    definitions.write_text(definitions.read_text().replace("build_definitions([", f"build_definitions(warehouse={str(place)!r}, assets=[", 1))
+    try:
+        done = project.run("build", DAY)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+    assert done.code == 2, done
+    assert done.err.count("Error: ") == 1
+    assert {"read-only": "may not write there (read-only file system)", "full": "disk is full"}[trouble] in done.err
+    assert "Traceback" not in done.out + done.err
+    assert project.call("want", "list", "--all", "--json").out.strip() == "[]"
+

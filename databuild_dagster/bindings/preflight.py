@@ -1,0 +1,54 @@
+"""What this machine must have before anything is wanted, looked at while a person waits for the answer.
+
+Without Java, or with nowhere to write, a build would record job runs only to fail them, and each would have to
+be tainted before it is tried again.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.body import body_of
+from databuild_dagster.bindings.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.keys import asset_text
+from databuild_dagster.bindings.location import CodeLocation
+from databuild_dagster.bindings.resources import DatabuildSpark
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import check_startable
+from databuild_dagster.warehouse import Warehouse
+
+
+def check_machine(instance: DagsterInstance, locations: Iterable[CodeLocation], refs: Iterable[str]) -> None:
+    """Whether these refs, and what they need, can be built here; nothing is looked at when all are live.
+
+    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    """
+    states = engine_for(instance).queries.states(refs)
+    wanted = {asset_of(ref) for ref, state in states.items() if state is not InstanceState.LIVE}
+    needed = set(_with_upstreams(instance, wanted))
+    for location in locations:
+        if location.deployment is None:
+            continue
+        bodies = [
+            body
+            for assets_def in location.repository.asset_graph.assets_defs
+            if not needed.isdisjoint(asset_text(key) for key in assets_def.keys)
+            and (body := body_of(assets_def)) is not None
+        ]
+        if bodies:
+            Warehouse(location.deployment.warehouse or warehouse_of(instance)).check_usable()
+        if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
+            check_startable(spark.settings_at(instance.root_directory))
+
+
+def _with_upstreams(instance: DagsterInstance, assets: set[str]) -> Iterator[str]:
+    inputs = {each.asset: each.inputs for each in engine_for(instance).queries.datasets().values()}
+    seen: set[str] = set()
+    found = list(assets)
+    while found:
+        asset = found.pop()
+        if asset not in seen:
+            seen.add(asset)
+            yield asset
+            found += [spec.asset for spec in inputs.get(asset, ())]
