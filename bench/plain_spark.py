@@ -19,13 +19,26 @@ from pyspark.sql import DataFrame, SparkSession
 import nycflights
 
 JANUARY = (1,)
+YEAR = tuple(range(1, 13))
+#: What one month per carrier takes.
+MONTH_TABLES = ("flights", "weather", "airlines", "flight_delays", "carrier_monthly")
+#: Everything the example builds of a year.
+ALL_TABLES = (*MONTH_TABLES, "planes", "airport_daily", "by_destination", "by_hour", "year_report")
 UTC = ("spark.sql.session.timeZone", "UTC")
 
 
-def run(spark: SparkSession, out_dir: str | Path, months: Sequence[int] = JANUARY) -> dict[str, float]:
-    """Write the five tables of `months` below `out_dir`; the seconds of each, and all together as `total`."""
+def run(
+    spark: SparkSession,
+    out_dir: str | Path,
+    months: Sequence[int] = JANUARY,
+    tables: Sequence[str] = MONTH_TABLES,
+) -> dict[str, float]:
+    """Write the tables of `months` below `out_dir`; the seconds of each, and all together as `total`."""
     spark.conf.set(*UTC)
     out = Path(out_dir)
+
+    def read(name: str) -> DataFrame:
+        return spark.read.parquet(str(out / name))
 
     def write_flights() -> None:
         flights = spark.createDataFrame(nycflights.flights_in(months))
@@ -38,23 +51,42 @@ def run(spark: SparkSession, out_dir: str | Path, months: Sequence[int] = JANUAR
     def write_airlines() -> None:
         write(spark.createDataFrame(nycflights.all_airlines()), out / "airlines")
 
+    def write_planes() -> None:
+        write(spark.createDataFrame(nycflights.all_planes()), out / "planes")
+
     def write_flight_delays() -> None:
-        tables = (spark.read.parquet(str(out / name)) for name in ("flights", "weather", "airlines"))
-        write_by("date", flight_delays(*tables), out / "flight_delays")
+        write_by("date", flight_delays(*map(read, ("flights", "weather", "airlines"))), out / "flight_delays")
+
+    def write_airport_daily() -> None:
+        write_by("date", airport_daily(read("flight_delays")), out / "airport_daily")
 
     def write_carrier_monthly() -> None:
-        delays = spark.read.parquet(str(out / "flight_delays"))
-        write_by("month", carrier_monthly(delays, "month"), out / "carrier_monthly")
+        write_by("month", carrier_monthly(read("flight_delays"), "month"), out / "carrier_monthly")
 
-    return seconds_of_each(
-        {
-            "flights": write_flights,
-            "weather": write_weather,
-            "airlines": write_airlines,
-            "flight_delays": write_flight_delays,
-            "carrier_monthly": write_carrier_monthly,
-        }
-    )
+    def write_by_destination() -> None:
+        write_by("month", breakdown(read("flight_delays"), "dest"), out / "by_destination")
+
+    def write_by_hour() -> None:
+        write_by("month", breakdown(read("flight_delays"), "hour"), out / "by_hour")
+
+    def write_year_report() -> None:
+        report = year_report(read("carrier_monthly"))
+        report.orderBy("carrier").collect()
+        write(report, out / "year_report")
+
+    steps = {
+        "flights": write_flights,
+        "weather": write_weather,
+        "airlines": write_airlines,
+        "planes": write_planes,
+        "flight_delays": write_flight_delays,
+        "airport_daily": write_airport_daily,
+        "carrier_monthly": write_carrier_monthly,
+        "by_destination": write_by_destination,
+        "by_hour": write_by_hour,
+        "year_report": write_year_report,
+    }
+    return seconds_of_each({name: step for name, step in steps.items() if name in tables})
 
 
 def with_date(table: DataFrame) -> DataFrame:
@@ -71,6 +103,29 @@ def carrier_monthly(flight_delays: DataFrame, *by: str) -> DataFrame:
         F.count_if(F.col("dep_time").isNull()).alias("canceled"),
         F.count_if(F.col("arr_delay") < 15).alias("on_time"),
         F.avg("arr_delay").alias("mean_arr_delay"),
+    )
+
+
+def airport_daily(flight_delays: DataFrame) -> DataFrame:
+    return flight_delays.groupBy("date", "origin").agg(
+        F.count("*").alias("flights"),
+        F.count_if(F.col("dep_time").isNull()).alias("canceled"),
+        F.avg("dep_delay").alias("mean_dep_delay"),
+        F.max("wind_speed").alias("max_wind_speed"),
+    )
+
+
+def breakdown(flight_delays: DataFrame, by: str) -> DataFrame:
+    return flight_delays.groupBy("month", by).agg(
+        F.count("*").alias("flights"), F.avg("arr_delay").alias("mean_arr_delay")
+    )
+
+
+def year_report(carrier_monthly: DataFrame) -> DataFrame:
+    return carrier_monthly.groupBy("carrier").agg(
+        F.sum("flights").alias("flights"),
+        F.sum("canceled").alias("canceled"),
+        (F.sum("on_time") / F.sum("flights")).alias("share_on_time"),
     )
 
 
@@ -94,13 +149,15 @@ def seconds_of_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plain PySpark: the example's tables, twice in one session.")
-    parser.add_argument("--months", type=int, nargs="+", default=JANUARY, choices=range(1, 13), metavar="1-12")
-    months: list[int] = parser.parse_args().months
+    parser.add_argument("--months", type=int, nargs="+", default=JANUARY, choices=YEAR, metavar="1-12")
+    parser.add_argument("--all-tables", action="store_true", help="not only those that a month per carrier takes")
+    options = parser.parse_args()
+    tables = ALL_TABLES if options.all_tables else MONTH_TABLES
 
     spark = SparkSession.builder.master("local[*]").appName("plain_spark").getOrCreate()
     with tempfile.TemporaryDirectory() as out:
         for attempt in ("first", "second"):
-            seconds = run(spark, out, months)
+            seconds = run(spark, out, options.months, tables)
             print(attempt, "  ".join(f"{name} {taken:.2f} s" for name, taken in seconds.items()))
         flights = spark.read.parquet(f"{out}/carrier_monthly").agg(F.sum("flights")).collect()[0][0]
         print(f"{flights:,} flights")

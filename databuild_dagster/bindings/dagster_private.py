@@ -25,7 +25,9 @@ from dagster._core.execution.api import execute_run_iterator
 from dagster._core.instance import DynamicPartitionsStore
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 from dagster._core.storage.asset_value_loader import AssetValueLoader
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.runs import InMemoryRunStorage, SqliteRunStorage
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -78,6 +80,7 @@ __all__ = [
     "get_loadable_targets",
     "get_tags_from_multi_partition_key",
     "infer_partition_mapping",
+    "modules_that_make_sqlite_engines",
     "quiet_beta_warnings",
     "repository_def_from_target_def",
     "serialize_value",
@@ -89,6 +92,11 @@ OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION:
 
 #: Set, it makes Dagster plan a run's partitions in one event, not in one each that a failing run turns red.
 ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
+
+
+def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
+    """Dagster's modules that call their `create_engine` for every read and write of an SQLite file."""
+    return sqlite_event_log, sqlite_run_storage
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:

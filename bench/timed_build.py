@@ -1,0 +1,89 @@
+"""`databuild build` with two more figures: seconds spent in Dagster's own writes, and the memory of this process.
+
+    python -m bench.timed_build REF…
+
+The same code as the command, in a process of its own. What Dagster writes (events, runs, tags) is timed where
+its storages are called, whichever thread calls them. Prints one line of JSON.
+"""
+
+import functools
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from databuild_dagster.bindings.resources import close_sessions
+from databuild_dagster.cli.building import Workshop, build_refs
+from databuild_dagster.cli.definitions import load_deployed, register_all
+from databuild_dagster.cli.options import Where
+from databuild_dagster.cli.state import the_instance
+
+EVENT_LOG_WRITES = ("store_event", "store_event_batch")
+RUN_WRITES = ("add_run", "handle_run_event", "add_run_tags")
+
+
+class Silent:
+    """Shows nothing."""
+
+    def launching(self, job: str, n_partitions: int) -> None: ...
+
+    def waiting(self, jobs: Sequence[str]) -> None: ...
+
+
+class Clock:
+    """Seconds of what it is wrapped around; a call within a call counts once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.calls = 0
+        self._depth = 0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._depth += 1
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += time.perf_counter() - began
+                    self.calls += 1
+
+        return timed
+
+
+def main() -> None:
+    refs = sys.argv[1:]
+    began = time.perf_counter()
+    instance = the_instance()
+    locations = load_deployed(Where((), (), (), None))
+    workshop = Workshop.opened(instance, locations)
+    register_all(workshop.engine, locations)
+    clock = Clock()
+    for storage, names in ((instance.event_log_storage, EVENT_LOG_WRITES), (instance.run_storage, RUN_WRITES)):
+        for name in names:
+            setattr(storage, name, clock.around(getattr(storage, name)))
+    loaded = time.perf_counter() - began
+
+    built = build_refs(workshop, refs, priority=0, comment="bench", progress=Silent())
+
+    assert not built.not_live, built.not_live[:3]
+    close_sessions()
+    told = {
+        "seconds": built.seconds,
+        "loading": loaded,
+        "dagster_writes": clock.seconds,
+        "n_dagster_writes": clock.calls,
+        "launches": built.launches,
+        "job_runs": built.succeeded,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
