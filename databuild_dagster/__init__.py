@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
+    from databuild_dagster.bindings.reading import read, table
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
@@ -31,6 +32,8 @@ __all__ = [
     "databuild_asset",
     "databuild_multi_asset",
     "derive_partition_uuid",
+    "read",
+    "table",
     "want_schedule",
     "want_sensor",
 ]
@@ -48,6 +51,8 @@ _HOME = {
     "databuild_asset": "bindings.decorator",
     "databuild_multi_asset": "bindings.multi_decorator",
     "derive_partition_uuid": "model.refs",
+    "read": "bindings.reading",
+    "table": "bindings.reading",
     "want_schedule": "bindings.wanting",
     "want_sensor": "bindings.wanting",
 }

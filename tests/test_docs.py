@@ -80,6 +80,47 @@ def test_the_readmes_project_answers_the_readmes_questions(tmp_path: Path) -> No
         databuild(tmp_path, environment, "spark", "stop")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_the_page_on_reading_reads_is_what_it_says(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "read-data.md"
+    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
+    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    (tmp_path / "notebook.py").write_text("\n".join(blocks(page, "py")))
+    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    try:
+        built = databuild(tmp_path, environment, "build", "sales@2024-01-01", "sales@2024-01-02")
+        assert built.returncode == 0, built
+
+        done = subprocess.run(
+            [sys.executable, "notebook.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+        assert done.returncode == 0, done.stderr
+    finally:
+        databuild(tmp_path, environment, "spark", "stop")
+
+
+@pytest.mark.long
+def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
+    plain, conftest, *others = blocks(ROOT / "docs" / "how-to" / "test-assets.md", "python")
+    (tmp_path / "conftest.py").write_text(conftest)
+    for number, block in enumerate([plain, *others]):
+        (tmp_path / f"test_example_{number}.py").write_text(block)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed" in done.stdout
+
+
 def databuild(folder: Path, environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "databuild_dagster", *arguments],

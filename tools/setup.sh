@@ -29,16 +29,22 @@ find_python() {
     fail "No Python 3.11 or newer was found; install one, or name it: make PYTHON=/path/to/python3."
 }
 
-check_java() {
+has_java() {
     java=java
     if [ -n "${JAVA_HOME:-}" ]; then java="$JAVA_HOME/bin/java"; fi
     version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1) || true
-    [ "${version:-0}" -ge 17 ] ||
-        fail "Spark needs Java 17 or newer, and '$java' is ${version:+Java }${version:-missing}; on Debian: apt-get install openjdk-17-jre-headless, elsewhere set JAVA_HOME."
+    [ "${version:-0}" -ge 17 ]
 }
 
 python=$(find_python)
-check_java
+extras=dev
+if ! has_java; then
+    # Who names a Java means it, so a wrong one is said; without a name pip can bring one.
+    [ -z "${JAVA_HOME:-}" ] ||
+        fail "Spark needs Java 17 or newer, and JAVA_HOME=$JAVA_HOME is ${version:+Java }${version:-none}; correct or unset it."
+    echo "There is no Java 17 or newer here: pip brings one"
+    extras=dev,java
+fi
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot create virtual environments; on Debian: apt-get install python3-venv."
 
@@ -47,5 +53,5 @@ if ! is_new_enough .venv/bin/python || ! .venv/bin/python -m pip --version >/dev
     "$python" -m venv --clear .venv
 fi
 echo "Installing databuild_dagster and what it needs; the first time takes a few minutes"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
 touch .venv/.installed

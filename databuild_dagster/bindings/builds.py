@@ -275,9 +275,10 @@ class Builder:
         known = {str(key) for key in call.keys} if by_key else {str(name) for name in self._names.values()}
         if unknown := [name for name in miss.by_name if name not in known]:
             what = "a partition key of this batch" if by_key else f"one of its outputs {_listed(sorted(known))}"
-            return self._what_went_wrong(
-                call, BadResult(f"{self._what()} raised DepMiss for {unknown[0]!r}, which is not {what}.")
-            )
+            why = f"which is not {what}"
+            if not by_key and None in self._names.values():
+                why = "but builds one thing only; name the missing refs alone, as in DepMiss(ref)"
+            return self._what_went_wrong(call, BadResult(f"{self._what()} raised DepMiss for {unknown[0]!r}, {why}."))
         missed, others = [], []
         for run in call.runs:
             names = {ref: str(run.partition_key) if by_key else str(self._names[asset_of(ref)]) for ref in run.refs}

@@ -6,7 +6,7 @@ Dagster's own object; it decides nothing.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun, TimeWindow
@@ -14,6 +14,7 @@ from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.keys import asset_key
+from databuild_dagster.bindings.outcomes import texts_of
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 
 
@@ -116,13 +117,13 @@ class BuildContext:
         """The Spark session."""
         return self._session()
 
-    def read(self, *refs: PartitionRef | str) -> Any:
+    def read(self, *refs: PartitionRef | str | Iterable[PartitionRef | str]) -> Any:
         """One Spark frame of refs known only at run time, all of one asset.
 
         Which ones is written into the lineage. If one is not live this build is a dep miss: they are built, and
-        then the function is called again. Raises ValueError for no refs, or refs of several assets.
+        then the function is called again (SPEC 6.3). Raises ValueError for no refs, or refs of several assets.
         """
-        texts = tuple(dict.fromkeys(str(PartitionRef.parse(str(ref))) for ref in refs))
+        texts = texts_of(refs)
         assets = sorted({asset_of(text) for text in texts})
         if len(assets) != 1:
             told = f"was given refs of {' and '.join(assets)}" if assets else "was given no refs"

@@ -1,6 +1,7 @@
 """What `build_definitions` decides once for a code location, as steps and commands find it again."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagster import InitResourceContext, RepositoryDefinition, ResourceDefinition
 
@@ -26,6 +27,8 @@ class Deployment:
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
     limits: TickLimits = field(default_factory=TickLimits)
+    #: The Spark resource as it was given, for who stops what dead Dagster runs left running.
+    spark: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_ad_hoc(self) -> bool:

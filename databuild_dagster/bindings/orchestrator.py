@@ -23,6 +23,7 @@ from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.foreign import ForeignAssets
 from databuild_dagster.bindings.instance import engine_for, store_url
 from databuild_dagster.bindings.launcher import OrderCollector, run_request
+from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.engine import Judge, TickReport, this_process, tick
 
@@ -64,7 +65,7 @@ def run_tick(
     """One tick for a loaded code location; the same for the sensor and the command line."""
     engine = engine_for(instance)
     register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
-    return tick(
+    report = tick(
         engine,
         location=deployment.location,
         launcher=launcher,
@@ -73,6 +74,9 @@ def run_tick(
         owner=this_process(),
         limits=deployment.limits,
     )
+    # After it, for what it has found lost has ended in Dagster too by now.
+    interrupt_orphaned_sessions(instance, deployment.spark)
+    return report
 
 
 @cache

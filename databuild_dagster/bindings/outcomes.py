@@ -1,8 +1,10 @@
 """What an asset's function may answer besides a frame: nothing on purpose, not yet, or not this time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
+
+from dagster import AssetKey
 
 from databuild_dagster.model.refs import PartitionRef
 
@@ -29,21 +31,26 @@ class DepMiss(Exception):
     """
 
     def __init__(self, *refs: PartitionRef | str | Iterable[PartitionRef | str] | _ByName) -> None:
-        self.by_name: dict[str, tuple[str, ...]] = {}
-        if len(refs) == 1 and isinstance(refs[0], Mapping):
-            self.by_name = {str(name): _texts([needed]) for name, needed in refs[0].items()}
-        self.refs = tuple(dict.fromkeys(ref for found in self.by_name.values() for ref in found)) or _texts(
-            each for each in refs if not isinstance(each, Mapping)
-        )
+        mappings = [each for each in refs if isinstance(each, Mapping)]
+        if mappings and len(refs) > 1:
+            raise TypeError("DepMiss takes refs, or one mapping to refs, not both.")
+        self.by_name = {str(name): texts_of([needed]) for each in mappings for name, needed in each.items()}
+        self.refs = texts_of(self.by_name.values() if mappings else refs)
         if not self.refs or not all(self.by_name.values()):
             raise ValueError("DepMiss needs the refs that are missing, for example DepMiss('sales@2013-01-01').")
         super().__init__(f"Missing: {', '.join(self.refs)}.")
 
 
-def _texts(refs: Iterable[Any]) -> tuple[str, ...]:
-    """Refs, or collections of them, in order and each once. Raises `InvalidRef`."""
-    flat = [each for ref in refs for each in ([ref] if isinstance(ref, (str, PartitionRef)) else ref)]
-    return tuple(dict.fromkeys(str(PartitionRef.parse(str(ref))) for ref in flat))
+def texts_of(refs: Iterable[Any]) -> tuple[str, ...]:
+    """Refs, or collections of them, in order and each once. Raises `InvalidRef`, and TypeError for what is no ref."""
+    texts: dict[str, None] = {}
+    for given in refs:
+        several = isinstance(given, Collection | Iterator) and not isinstance(given, (str, AssetKey))
+        for each in given if several else [given]:
+            if not isinstance(each, (str, PartitionRef)):
+                raise TypeError(f"{each!r} is no ref; write a PartitionRef, or a text such as 'sales@2013-01-01'.")
+            texts[str(PartitionRef.parse(str(each)))] = None
+    return tuple(texts)
 
 
 class Transient(Exception):

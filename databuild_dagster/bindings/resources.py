@@ -1,13 +1,16 @@
 """Resources a code location gets: the Spark session, and wanting."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from dagster import (
     ConfigurableResource,
     DagsterInstance,
+    EnvVar,
     InitResourceContext,
 )
 from dagster_pyspark import LazyPySparkResource
@@ -15,16 +18,20 @@ from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.deployed import register_deployed
 from databuild_dagster.bindings.instance import engine_for
+from databuild_dagster.bindings.orphans import SessionUse
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.spark import SparkSettings, open_session
+from databuild_dagster.spark import BadSetting, SparkSettings, abandon, open_session, temporary
 from databuild_dagster.store.queries import WantView
 
 #: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs
 #: asks often.
 _sessions: dict[tuple[int, str], Any] = {}
 _sessions_lock = Lock()
+
+#: On a Dagster run: Spark settings for it alone, as a JSON object.
+SPARK_CONFIG_TAG: Final = "databuild/spark"
 
 Refs = Iterable[PartitionRef | str]
 
@@ -33,10 +40,19 @@ class DatabuildSpark(LazyPySparkResource):
     """The Spark session of a code location, opened when it is first needed.
 
     `shared` is a local Spark server that all processes of the Dagster instance use; `classic` a JVM per
-    process.
+    process; `remote` a Spark that others run, at `url`: a Spark Connect server (`sc://host:port`) or a master
+    (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per process.
+
+    Opening raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
+    `SessionModesMixed` or `TooManyServers`.
     """
 
-    mode: Literal["shared", "classic"] = Field(default="shared", description="How processes come to their session.")
+    mode: Literal["shared", "classic", "remote"] = Field(
+        default="shared", description="How processes come to their session."
+    )
+    url: str | None = Field(
+        default=None, description="For mode remote: sc://host:port, or a master such as spark://host:port."
+    )
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, flat or nested.")
     home: str | None = Field(
         default=None, description="Whose server is shared; by default that of the Dagster instance."
@@ -44,29 +60,67 @@ class DatabuildSpark(LazyPySparkResource):
     app_name: str = Field(default="databuild", description="How Spark's UI names us.")
 
     _instance_home: str | None = PrivateAttr(default=None)
+    _run_config: dict[str, str] = PrivateAttr(default_factory=dict)
+    _use: SessionUse | None = PrivateAttr(default=None)
+    _is_temporary: bool = PrivateAttr(default=False)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        # An ephemeral instance's directory ends with it; a server should not be started for every test.
+        # An ephemeral instance's directory ends with it: its runs share a server of this process, which ends too.
+        self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
         if context.instance is not None and not context.instance.is_ephemeral:
             self._instance_home = context.instance.root_directory
+            if context.run is not None:
+                self._use = SessionUse(context.instance, context.run.run_id)
+        if context.run is not None and (text := context.run.tags.get(SPARK_CONFIG_TAG)) is not None:
+            self._run_config = _config_of_tag(text)
+        # Wrong settings end the Dagster run here, before it has claimed anything.
+        self.settings().check()
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        if self._use is not None:
+            self._use.end()
 
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = _session_for(self.settings())
+            if self._use is not None:
+                self._use.begin(self._spark_session)
 
     def forget_session(self) -> None:
         """The session was lost; who asks next gets another one."""
         self._spark_session = None
-        _forget(self.settings())
+        lost = _forget(self.settings())
+        if lost is not None:
+            abandon(lost)
 
     def settings(self) -> SparkSettings:
         """What the session is opened with."""
+        settings = replace(self.settings_at(self._instance_home), run_config=self._run_config)
+        return temporary(settings) if self._is_temporary else settings
+
+    def settings_at(self, home: str | None) -> SparkSettings:
+        """The same for any Dagster run of an instance, which has its files at `home`."""
         return SparkSettings(
             mode=self.mode,
+            url=_of_the_environment(self.url),
             config={str(key): _text(value) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,
-            home=self.home or self._instance_home,
+            home=_of_the_environment(self.home) or home,
         )
+
+
+def forget_session_of(resource: Any, session: Any) -> None:
+    """A resource's session was lost: whoever asks next gets another one, also from dagster-pyspark's own resources.
+
+    `getOrCreate`, by which those open theirs, otherwise answers with the dead one for the life of the process.
+    """
+    forget = getattr(resource, "forget_session", None)
+    if forget is not None:
+        forget()
+    elif session is not None:
+        abandon(session)
+        if getattr(resource, "_spark_session", None) is session:
+            resource._spark_session = None
 
 
 class Wants(ConfigurableResource[Any]):
@@ -131,6 +185,11 @@ def _session_for(settings: SparkSettings) -> Any:
         return _sessions[key]
 
 
+def temporary_session() -> Any:
+    """The session of Dagster runs on ephemeral instances, which ends with this process, its server too."""
+    return _session_for(temporary(DatabuildSpark().settings_at(None)))
+
+
 def close_sessions() -> None:
     """Close this process's sessions: once their server is stopped, closing them takes long and fails."""
     with _sessions_lock:
@@ -138,9 +197,30 @@ def close_sessions() -> None:
             _sessions.popitem()[1].stop()
 
 
-def _forget(settings: SparkSettings) -> None:
+def _forget(settings: SparkSettings) -> Any:
     with _sessions_lock:
-        _sessions.pop((os.getpid(), repr(settings)), None)
+        return _sessions.pop((os.getpid(), repr(settings)), None)
+
+
+def _config_of_tag(text: str) -> dict[str, str]:
+    """The settings of one Dagster run, from its tag. Raises `BadSetting`."""
+    what = f"Tag {SPARK_CONFIG_TAG} = {text!r}"
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadSetting(what=what, why=f"it is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise BadSetting(what=what, why="it is not a JSON object")
+    flat = dict(_flat(config))
+    for key, value in flat.items():
+        if not isinstance(value, str | int | float):
+            raise BadSetting(what=what, why=f"{key} is neither a text, a number nor true or false")
+    return {key: _text(value) for key, value in flat.items()}
+
+
+def _of_the_environment(value: str | None) -> str | None:
+    """Dagster replaces an `EnvVar` when it sets a resource up, and we also ask one that nobody has set up."""
+    return value.get_value() if isinstance(value, EnvVar) else value
 
 
 def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from databuild_dagster.cli.home import dagster_home, project_root
+from databuild_dagster.bindings.home import project_root
+from databuild_dagster.cli.home import dagster_home
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

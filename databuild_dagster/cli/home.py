@@ -8,47 +8,26 @@ from pathlib import Path
 
 import click
 
-VARIABLE = "DAGSTER_HOME"
-DIRECTORY = ".dagster_home"
-#: What makes a directory a project, looked for upwards from the working directory.
-_MARKS = ("workspace.yaml", "dagster.yaml", "definitions.py", "pyproject.toml", ".git")
-
-
-class BadHome(Exception):
-    """DAGSTER_HOME names something that is no directory; the message says so."""
+from databuild_dagster.bindings.home import HOME_VARIABLE, BadHome, named_home, project_home
 
 
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
-    if told := os.environ.get(VARIABLE):
-        home = Path(told).expanduser()
-        if not home.is_absolute():
-            raise BadHome(f"{VARIABLE} is {told!r}, which is not absolute; set it to the full path of a directory.")
-        if not home.is_dir():
-            raise BadHome(f"{VARIABLE} is {told}, which is no directory; create it or unset {VARIABLE}.")
-        return home
-    home = project_root() / DIRECTORY
+    if (named := named_home()) is not None:
+        return named
+    home = project_home()
     try:
         _make(home)
     except OSError as error:
         raise BadHome(
-            f"{home} cannot be made: {error.strerror}; set {VARIABLE} to a directory you can write to."
+            f"{home} cannot be made: {error.strerror}; set {HOME_VARIABLE} to a directory you can write to."
         ) from error
-    os.environ[VARIABLE] = str(home)
+    os.environ[HOME_VARIABLE] = str(home)
+    shown = shlex.quote(str(home))
     click.echo(
-        f"Using the project's own Dagster home; to use it elsewhere too: export {VARIABLE}={shlex.quote(str(home))}",
-        err=True,
+        f"Using the project's own Dagster home; to use it elsewhere too: export {HOME_VARIABLE}={shown}", err=True
     )
     return home
-
-
-def project_root() -> Path:
-    """The nearest directory, from here upwards, that looks like a project; else the working directory."""
-    here = Path.cwd()
-    for directory in (here, *here.parents):
-        if any((directory / mark).exists() for mark in _MARKS):
-            return directory
-    return here
 
 
 def _make(home: Path) -> None:

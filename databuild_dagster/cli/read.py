@@ -8,48 +8,43 @@ from typing import Any
 
 import click
 
+from databuild_dagster.bindings.readable import moment_of, readable_ref
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table
-from databuild_dagster.cli.partitions import canonical_of
-from databuild_dagster.cli.state import the_queries
-from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
-
-
-class NotLive(Refused):
-    """{ref} is {state}, so there is nothing to read."""
-
-    hint = "`databuild build {ref}` makes it live; `databuild show {ref}` says more."
-
-
-class NotOurs(Refused):
-    """{ref} is live, but its data is not in our warehouse: a plain Dagster asset keeps its own."""
-
-    hint = "Read it where its IO manager stored it."
+from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.warehouse import read_table
 
 
 @click.command()
 @click.argument("ref")
 @click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
+@click.option(
+    "--as-of",
+    metavar="TIME|SEQ",
+    default=None,
+    help="What readers saw then: an ISO 8601 time with its offset, or a seq of `databuild events`.",
+)
+@click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
 @common
-def read(ref: str, limit: int | None, as_json: bool) -> None:
+def read(ref: str, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """The rows of REF, from the files that its manifest lists."""
-    canonical = canonical_of(the_queries(), ref)
-    if canonical.state is not InstanceState.LIVE:
-        raise NotLive(ref=ref, state=canonical.state.value if canonical.state is not None else "missing")
-    if canonical.manifest_uri is None:
-        raise NotOurs(ref=ref)
-    assert canonical.uuid is not None
-    asset = asset_of(ref)
-    warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset)
-    found = read_table(warehouse, [read_manifest(warehouse, asset, canonical.uuid)], limit=limit)
+    queries = the_queries()
+    moment = moment_of(
+        queries, int(as_of) if as_of and as_of.isdecimal() else as_of, datetime.datetime.now(datetime.UTC)
+    )
+    one = readable_ref(queries, ref, moment, _why_not, allow_tainted=allow_tainted)
+    found = read_table(one.warehouse, [one.manifest], limit=limit)
     rows = found.to_pylist()
     if as_json:
         emit([{name: _plain(cell) for name, cell in row.items()} for row in rows])
         return
     table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=f"{ref} has no rows.")
+
+
+def _why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
+    """Only now is Dagster worth its import."""
+    return the_engine().catalog.why_not(dataset, partition_key)
 
 
 def _plain(value: Any) -> Any:

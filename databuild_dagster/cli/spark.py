@@ -18,7 +18,7 @@ def spark() -> None:
 @spark.command()
 @common
 def status(as_json: bool) -> None:
-    """Whether it runs, where, since when."""
+    """Whether it runs, where, since when, and where its UI is."""
     found = server_statuses(dagster_home())
     if as_json:
         emit(
@@ -29,17 +29,26 @@ def status(as_json: bool) -> None:
                     "port": s.port,
                     "uptime_seconds": round(s.uptime_seconds, 1),
                     "version": s.version,
+                    "ui": s.ui_url,
                 }
                 for s in found
             ]
         )
         return
     rows = [
-        (s.pid, f"{s.host}:{s.port}", f"{s.uptime_seconds:.0f} s", s.version, "yes" if s.in_use else "no", s.log)
+        (
+            s.pid,
+            f"{s.host}:{s.port}",
+            f"{s.uptime_seconds:.0f} s",
+            s.version,
+            "yes" if s.in_use else "no",
+            s.ui_url or "-",
+            s.log,
+        )
         for s in found
     ]
     table(
-        ("pid", "address", "up", "Spark", "in use", "log"),
+        ("pid", "address", "up", "Spark", "in use", "UI", "log"),
         rows,
         empty="No Spark server runs; the next build starts one.",
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.model import commands as c
@@ -50,6 +51,8 @@ def plan_due(
 ) -> Plan:
     """One level: of the refs that are due, those with missing inputs miss, the others are launched, `room` launches at most.
 
+    Those that learned of an input which is being built wait for it; nothing is recorded of them.
+
     `out` counts the launches of each job that have not ended.
     """
     plan = Plan()
@@ -62,20 +65,21 @@ def plan_due(
     states = _states_of_inputs(engine, inputs, foreign, plan)
     if plan.observed:
         return plan
+    buildable = [ref for ref in due if datasets[ref.dataset_id].kind is not DatasetKind.SOURCE]
+    missing = {
+        ref.ref: found
+        for ref in buildable
+        if (found := tuple(i for i in inputs[ref.ref] if states[i] is not InstanceState.LIVE))
+    }
+    held = held_back(engine, datasets, buildable, missing)
     by_job: dict[str, list[DueRef]] = defaultdict(list)
-    for ref in due:
-        if datasets[ref.dataset_id].kind is not DatasetKind.SOURCE:
-            by_job[datasets[ref.dataset_id].job].append(ref)
+    for ref in buildable:
+        by_job[datasets[ref.dataset_id].job].append(ref)
     for job, refs in by_job.items():
-        missing = {
-            ref.ref: found
-            for ref in refs
-            if (found := tuple(i for i in inputs[ref.ref] if states[i] is not InstanceState.LIVE))
-        }
-        spec = datasets[refs[0].dataset_id]
-        if missing:
-            plan.missed.append(_missed(engine, job, spec, missing, owner, location))
-        ready = [ref for ref in refs if ref.ref not in missing]
+        if missed := {ref.ref: missing[ref.ref] for ref in refs if ref.ref in missing}:
+            spec = datasets[refs[0].dataset_id]
+            plan.missed.append(_missed(engine, job, spec, missed, owner, location))
+        ready = [ref for ref in refs if ref.ref not in missing and ref.ref not in held]
         if ready and room > 0:
             plan.launches += _launches(engine, job, datasets, ready, owner, location)
     concurrency = {spec.job: spec.concurrency for spec in datasets.values()}

@@ -209,6 +209,9 @@ def _job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
                 folding.move_instance(instance, InstanceCause.OTHERS_MISSED)
                 continue
             ref.misses += 1
+            if job_run.started_at is not None:
+                # What the orchestrator itself finds missing is declared, so there is nothing to learn from it.
+                ref.learned_id = instance.id
             if impact.verdict == "wait":
                 _wait(folding, instance, ref, [missing[text] for text in impact.missing], fact.retry_at)
             else:
@@ -231,6 +234,7 @@ def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[Re
         folding.wait_for(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED_FAILED)
     elif not unmet:
+        folding.remember(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED_BUT_LIVE, retry_at=retry_at)
     else:
         instance.n_unmet = len(unmet)

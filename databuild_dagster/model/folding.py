@@ -146,6 +146,11 @@ class Folding:
         self.view.add_missing(instance.id, [ref.id for ref in missing])
         self.view.unsettled.update(ref.id for ref in missing)
 
+    def remember(self, instance: InstanceRow, missing: list[RefRow]) -> None:
+        """What it missed is live by now, so it does not wait; its next build may want to know (SPEC 6.3)."""
+        self.view.add_missing(instance.id, [ref.id for ref in missing])
+        self.view.end_waiting(instance.id)
+
     def bear_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
         job_run.state = JOB_RUN.next(None, cause, entity=job_run.job_run_id, seq=self.seq)
         self.record(job_run, None)

@@ -57,6 +57,8 @@ class RefRow(msgspec.Struct, gc=False):
     attempts: int = 0
     #: Where its data from outside was last known from, so that a taint of it is not undone by the same data again.
     origin: str | None = None
+    #: The instance whose job run missed inputs last, while it ran: what it named is remembered beside it (6.3).
+    learned_id: int | None = None
     #: Instances that wait for it, or have failed because of it. Kept by the store, so that it need not look when
     #: there are none.
     n_waiters: int = 0

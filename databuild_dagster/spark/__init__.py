@@ -58,6 +58,7 @@ from databuild_dagster.spark.staging import (
     write_instance,
 )
 from databuild_dagster.spark.startable import check_startable
+from databuild_dagster.spark.temporary import temporary, temporary_home
 
 __all__ = [
     "PARTITION_KEY",
@@ -113,6 +114,8 @@ __all__ = [
     "staging",
     "stop_server",
     "tag_operations",
+    "temporary",
+    "temporary_home",
     "watch_progress",
     "with_key",
     "write_instance",

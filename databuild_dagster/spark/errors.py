@@ -8,13 +8,42 @@ from databuild_dagster.model.errors import DatabuildError, Refused
 class JavaMissing(DatabuildError):
     """Spark needs Java {needed} or newer, and {found}."""
 
-    hint = "Install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it."
+    hint = (
+        "Install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it; "
+        "or let pip bring one: pip install 'databuild-dagster[java]'."
+    )
 
 
 class SparkUnreachable(DatabuildError):
     """No Spark server answers at {host}:{port} ({why})."""
 
     hint = "Run `databuild spark stop` and try again: the next session starts another one."
+
+
+class RemoteUnreachable(SparkUnreachable):
+    """The Spark of {url} does not answer at {host}:{port} ({why})."""
+
+    hint = "Start it, or correct the url of DatabuildSpark(mode='remote', url=…)."
+
+
+class BadSparkUrl(Refused):
+    """{url!r} is not where a Spark can be reached: {why}."""
+
+    hint = (
+        "Give sc://host:port of a Spark Connect server, or a master: spark://host:port, yarn, k8s://https://host:port."
+    )
+
+
+class FixedSetting(Refused):
+    """{setting} is fixed when Spark starts, so {what} cannot change it."""
+
+    hint = "Set it in spark_config of the DatabuildSpark resource that starts Spark, or on the cluster itself."
+
+
+class BadSetting(Refused):
+    """{what} is not a Spark configuration: {why}."""
+
+    hint = 'Give a JSON object such as {{"spark.sql.shuffle.partitions": 16}}.'
 
 
 class ServerFailed(DatabuildError):
@@ -57,3 +86,21 @@ class SchemasDiffer(Refused):
     """Column {column!r} is {one} in instance {one_uuid} and {other} in instance {other_uuid} of {asset}."""
 
     hint = "Taint the older one, so that it is built again with today's columns."
+
+
+class BadPartitionKeyColumn(Refused):
+    """The batch of {asset} {why}, so its rows cannot be told apart by partition."""
+
+    hint = "A batched asset returns the text column `partition_key` exactly once, as its inputs have it."
+
+
+class StrayPartitionKeys(Refused):
+    """{asset} returned rows for {named}, which the batch of {asked} was not asked for."""
+
+    hint = "A batched asset returns rows only for the partition keys of its inputs, `context.partition_keys`."
+
+
+class SchemaChanged(Refused):
+    """{ref} cannot become live: {why}, unlike instance {other_uuid} of {other_ref}."""
+
+    hint = "Return the columns as they were, or set allow_schema_change=True on the asset."

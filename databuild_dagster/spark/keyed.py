@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 Keyed = Mapping[str, Sequence[Manifest]]
 
 
-def read_keyed(spark: SparkSession, warehouse: Warehouse, keyed: Keyed, folder: str) -> DataFrame:
-    """One frame of the rows of each key's instances, and the column `partition_key`.
+def read_keyed(
+    spark: SparkSession, warehouse: Warehouse, keyed: Keyed, folder: str | None, *, column: str = PARTITION_KEY
+) -> DataFrame:
+    """One frame of the rows of each key's instances, and the column with the key, last.
 
-    `folder` must not exist yet, and must stay until nobody uses the frame any more. Raises `NoSchema`,
-    `SchemasDiffer`, `StorageTrouble`.
+    `folder` must not exist yet, and must stay until nobody uses the frame any more; None where Spark has no disk
+    in common with this process. Raises `NoSchema`, `SchemasDiffer`, `StorageTrouble`.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
-    schema = StructType([*united_schema(manifests), StructField(PARTITION_KEY, StringType())])
+    schema = StructType([*united_schema(manifests), StructField(column, StringType())])
     paths = iter(spark_paths(spark, warehouse, manifests))
     paths_of = {each.instance_uuid: list(islice(paths, len(each.files))) for each in manifests}
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
-    if any("://" in path for found in paths_of.values() for path in found):
+    if folder is None or any("://" in path for found in paths_of.values() for path in found):
         return _joined(spark, keyed, paths_of, schema)
     for key, found in keyed.items():
         _link(
             [path for manifest in found for path in paths_of[manifest.instance_uuid]],
-            os.path.join(folder, folder_of(key)),
+            os.path.join(folder, folder_of(key, column)),
         )
     return spark.read.schema(schema).parquet(without_wildcards(folder))
 
 
-def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed) -> pd.DataFrame:
+def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY) -> pd.DataFrame:
     """The same rows as pandas has them, without a Spark session."""
     import pandas as pd
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = united_schema([manifest for found in keyed.values() for manifest in found])
     columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
-    frames = [
-        read_table(warehouse, found).to_pandas().assign(**{PARTITION_KEY: key}) for key, found in keyed.items() if found
-    ]
-    nothing = columns.assign(**{PARTITION_KEY: pd.Series(dtype="object")})
+    frames = [read_table(warehouse, found).to_pandas().assign(**{column: key}) for key, found in keyed.items() if found]
+    nothing = columns.assign(**{column: pd.Series(dtype="object")})
     return pd.concat([frame for frame in frames if len(frame)] or [nothing], ignore_index=True)
 
 
@@ -80,7 +80,7 @@ def _link(paths: Sequence[str], folder: str) -> None:
 
 
 def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: object) -> DataFrame:
-    """Where there are no links, in an object store that Spark itself reads: a small broadcast join."""
+    """Where there are no links, as in an object store that Spark itself reads: a small broadcast join."""
     import pyspark.sql.functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -93,6 +93,6 @@ def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[s
     )
     keys = spark.createDataFrame(
         [(manifest.instance_uuid, key) for key, found in keyed.items() for manifest in found],
-        StructType([StructField(instance, StringType()), StructField(PARTITION_KEY, StringType())]),
+        StructType([StructField(instance, StringType()), schema.fields[-1]]),
     )
     return frames.join(F.broadcast(keys), instance).drop(instance)

@@ -24,7 +24,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,8 @@ from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_pyt
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
+#: Whose sessions they are, in the server's words; who has the token may use all of them.
+USER = "databuild"
 
 MAX_SERVERS = 3
 READY_SECONDS = 90.0
@@ -64,7 +66,8 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        return f"sc://{HOST}:{self.port}/;token={self.token}"
+        # A user of its own: PySpark would take $USER, which a process that looks after orphans may not share.
+        return f"sc://{HOST}:{self.port}/;token={self.token};user_id={USER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,15 @@ def stop_server(home: str | Path) -> bool:
         return sum(_stop(folder) for folder in folders) > 0
 
 
+def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
+    """The running server of a home that listens at a port, for who knows a session of it but not its token."""
+    for folder in _folders(SparkSettings(home=home).state_dir):
+        record = _load(folder)
+        if record is not None and record.port == port and _is_running(record):
+            return record
+    return None
+
+
 def check_reachable(host: str, port: int) -> None:
     """Raise `SparkUnreachable` if nothing accepts connections there: PySpark would try for ten minutes."""
     try:
@@ -161,8 +173,8 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
     token = secrets.token_urlsafe(24)
     deadline = time.monotonic() + START_RETRY_SECONDS
     while True:
-        port = _free_port()
-        process = _launch(settings, folder, port, token)
+        port, ui_port = _free_ports(2)
+        process = _launch(settings, folder, port, ui_port, token)
         if _becomes_ready(process, port):
             break
         log = folder / "server.log"
@@ -183,18 +195,19 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
         fingerprint=settings.fingerprint(),
         spark_version=pyspark.__version__,
         started_at=time.time(),
-        ui_url=_ui_url(settings),
+        ui_url=_ui_url(settings, ui_port),
     )
     _write_private(folder / "server.json", msgspec.json.encode(record))
     return record
 
 
-def _launch(settings: SparkSettings, folder: Path, port: int, token: str) -> subprocess.Popen[bytes]:
+def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str) -> subprocess.Popen[bytes]:
     from pyspark.find_spark_home import _find_spark_home
 
     java = find_java()
     spark_home = _find_spark_home()
-    config = {**settings.server_config(), **settings.session_config()}
+    # Not `session_config`: what one Dagster run sets is for its own session.
+    config = {"spark.ui.port": str(ui_port), **settings.all_config()}
     config["spark.connect.grpc.binding.address"] = LOOPBACK
     config["spark.connect.grpc.binding.port"] = str(port)
     _write_private(folder / "spark.properties", _properties(config).encode())
@@ -425,17 +438,20 @@ def _properties(config: dict[str, str]) -> str:
     return "".join(f"{key}={escaped(value)}\n" for key, value in sorted(config.items()))
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def _free_ports(n: int) -> list[int]:
+    """Different ones: each is held until all are known."""
+    with ExitStack() as probes:
+        found = [probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(n)]
+        for probe in found:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in found]
 
 
-def _ui_url(settings: SparkSettings) -> str | None:
+def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:
     config = settings.all_config()
     if config["spark.ui.enabled"] != "true":
         return None
-    return f"http://{LOOPBACK}:{config.get('spark.ui.port', '4040')}"
+    return f"http://{LOOPBACK}:{config.get('spark.ui.port', ui_port)}"
 
 
 def _last_complaint(log: Path) -> str:

@@ -2,27 +2,43 @@
 
 A shared session is a client of a local server (`server`): sessions of one server see neither each other's
 views nor each other's settings. A classic session is a JVM inside this process; PySpark allows one of them
-per process."""
+per process. A remote one is either: the client of somebody's Connect server, or a JVM here that has a cluster."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, assert_never, cast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from databuild_dagster.spark.errors import SessionModesMixed
+from databuild_dagster.spark.errors import (
+    BadSparkUrl,
+    FixedSetting,
+    RemoteUnreachable,
+    SessionModesMixed,
+    SparkUnreachable,
+)
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.server import use_server
+from databuild_dagster.spark.remote import RemoteSpark
+from databuild_dagster.spark.server import check_reachable, use_server
 from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-__all__ = ["SparkMode", "SparkSettings", "interrupt", "open_session", "tag_operations"]
+__all__ = [
+    "SparkMode",
+    "SparkSettings",
+    "abandon",
+    "interrupt",
+    "is_client",
+    "open_session",
+    "spark_ui_url",
+    "tag_operations",
+]
 
 #: After the server is gone a client tries this often, for two seconds together. PySpark's own 15 tries take
 #: ten minutes, and when the process wants to end it makes them once more, to say goodbye.
@@ -31,48 +47,93 @@ CLIENT_FIRST_WAIT_MS = 100
 CLIENT_LONGEST_WAIT_MS = 1000
 
 #: PySpark's own marks stand in the environment, which a process started by a client inherits; ours does not.
-_shared_in: dict[str, int] = {}
+_client_in: dict[str, int] = {}
 _MARKS_OF_A_CLIENT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+
+#: What Spark calls a setting that a running session cannot change.
+_FIXED = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG")
+
+#: The UI of the server behind a client's session, by session id: a client cannot ask for it.
+_ui_urls: dict[str, str] = {}
 
 
 def open_session(settings: SparkSettings) -> SparkSession:
-    """A session for these settings: a new one when shared, the process's one when classic.
+    """A session for these settings: a new one on a server, the process's one where its JVM is here.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`, `SessionModesMixed`.
+    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`, `SessionModesMixed`,
+    `BadSparkUrl`, `BadSetting`, `FixedSetting`.
     """
+    settings.check()
     mode = SparkMode(settings.mode)
     _silence_query_errors()
     match mode:
         case SparkMode.SHARED:
             return _open_shared(settings)
         case SparkMode.CLASSIC:
-            return _open_classic(settings)
+            return _open_classic(settings, settings.master)
+        case SparkMode.REMOTE:
+            return _open_remote(settings)
         case _:
             assert_never(mode)
 
 
-def is_shared(spark: SparkSession) -> bool:
-    """Whether the session is a client of a server."""
+def is_client(spark: SparkSession) -> bool:
+    """Whether the session is a client of a server, and not a JVM of this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def spark_ui_url(spark: SparkSession) -> str | None:
+    """Where Spark's own UI shows what this session runs; None where it has none, or where only others know."""
+    if is_client(spark):
+        return _ui_urls.get(cast("ConnectSession", spark).session_id)
+    return spark.sparkContext.uiWebUrl
 
 
 @contextmanager
 def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
-    """What this thread runs inside the block carries `tag`, by which any other thread can interrupt it."""
-    spark.addTag(tag)
+    """What this thread runs inside the block carries `tag`, by which any other thread can interrupt it.
+
+    Any session will do, whoever opened it. In a JVM of this process it is the job's tag and not the session's,
+    for that one is known only to the thread that has set it (Spark 4.3).
+    """
+    if is_client(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
     try:
         yield
     finally:
-        spark.removeTag(tag)
+        # A JVM that died in the meantime must not hide what it died of.
+        with suppress(*_wire_errors()):
+            if is_client(spark):
+                spark.removeTag(tag)
+            else:
+                spark.sparkContext.removeJobTag(tag)
 
 
 def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
-    """Stop what runs with `tag` in this session; the ids of what was asked to stop. Waiters get an error.
+    """Stop what runs with `tag` in this session; a client learns the ids of what stops. Waiters get an error.
 
     Awkward: an operation that is hit between its own start and that of its first Spark job is reported as
     canceled while the job runs on (Spark 4.3; 1 of 25 hit within 0.3 s). Only stopping the server ends that.
     """
-    return tuple(spark.interruptTag(tag))
+    if is_client(spark):
+        return tuple(spark.interruptTag(tag))
+    spark.sparkContext.cancelJobsWithTag(tag)
+    return ()
+
+
+def abandon(spark: SparkSession) -> None:
+    """The session was lost: see to it that PySpark does not hand it out again. Nothing if it lives after all.
+
+    Without this, `getOrCreate`, in whatever resource, goes on giving the one whose server or JVM is gone.
+    """
+    if is_client(spark):
+        _shorten_retries(spark)
+        with suppress(Exception):  # It is lost; how exactly its goodbye fails says nothing new.
+            spark.stop()
+    elif not _lives(spark):
+        _drop_dead_context()
 
 
 def _silence_query_errors() -> None:
@@ -83,47 +144,161 @@ def _silence_query_errors() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _open_shared(settings: SparkSettings) -> SparkSession:
-    from pyspark.core.context import SparkContext
-    from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client.retries import DefaultPolicy
+# Clients
 
-    if SparkContext._active_spark_context is not None:
-        raise SessionModesMixed(present="classic", wanted="shared")
+
+def _open_shared(settings: SparkSettings) -> SparkSession:
+    _refuse_beside_a_jvm("shared")
     record = use_server(settings)
-    _shared_in["pid"] = os.getpid()
-    # `create`, without settings: nothing is sent yet, so that the first thing sent is under our policy.
-    spark = SparkSession.builder.remote(record.url).create()
-    connect = cast("ConnectSession", spark)
-    connect.client.set_retry_policies(
-        [
-            DefaultPolicy(
-                max_retries=CLIENT_RETRIES,
-                initial_backoff=CLIENT_FIRST_WAIT_MS,
-                max_backoff=CLIENT_LONGEST_WAIT_MS,
-                backoff_multiplier=3.0,
-                jitter=50,
-            )
-        ]
-    )
-    for key, value in settings.session_config().items():
-        spark.conf.set(key, value)
+    spark = _client(record.url, settings)
+    if record.ui_url is not None:
+        _ui_urls[cast("ConnectSession", spark).session_id] = record.ui_url
     return spark
 
 
-def _open_classic(settings: SparkSettings) -> SparkSession:
-    if _shared_in.get("pid") == os.getpid():
-        raise SessionModesMixed(present="shared", wanted="classic")
+def _open_remote(settings: SparkSettings) -> SparkSession:
+    remote = settings.remote
+    assert remote is not None, "checked before"
+    if remote.is_connect:
+        _refuse_beside_a_jvm("remote")
+        _knock(remote)
+        return _client(remote.url, settings)
+    if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
+    _knock(remote)
+    return _open_classic(settings, remote.url)
+
+
+def _client(url: str, settings: SparkSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    _client_in["pid"] = os.getpid()
+    # `create`, without settings: nothing is sent yet, so that the first thing sent is under our policy.
+    spark = SparkSession.builder.remote(url).create()
+    _shorten_retries(spark)
+    _configure(spark, settings.session_config())
+    return spark
+
+
+def _shorten_retries(spark: SparkSession) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    policy = DefaultPolicy(
+        max_retries=CLIENT_RETRIES,
+        initial_backoff=CLIENT_FIRST_WAIT_MS,
+        max_backoff=CLIENT_LONGEST_WAIT_MS,
+        backoff_multiplier=3.0,
+        jitter=50,
+    )
+    cast("ConnectSession", spark).client.set_retry_policies([policy])
+
+
+def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
+    """Raises `FixedSetting` for what our own rule took for a session's, and Spark does not."""
+    from pyspark.errors import PySparkException
+
+    for key, value in config.items():
+        try:
+            spark.conf.set(key, value)
+        except PySparkException as error:
+            if error.getCondition() in _FIXED:
+                raise FixedSetting(setting=key, what="a session") from error
+            raise
+
+
+def _knock(remote: RemoteSpark) -> None:
+    """One of several masters is enough. Raises `RemoteUnreachable`."""
+    failures: list[SparkUnreachable] = []
+    for host, port in remote.endpoints:
+        try:
+            check_reachable(host, port)
+        except SparkUnreachable as error:
+            failures.append(error)
+        else:
+            return
+    if failures:
+        raise RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
+
+
+def _refuse_beside_a_jvm(wanted: str) -> None:
+    from pyspark.core.context import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise SessionModesMixed(present="classic", wanted=wanted)
+
+
+# A JVM of this process
+
+
+def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
+    wanted = SparkMode(settings.mode).value
+    if _client_in.get("pid") == os.getpid():
+        raise SessionModesMixed(present="shared", wanted=wanted)
     for name in _MARKS_OF_A_CLIENT:
         os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = find_java().home
-    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    if settings.is_on_this_machine:
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
+    from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(settings.master).appName(settings.app_name)
-    for key, value in settings.all_config().items():
+    if SparkContext._active_spark_context is not None:
+        if not _lives(None):
+            _drop_dead_context()
+        elif SparkContext._active_spark_context.master != master:
+            # `getOrCreate` would silently give the other cluster's.
+            present = f"classic ({SparkContext._active_spark_context.master})"
+            raise SessionModesMixed(present=present, wanted=f"{wanted} ({master})")
+    builder = SparkSession.builder.master(master).appName(settings.app_name)
+    for key, value in {"spark.ui.port": "0", **settings.all_config()}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if settings.run_config:
+        # Of its own: what one Dagster run sets, the others of this process do not see.
+        spark = spark.newSession()
+        _configure(spark, settings.session_config())
+    return spark
+
+
+def _lives(spark: SparkSession | None) -> bool:
+    """Whether the JVM answers, and its context has not been stopped (by a master that gave it up, for example)."""
+    from pyspark.core.context import SparkContext
+
+    context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
+    if context is None or context._jsc is None:
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except _wire_errors():
+        return False
+
+
+def _drop_dead_context() -> None:
+    """Forget the JVM too: PySpark keeps it for the life of the process, dead or not."""
+    from pyspark.core.context import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    session = SparkSession._instantiatedSession
+    for stoppable in (session, context):
+        if stoppable is not None:
+            with suppress(Exception):  # Dead, so that it cannot be told; what counts is done below.
+                stoppable.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SparkContext._active_spark_context = None
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is not None and process is not None and process.poll() is not None:
+        with suppress(Exception):  # Its sockets lead nowhere.
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def _wire_errors() -> tuple[type[Exception], ...]:
+    """What a JVM raises that is there no more."""
+    from py4j.protocol import Py4JError
+
+    return ConnectionError, Py4JError

@@ -280,11 +280,11 @@ def _check_columns(columns: list[str], asset: str, *, is_text: bool) -> None:
         raise BadPartitionKeyColumn(asset=asset, why=f"has a column {PARTITION_KEY} that is not text")
 
 
-def folder_of(key: str | None) -> str:
+def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
     """The folder that Spark reads as this value of the partition key column."""
     if key is None:
-        return f"{PARTITION_KEY}={_NULL_KEY}"
-    return f"{PARTITION_KEY}=" + "".join(
+        return f"{column}={_NULL_KEY}"
+    return f"{column}=" + "".join(
         character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
         for character in key
     )

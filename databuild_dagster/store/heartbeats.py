@@ -1,7 +1,7 @@
-"""When each launch was last heard of (SPEC 6.9).
+"""When each launch was last heard of (SPEC 6.9), and which processes work in which session of a server.
 
-Outside the log, in a database of its own: a heartbeat is no fact worth keeping, and it must never wait for the lock
-of the log behind a long transaction.
+Outside the log, in a database of its own: neither is a fact worth keeping, and a heartbeat must never wait for the
+lock of the log behind a long transaction.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from databuild_dagster.store.errors import StoreUnusable
 
@@ -18,14 +19,36 @@ _CREATE = "CREATE TABLE IF NOT EXISTS heartbeats (launch_id TEXT PRIMARY KEY, at
 _BEAT = "INSERT INTO heartbeats (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = "SELECT launch_id, at FROM heartbeats WHERE launch_id = ?"
 _FORGET = "DELETE FROM heartbeats WHERE at < ?"
+_CREATE_SESSIONS = """
+CREATE TABLE IF NOT EXISTS sessions (
+    dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (dagster_run_id, address)
+) WITHOUT ROWID
+"""
+_NOTE_SESSION = "INSERT OR REPLACE INTO sessions (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?)"
+_READ_SESSIONS = "SELECT dagster_run_id, address, holder, at FROM sessions ORDER BY at"
+_FORGET_SESSION = "DELETE FROM sessions WHERE dagster_run_id = ? AND address = ?"
+
+
+class NotedSession(NamedTuple):
+    """A session on a server outside our processes, which does not end when its user does."""
+
+    dagster_run_id: str
+    #: How others reach it; no secret in it.
+    address: str
+    #: The process that uses it.
+    holder: str
+    #: Since when, in seconds since 1970 UTC.
+    at: float
 
 
 class Heartbeats:
-    """Last heartbeats by launch; `path` None keeps them in this process."""
+    """Last heartbeats by launch, and sessions in use; `path` None keeps them in this process."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self._memory: dict[str, float] = {}
+        self._sessions: dict[tuple[str, str], NotedSession] = {}
         self._local = threading.local()
 
     def beat(self, launch_ids: Iterable[str], at: float) -> None:
@@ -53,6 +76,29 @@ class Heartbeats:
             with self._trouble_told(self.path) as connection:
                 connection.execute(_FORGET, (at,))
 
+    def note_session(self, session: NotedSession) -> None:
+        """A Dagster run works in this session from now on; others learn of it, should its process die."""
+        if self.path is None:
+            self._sessions[session.dagster_run_id, session.address] = session
+        else:
+            with self._trouble_told(self.path) as connection:
+                connection.execute(_NOTE_SESSION, session)
+
+    def sessions(self) -> list[NotedSession]:
+        """Every session that was noted and not forgotten, the oldest first: those in use, and dead processes'."""
+        if self.path is None:
+            return sorted(self._sessions.values(), key=lambda session: session.at)
+        with self._trouble_told(self.path) as connection:
+            return [NotedSession(*row) for row in connection.execute(_READ_SESSIONS)]
+
+    def forget_session(self, dagster_run_id: str, address: str) -> None:
+        """The Dagster run is done with it, or it has been seen to. Twice is once."""
+        if self.path is None:
+            self._sessions.pop((dagster_run_id, address), None)
+        else:
+            with self._trouble_told(self.path) as connection:
+                connection.execute(_FORGET_SESSION, (dagster_run_id, address))
+
     @contextmanager
     def _trouble_told(self, path: str) -> Iterator[sqlite3.Connection]:
         try:
@@ -66,6 +112,7 @@ class Heartbeats:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute(_CREATE)
+            connection.execute(_CREATE_SESSIONS)
             self._local.connection, self._local.pid = connection, os.getpid()
         found: sqlite3.Connection = self._local.connection
         return found

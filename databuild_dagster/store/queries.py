@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ from databuild_dagster.store import log
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.sqlite import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
+
+#: Ids that begin with a larger one would not fit into the database's integers.
+MAX_SEQ = (1 << (62 - BITS)) - 1
 
 _spec_decoder = msgspec.json.Decoder(DatasetSpec)
 _list_decoder = msgspec.json.Decoder(tuple[str, ...])
@@ -61,6 +65,14 @@ class Instance(NamedTuple):
     #: Uuids of the instances it was built from.
     inputs: tuple[str, ...]
     canonical: bool
+
+
+class StateChange(NamedTuple):
+    """One row of an instance's history: the state it came into, by which event, and when."""
+
+    state: InstanceState
+    seq: int
+    at: float
 
 
 class JobRunView(NamedTuple):
@@ -117,6 +129,22 @@ class DueRef(NamedTuple):
     priority: int
     deadline: float
     wanted_since: float
+    #: Whether its last call named inputs that are not declared.
+    has_learned: bool
+
+
+class Need(NamedTuple):
+    """A ref that another needs, as its last dep miss says, or waits for."""
+
+    by: str
+    ref: str
+    state: InstanceState | None
+    priority: int
+    deadline: float
+    #: Wanted, and built again when its backoff has passed.
+    retries_later: bool
+    #: Of the job run that missed it.
+    code_version: str | None
 
 
 class Taint(NamedTuple):
@@ -134,6 +162,25 @@ SELECT r.ref, i.state, i.uuid, j.job_run_id, i.retry_at, i.reason, i.code_versio
        i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, r.origin
 FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
 WHERE """
+
+#: What was canonical when the log ended at a seq: from the newest instance of each ref back to the first one that was
+#: there by then. An instance is canonical from its creation to the next one's (SPEC 4.2), its id begins with the seq
+#: of its creation, and its state then is its last row of history that is not younger.
+_CANONICAL_AT = f"""
+WITH RECURSIVE chain(ref_id, id) AS (
+    SELECT r.id, r.last_id FROM {PREFIX}refs r WHERE r.last_id IS NOT NULL AND {{refs}}
+    UNION ALL
+    SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+    WHERE chain.id >= ? AND p.previous_id IS NOT NULL
+)
+SELECT r.ref,
+       (SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= ?
+        ORDER BY h.seq DESC, h.place DESC LIMIT 1),
+       i.uuid, j.job_run_id, NULL, NULL, i.code_version, i.manifest_state, i.manifest_uri,
+       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, NULL
+FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id JOIN {PREFIX}instances i ON i.id = chain.id
+     JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+WHERE chain.id < ? ORDER BY r.ref"""
 
 _JOB_RUNS = f"""
 SELECT j.job_run_id, l.job, j.partition_key, j.refs, j.state, l.dagster_run_id, l.launch_id, j.buffered_at, j.started_at,
@@ -163,6 +210,10 @@ SELECT i.uuid, r.ref, i.state, i.created_seq, i.created_at, j.job_run_id, i.reas
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
 
 
+_NEEDS = """
+SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
+
+
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
 _OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
@@ -177,6 +228,10 @@ def _canonical(row: tuple[Any, ...]) -> Canonical:
 
 def _job_run(row: tuple[Any, ...]) -> JobRunView:
     return JobRunView(row[0], row[1], row[2], _list_decoder.decode(row[3]), JobRunState(row[4]), *row[5:])
+
+
+def _need(row: tuple[Any, ...]) -> Need:
+    return Need(row[0], row[1], None if row[2] is None else InstanceState(row[2]), row[3], row[4], bool(row[5]), row[6])
 
 
 def _want(row: tuple[Any, ...]) -> WantView:
@@ -227,6 +282,34 @@ class Queries:
         order = "AND i.state = 'Live' ORDER BY (i.n_rows > 0) DESC, i.id DESC LIMIT 1"
         rows = self._all(_CANONICAL + _OF_DATASET + order, *_dataset_range(asset))
         return _canonical(rows[0]) if rows else None
+
+    def canonical_at(self, refs: Sequence[str], seq: int) -> dict[str, Canonical]:
+        """For every ref asked for, what its readers saw when `seq` was the last event (SPEC 3.2).
+
+        The state is that of then, and so are uuid and manifest, which never change; reasons and retries are left
+        out.
+        """
+        found = self._canonical_at("r.ref IN (SELECT value FROM json_each(?))", (_json(refs),), seq)
+        by_ref = {each.ref: each for each in found}
+        return {ref: by_ref.get(ref) or Canonical(ref) for ref in refs}
+
+    def canonical_of_dataset_at(self, asset: str, seq: int) -> list[Canonical]:
+        """Every ref of a dataset that had an instance when `seq` was the last event, ordered by ref."""
+        return self._canonical_at(_OF_DATASET, _dataset_range(asset), seq)
+
+    def _canonical_at(self, refs: str, parameters: tuple[str, ...], seq: int) -> list[Canonical]:
+        seq = min(seq, MAX_SEQ)
+        end = (seq + 1) << BITS
+        return [_canonical(row) for row in self._all(_CANONICAL_AT.format(refs=refs), *parameters, end, seq, end)]
+
+    def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
+        """How an instance came into its state, or into that it had when `seq` was the last event (SPEC 3.2)."""
+        sql = f"""
+            SELECT h.to_state, h.seq, e.at FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
+            WHERE h.entity_id = (SELECT id FROM {PREFIX}instances WHERE uuid = ?) AND h.kind = 'instances' AND h.seq <= ?
+            ORDER BY h.seq DESC, h.place DESC LIMIT 1"""
+        rows = self._all(sql, uuid, MAX_SEQ if seq is None else min(seq, MAX_SEQ))
+        return StateChange(InstanceState(rows[0][0]), *rows[0][1:]) if rows else None
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
@@ -285,11 +368,33 @@ class Queries:
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
         """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
         sql = f"""
-            SELECT ref, dataset_id, priority, deadline, wanted_since FROM {PREFIX}refs
+            SELECT ref, dataset_id, priority, deadline, wanted_since, learned_id IS NOT NULL FROM {PREFIX}refs
             WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
               AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
             ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
-        return [DueRef(*row) for row in self._all(sql, _json(dataset_ids), now, now, most)]
+        rows = self._all(sql, _json(dataset_ids), now, now, most)
+        return [DueRef._make((*row[:-1], bool(row[-1]))) for row in rows]
+
+    def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
+        """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""
+        sql = f"""
+            {_NEEDS} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
+            JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due OR n.state IN ('Building', 'UpstreamBuilding'))"""
+        return [_need(row) for row in self._all(sql, now, now, _json(refs))]
+
+    def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:
+        """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
+        sql = f"""
+            WITH RECURSIVE waiting(id) AS (
+                SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = 'UpstreamBuilding'
+                UNION SELECT n.id FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id
+                JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id JOIN {PREFIX}refs n ON n.id = m.ref_id
+                WHERE n.state = 'UpstreamBuilding'
+            ) {_NEEDS} FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
+            WHERE n.state IS NOT 'Live'"""
+        return [_need(row) for row in self._all(sql, _json(refs), now, now)]
 
     def next_retry_at(self) -> float | None:
         """When the next ref that waits for its retry becomes due."""
@@ -362,6 +467,25 @@ class Queries:
     def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
         """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""
         return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)
+
+    def time_of(self, seq: int) -> float | None:
+        """When an event happened; None where there is none."""
+        rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
+        return rows[0][0] if rows else None
+
+    def seq_at(self, at: float) -> int:
+        """The last event that had happened by then, 0 before the first one.
+
+        Found by halving, twenty looks by key in a million events: times never go back (SPEC 3.1), and an index of
+        them would cost every command something.
+        """
+        with self._store.reading() as connection:
+
+            def time_of(seq: int) -> float:
+                (found,) = connection.execute(f"SELECT at FROM {PREFIX}events WHERE seq = ?", (seq,)).fetchone()
+                return float(found)
+
+            return bisect_right(range(1, log.head(connection).seq + 1), at, key=time_of)
 
     def head(self) -> log.Head:
         with self._store.reading() as connection:

@@ -30,7 +30,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 #: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
 LOG_VERSION = 1
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 2
+PROJECTION_VERSION = 3
 
 PREFIX = "databuild_"
 
@@ -115,6 +115,7 @@ refs = _table(
     Column("misses", Integer, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("origin", Text),
+    Column("learned_id", Integer),
     Column("n_waiters", Integer, nullable=False),
     Column("due", Integer, nullable=False),
     _in("state", InstanceState),

@@ -66,19 +66,19 @@ class Site:
     def want(self, *refs: str) -> None:
         self.engine.handle(CreateWants(wants=tuple((ref,) for ref in refs)))
 
-    def build(self, *refs: str) -> None:
+    def build(self, *refs: str, most_ticks: int = MAX_TICKS) -> None:
         """Want refs, then tick and execute until a tick launches nothing."""
         if refs:
             self.want(*refs)
         launcher = OrderCollector(self.instance)
-        for _ in range(MAX_TICKS):
+        for _ in range(most_ticks):
             run_tick(self.instance, self.repository, self.deployment, launcher)
             orders = launcher.take_orders()
             if not orders:
                 return
             for order in orders:
                 self._follow(execute_order(self.instance, self.repository, order))
-        raise AssertionError(f"still launching after {MAX_TICKS} ticks")
+        raise AssertionError(f"still launching after {most_ticks} ticks")
 
     def launch(
         self,

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+import nycflights
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
 MONTH = "carrier_monthly@2013-01-01"
 DAYS = [f"flight_delays@2013-01-{day:02}" for day in range(1, 32)]
 MAX_SECONDS = 600
+#: A plane of United's that left New York on 104 days.
+PLANE = "plane_history@N14228"
 
 
 class Example:
@@ -85,3 +89,35 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     example.ask("tick")
     assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
     assert example.ask("check", "--deep") == {"ok": True, "violations": []}
+
+
+def test_the_year_is_all_336_776_flights_and_a_day_without_weather_is_empty_and_live(example: Example) -> None:
+    built = example.ask("build", "year_report", "weather@2013-12-31", "by_hour@2013-07-01", "airport_daily@2013-12-25")
+
+    assert built["refs"] == {"live": 4, "failed": 0}
+    assert sum(row["flights"] for row in example.ask("read", "year_report")) == 336_776
+    months = [row for n in range(1, 13) for row in example.ask("read", f"carrier_monthly@2013-{n:02}-01")]
+    assert sum(row["flights"] for row in months) == 336_776
+    assert len(example.ask("show", "year_report")["canonical"]["inputs"]) == 12
+    assert example.ask("show", "weather@2013-12-31")["state"] == "Live"
+    assert example.ask("read", "weather@2013-12-31") == []
+    assert {row["origin"] for row in example.ask("read", "airport_daily@2013-12-25")} == {"EWR", "JFK", "LGA"}
+    # Nobody wanted the multi-asset's other output.
+    assert example.ask("show", "by_destination@2013-07-01")["state"] is None
+
+
+def test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew(example: Example) -> None:
+    example.ask("build", "year_report", "planes")
+    flown = nycflights.days_flown(PLANE.partition("@")[2])
+
+    built = example.ask("build", PLANE)
+
+    inputs = example.ask("show", PLANE)["canonical"]["inputs"]
+    assert sorted(inputs) == sorted(inputs_of(example, [f"flight_delays@{day}" for day in flown]))
+    assert built["job_runs"] == {"succeeded": 1, "dep_missed": 0, "failed": 0}
+    assert {row["time_hour"][:4] for row in example.ask("read", PLANE)} == {"2013"}
+
+
+def inputs_of(example: Example, refs: list[str]) -> list[str]:
+    live = {row["ref"]: row["uuid"] for row in example.ask("partitions", "flight_delays") if row["uuid"]}
+    return [live[ref] for ref in refs]

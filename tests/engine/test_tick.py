@@ -4,54 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, TickReport, tick
+from databuild_dagster.engine import DagsterRunStatus
 from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from tests.support.catalog import HERE, dataset
+from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandForeign, HandLauncher
 
 _I = InstanceState
 DAYS = ["1", "2", "3", "4", "5"]
-
-
-class Orchestrator:
-    """One process that ticks, with what it sees of Dagster."""
-
-    def __init__(
-        self, world, *, name="orchestrator", launcher=None, foreign=None, gone=lambda holder: False, location=HERE
-    ):
-        self.world = world
-        self.name = name
-        self.location = location
-        self.launcher = launcher or HandLauncher()
-        self.foreign = foreign or HandForeign()
-        self.judge = Judge(gone=gone)
-
-    def tick(self, **limits) -> TickReport:
-        return tick(
-            self.world.engine,
-            location=self.location,
-            launcher=self.launcher,
-            foreign=self.foreign,
-            judge=self.judge,
-            owner=self.name,
-            limits=TickLimits(**limits),
-        )
-
-    def tick_for(self, seconds, every=5):
-        """As the sensor does, every few seconds."""
-        reports = TickReport()
-        for _ in range(0, int(seconds), every):
-            self.world.clock.turn(every)
-            reports.add(self.tick())
-        return reports
-
-    def start(self, launch_id):
-        """The Dagster run of a launch begins in a process."""
-        self.launcher.set_status(launch_id, DagsterRunStatus.RUNNING)
-        self.world.start_launch(launch_id)
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 PROGRAM = """
-import sys, uuid
+import sys, threading, uuid
+from dataclasses import replace
 from databuild_dagster.spark import *
 from databuild_dagster.warehouse import Warehouse
 import pyspark.sql.functions as F
@@ -33,6 +34,53 @@ try:
     open_session(SparkSettings(home=sys.argv[1]))
 except SessionModesMixed as error:
     print(error)
+try:
+    open_session(replace(settings, master="local[3]"))
+except SessionModesMixed as error:
+    print(error)
+
+of_one_run = open_session(replace(settings, run_config={"spark.sql.shuffle.partitions": "3"}))
+assert [each.conf.get("spark.sql.shuffle.partitions") for each in (of_one_run, spark)] == ["3", "8"]
+assert spark_ui_url(spark).startswith("http://127.0.0.1:")
+
+# By tag, from another thread, and nobody else's.
+failures = []
+def work(tag):
+    with tag_operations(spark, tag):
+        try:
+            spark.sql("select count_if(sha2(string(id), 512) like 'a%') from range(9000000000)").collect()
+        except Exception as error:
+            failures.append((tag, explain_failure(error), is_transient(error)))
+threads = {tag: threading.Thread(target=work, args=(tag,), daemon=True) for tag in "ab"}
+for thread in threads.values():
+    thread.start()
+pause, tracker = threading.Event(), spark.sparkContext.statusTracker()
+for _ in range(600):
+    if len(tracker.getActiveJobsIds()) == 2:
+        break
+    pause.wait(0.1)
+interrupt(spark, "a")
+threads["a"].join(30)
+assert threads["b"].is_alive() and not threads["a"].is_alive()
+interrupt(spark, "b")
+threads["b"].join(30)
+assert failures == [(tag, "The Spark job was interrupted.", True) for tag in "ab"], failures
+
+# A living one is not given up; one whose context was stopped, or whose JVM was killed, gives way to another.
+abandon(spark)
+assert spark.range(3).count() == 3
+spark.sparkContext._jsc.sc().stop()
+abandon(spark)
+again = open_session(settings)
+assert again.range(3).count() == 3
+again.sparkContext._gateway.proc.kill()
+try:
+    with tag_operations(again, "t"):
+        again.range(3).count()
+except Exception as error:
+    print(is_transient(error), explain_failure(error))
+abandon(again)
+assert open_session(settings).range(3).count() == 3
 """
 
 
@@ -40,10 +88,12 @@ except SessionModesMixed as error:
 def test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does(tmp_path):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[0].startswith("There is no column `idd`; there is `id`")
     assert said[0].endswith("False")
     assert said[1].startswith("This process has a classic Spark session already, so it cannot open a shared one.")
+    assert "a classic (local[*]) Spark session already, so it cannot open a classic (local[3]) one" in said[2]
+    assert said[3] == "True The Spark server was lost while it worked: the next attempt gets another session."

@@ -1,8 +1,14 @@
 """Finding a Java, and saying so when there is none."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from databuild_dagster.spark import JavaMissing, find_java
+from databuild_dagster.spark import java as java_module
 
 
 def a_java(folder, version):
@@ -11,6 +17,12 @@ def a_java(folder, version):
     executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     executable.chmod(0o755)
     return folder
+
+
+@pytest.fixture
+def without_the_extra(monkeypatch):
+    """As where only the package itself is installed."""
+    monkeypatch.setattr(java_module, "find_spec", lambda name: None)
 
 
 def test_java_home_comes_before_the_path(tmp_path):
@@ -27,8 +39,9 @@ def test_without_java_home_it_is_the_one_on_the_path(tmp_path):
     assert java.version == 17
 
 
+@pytest.mark.usefixtures("without_the_extra")
 def test_no_java_at_all_is_one_sentence_with_what_to_do(tmp_path):
-    with pytest.raises(JavaMissing, match=r"needs Java 17 .*neither JAVA_HOME nor `java`.* Install one"):
+    with pytest.raises(JavaMissing, match=r"needs Java 17 .*neither JAVA_HOME nor `java`.* Install one.*\[java\]"):
         find_java({"PATH": str(tmp_path)})
 
 
@@ -41,3 +54,72 @@ def test_a_java_that_is_too_old_is_named_with_its_version(tmp_path, version, num
 def test_a_java_home_that_points_nowhere_is_not_passed_over(tmp_path):
     with pytest.raises(JavaMissing, match=r"JAVA_HOME is .* where there is no bin/java"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
+
+
+@pytest.mark.usefixtures("without_the_extra")
+def test_a_java_on_the_path_that_is_too_old_is_named_where_there_is_no_other(tmp_path):
+    with pytest.raises(JavaMissing, match="bin/java is version 11"):
+        find_java({"PATH": f"{a_java(tmp_path, '11.0.21') / 'bin'}:/bin:/usr/bin"})
+
+
+def test_the_extras_java_serves_where_the_path_has_none_or_one_too_old(tmp_path):
+    nothing = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    too_old = nothing | {"PATH": f"{a_java(tmp_path / 'old', '11.0.21') / 'bin'}:/bin:/usr/bin"}
+
+    found, again = find_java(nothing), find_java(too_old)
+
+    assert found == again
+    assert found.version == 21
+    assert found.home.startswith(str(tmp_path / "cache"))
+
+
+def test_the_extras_java_starts_in_spite_of_the_module_it_lacks(tmp_path):
+    """Spark's launcher names `jdk.incubator.vector` on every command line, and without the shim Java ends there."""
+    java = find_java({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
+    command = ["--add-modules=jdk.incubator.vector", "-Dtold=a b", "-XshowSettings:properties", "-version"]
+
+    bare = subprocess.run([java_module._java_of_the_extra(), *command], capture_output=True, text=True, check=False)
+    shimmed = subprocess.run([java.executable, *command], capture_output=True, text=True, check=False)
+
+    assert "Module jdk.incubator.vector not found" in bare.stdout + bare.stderr
+    assert shimmed.returncode == 0
+    assert "told = a b" in shimmed.stderr
+
+
+def a_path_without_java(folder):
+    """Everything of this machine's PATH but Java, as symlinks."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for executable in Path(place).iterdir() if Path(place).is_dir() else ():
+            link = folder / executable.name
+            if executable.name not in ("java", "javac") and not link.is_symlink():
+                link.symlink_to(executable)
+    return folder
+
+
+SESSION = """
+import sys
+from databuild_dagster.spark import SparkSettings, find_java, open_session, stop_server
+print(find_java().version)
+try:
+    print(open_session(SparkSettings(home=sys.argv[1], config={"spark.driver.memory": "1g"})).range(3).count())
+finally:
+    stop_server(sys.argv[1])
+"""
+
+
+@pytest.mark.long
+def test_a_session_opens_on_a_machine_without_java(tmp_path):
+    hidden = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    hidden |= {"PATH": str(a_path_without_java(tmp_path / "bin")), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(tmp_path / "home")],
+        env=hidden,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.split()) == (0, ["21", "3"]), done.stderr

@@ -132,7 +132,7 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
         ("refs", "UPDATE databuild_refs SET misses = 0"),
         (
             "refs",
-            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, 0, 0 FROM databuild_refs LIMIT 1",
+            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, NULL, 0, 0 FROM databuild_refs LIMIT 1",
         ),
         ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
         ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),

@@ -1,0 +1,155 @@
+"""What many refs cost: the memory of the process that builds a batch, and reading many instances at once.
+
+    python -m bench.batches [--refs N …] [--instances N]
+
+- memory: `bench.timed_build` of one batched asset of N partitions, for several N, each on a home of its own with a
+  warm server; how the peak of the process grows per ref.
+- reading: a scan of N instances by their manifests, against a plain `spark.read.parquet` of one folder with the very
+  same files; medians of several, in turns.
+
+Prints Markdown, for docs/performance.md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.pipeline import ROOT
+from databuild_dagster.engine import new_id
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.spark import (
+    SparkSettings,
+    open_session,
+    publish,
+    read_instances,
+    stage_batch,
+    staging,
+    stop_server,
+)
+from databuild_dagster.warehouse import Manifest, Warehouse, file_paths
+
+ROUNDS = 7
+MAX_SECONDS = 900
+#: Refs whose memory is not counted: what the first build of a process loads.
+FEW = 100
+
+DEFINITIONS = """
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+keys = dg.StaticPartitionsDefinition([f"{n:06}" for n in range(@N@)])
+
+
+@databuild_asset(partitions_def=keys, batched=True, max_partitions_per_launch=@N@)
+def numbers(context: BuildContext, spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(key, 1) for key in context.partition_keys], "partition_key string, n int")
+
+
+defs = build_definitions([numbers])
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What many refs cost.")
+    parser.add_argument("--refs", type=int, nargs="+", default=[FEW, 2_000, 4_000], help="sizes of the batch")
+    parser.add_argument("--instances", type=int, default=1_000, help="instances that are read at once")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
+        home = Path(name, "home")
+        home.mkdir()
+        shutil.copy(ROOT / "dagster.yaml", home)
+        try:
+            memory = {n: megabytes_of_building(Path(name), home, n) for n in sorted(options.refs)}
+            plain, ours = seconds_of_reading(Path(name), home, options.instances)
+        finally:
+            stop_server(home)
+    print("| refs of one batch | peak of the process, MB | more per ref, KB |\n|---|---|---|")
+    first = min(memory)
+    for n, megabytes in memory.items():
+        growth = "" if n == first else f"{(megabytes - memory[first]) * 1024 / (n - first):.1f}"
+        print(f"| {n:,} | {megabytes:.0f} | {growth} |")
+    print(f"\n| a scan of {options.instances:,} files | seconds |\n|---|---|")
+    print(f"| plain PySpark, by folder | {plain:.2f} |")
+    print(f"| by manifests | {ours:.2f} |")
+
+
+def megabytes_of_building(folder: Path, home: Path, n: int) -> float:
+    """The peak of a process that builds n refs in one batch."""
+    project = folder / f"project-{n}"
+    project.mkdir()
+    (project / "definitions.py").write_text(DEFINITIONS.replace("@N@", str(n)))
+    (project / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    for path in home.iterdir():
+        if path.name not in ("spark", "dagster.yaml"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.timed_build", *(f"numbers@{key:06}" for key in range(n))],
+        cwd=project,
+        env=os.environ | {"DAGSTER_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"building {n} refs failed:\n{done.stderr[-4000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["peak_megabytes"])
+
+
+def seconds_of_reading(folder: Path, home: Path, n: int) -> tuple[float, float]:
+    """Medians of a scan by folder, and of one by manifests."""
+    spark = open_session(SparkSettings(home=home))
+    warehouse = Warehouse(str(folder / "warehouse"))
+    manifests = instances(spark, warehouse, n)
+    flat = folder / "flat"
+    flat.mkdir()
+    for number, path in enumerate(path for manifest in manifests for path in file_paths(warehouse, manifest)):
+        os.link(path, flat / f"part-{number:05}.parquet")
+    ways: dict[str, Callable[[], int]] = {
+        "plain": lambda: spark.read.parquet(str(flat)).groupBy().sum("n").count(),
+        "ours": lambda: read_instances(spark, warehouse, manifests).groupBy().sum("n").count(),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, read in ways.items():
+            began = time.perf_counter()
+            read()
+            if number:  # The first of each warms up.
+                seconds[name].append(time.perf_counter() - began)
+    return statistics.median(seconds["plain"]), statistics.median(seconds["ours"])
+
+
+def instances(spark: SparkSession, warehouse: Warehouse, n: int) -> list[Manifest]:
+    """n instances of 1,000 rows, written as one batch."""
+    keys = [f"{number:06}" for number in range(n)]
+    frame = spark.range(n * 1_000).selectExpr("format_string('%06d', id div 1000) AS partition_key", "id AS n")
+    with staging(warehouse, "bench") as folder:
+        staged = stage_batch(frame, folder, asset="numbers", keys=keys)
+        return [
+            publish(
+                staged[key],
+                warehouse,
+                ref=f"numbers@{key}",
+                uuid=derive_partition_uuid(job_run, f"numbers@{key}"),
+                job_run=job_run,
+                inputs={},
+            )
+            for key in keys
+            if (job_run := new_id())
+        ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""From a ref or a dataset, and a time, to the manifests its readers may read, or a refusal that says why not.
+
+Now, the canonical instance counts; then, the one that was canonical then, in the state it had then (SPEC 3.2).
+Knows the store and the warehouse; neither Dagster nor Spark. Whether a ref that has no instance could have one,
+the caller tells.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import (
+    Manifest,
+    ManifestMissing,
+    ManifestState,
+    Warehouse,
+    missing_files,
+    read_manifests,
+)
+
+#: A seq, or a time: an aware datetime, or its ISO 8601 text.
+AsOf = datetime | str | int
+
+#: Events are shown to the microsecond, rounded: what is copied from there must mean that event, and not the one before.
+HALF_A_MICROSECOND = 0.5e-6
+
+#: Why there is no such partition, None if there may be one; from the dataset and the partition key.
+WhyNot = Callable[[DatasetSpec, str | None], str | None]
+
+
+class NotLive(Refused):
+    """{ref} {verb} {state}, so there is nothing to read."""
+
+    hint = "{what_to_do}"
+
+
+class NothingLive(Refused):
+    """No partition of {asset} {verb} live{when}, so there is nothing to read."""
+
+    hint = "`databuild partitions {asset}` shows how they stand."
+
+
+class TaintedRef(Refused):
+    """{ref} {verb} {state}, so what it holds is said to be wrong."""
+
+    hint = "`databuild build {ref}` builds it anew; allow_tainted=True, or --allow-tainted, reads it all the same."
+
+
+class NotOurs(Refused):
+    """{ref} is live, but its data is not in our warehouse: a plain Dagster asset keeps its own."""
+
+    hint = "Read it where its IO manager stored it."
+
+
+class DataRemoved(NotFound):
+    """{ref} was built as instance {uuid}, but its data is gone: {why}."""
+
+    hint = "Taint it and build it again: `databuild taint {ref} --reason gone`, then `databuild build {ref}`."
+
+
+class InvalidAsOf(Refused):
+    """as_of is {value!r}, and {why}."""
+
+    hint = "Give an aware datetime, ISO 8601 text such as 2026-11-21T14:00:00Z, or a seq of `databuild events`."
+
+
+class BeforeAnything(Refused):
+    """Nothing had been recorded as of {as_of}: {began}."""
+
+    hint = "Give a later time, or leave as_of out to read what is there now."
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """One instance that may be read."""
+
+    ref: str
+    warehouse: Warehouse
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When to look: `seq` is the last event that counts; None is now."""
+
+    seq: int | None = None
+    #: As people read it.
+    told: str = "now"
+
+    @property
+    def verb(self) -> str:
+        return "is" if self.seq is None else "was"
+
+    @property
+    def when(self) -> str:
+        return "" if self.seq is None else f" as of {self.told}"
+
+
+def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
+    """The moment that is meant. Raises `InvalidAsOf`, `BeforeAnything`."""
+    if as_of is None:
+        return Moment()
+    head = queries.head()
+    if isinstance(as_of, int) and not isinstance(as_of, bool):
+        if as_of > head.seq:
+            raise InvalidAsOf(value=as_of, why=f"the log ends at seq {head.seq}")
+        moment = Moment(as_of, f"seq {as_of}")
+    else:
+        at = _aware(as_of)
+        if at > now:
+            raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
+        moment = Moment(queries.seq_at(at.timestamp() + HALF_A_MICROSECOND), _shown(at.timestamp()))
+    assert moment.seq is not None
+    if moment.seq < 1:
+        began = queries.time_of(1)
+        told = "the log is empty" if began is None else f"the log begins with seq 1 at {_shown(began)}"
+        raise BeforeAnything(as_of=moment.told, began=told)
+    return moment
+
+
+def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *, allow_tainted: bool) -> Readable:
+    """The instance that readers of a ref see.
+
+    Raises `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`.
+    """
+    parsed = PartitionRef.parse(ref)
+    spec = queries.dataset(parsed.asset)
+    canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
+    if canonical.state is None:
+        if spec is None:
+            raise _unknown(queries, parsed.asset)
+        # What has an instance by now has a key that is right.
+        if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
+            raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
+    _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+    return _readable(parsed.asset, [canonical])[0]
+
+
+def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readable]:
+    """Every live partition of a dataset, ordered by ref; only those without a key where it has no partitions.
+
+    Raises `InvalidRef`, `UnknownAsset`, `NothingLive`, `NotOurs`, `DataRemoved`.
+    """
+    asset = PartitionRef(asset).asset
+    found = (
+        queries.canonical_of_dataset(asset)
+        if moment.seq is None
+        else queries.canonical_of_dataset_at(asset, moment.seq)
+    )
+    spec = queries.dataset(asset)
+    if spec is None and not found:
+        raise _unknown(queries, asset)
+    live = [each for each in found if each.state is InstanceState.LIVE]
+    if spec is not None:
+        # A dataset that was given partitions since then still has the live ref it had before.
+        live = [each for each in live if ("@" in each.ref) is (spec.partitions is not None)]
+    if not live:
+        raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
+    return _readable(asset, live)
+
+
+def _unknown(queries: Queries, asset: str) -> UnknownAsset:
+    near = difflib.get_close_matches(asset, [spec.asset for spec in queries.datasets().values()], n=3)
+    suggestion = f"Did you mean {' or '.join(near)}?" if near else "`databuild build` registers what it loads."
+    return UnknownAsset(asset=asset, suggestion=suggestion)
+
+
+# States
+
+_S = InstanceState
+
+#: What opens the way to reading it, by its state now.
+_WHAT_TO_DO = {
+    None: "`databuild build {ref}` builds it.",
+    _S.BUILDING: "`databuild show {ref}` tells when it is live.",
+    _S.UPSTREAM_BUILDING: "`databuild show {ref}` tells what it waits for.",
+    _S.UP_FOR_RETRY: "`databuild build {ref}` builds it.",
+    _S.FAILED: "Mend the cause, then `databuild taint {ref} --reason mended` opens it for another build.",
+    _S.UPSTREAM_FAILED: "`databuild show {ref}` tells what failed; what waits for it follows once that is mended.",
+    _S.TAINTED: "`databuild build {ref}` builds it anew.",
+}
+_WHAT_TO_DO_THEN = "`databuild history {ref}` lists its instances; leave as_of out to read what is there now."
+
+
+def _check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allow_tainted: bool) -> None:
+    if canonical.state is InstanceState.LIVE:
+        return
+    facts = {
+        "ref": canonical.ref,
+        "verb": moment.verb,
+        "state": _told_state(queries, canonical, moment),
+    }
+    # Also what failed can be tainted; then there never was anything to read.
+    if canonical.state is InstanceState.TAINTED and canonical.live_at is not None:
+        if allow_tainted:
+            return
+        raise TaintedRef(**facts)
+    what_to_do = _WHAT_TO_DO[canonical.state] if moment.seq is None else _WHAT_TO_DO_THEN
+    raise NotLive(**facts, what_to_do=what_to_do.format(ref=canonical.ref))
+
+
+def _told_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
+    """`Failed as of …, since … (why)`."""
+    if canonical.state is None or canonical.uuid is None:
+        return f"missing{moment.when}"
+    change = queries.last_change(canonical.uuid, moment.seq)
+    since = f" since {_shown(change.at)}" if change is not None else ""
+    why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
+    return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
+
+
+def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
+    if canonical.state is InstanceState.TAINTED:
+        return "; ".join(taint.reason for taint in queries.taints_of(uuid) if taint.canceled_at is None)
+    if canonical.state is InstanceState.UPSTREAM_BUILDING:
+        return f"it waits for {', '.join(queries.missing_of(uuid))}"
+    return (canonical.reason or "").rstrip(".")
+
+
+# Data
+
+
+def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
+    """With their manifests. Raises `NotOurs`, `DataRemoved`."""
+    ref_of = {each.uuid: each.ref for each in found}
+    by_warehouse: dict[Warehouse, list[str]] = {}
+    for each in found:
+        assert each.uuid is not None
+        if each.manifest_uri is None:
+            raise NotOurs(ref=each.ref)
+        by_warehouse.setdefault(Warehouse.of_manifest(each.manifest_uri, asset), []).append(each.uuid)
+    readable = []
+    for warehouse, uuids in by_warehouse.items():
+        try:
+            manifests = read_manifests(warehouse, asset, uuids)
+        except ManifestMissing as error:
+            uuid = error.facts["uuid"]
+            raise DataRemoved(ref=ref_of[uuid], uuid=uuid, why=f"there is no {error.facts['path']}") from error
+        for manifest in manifests:
+            _check_files(warehouse, manifest)
+            readable.append(Readable(manifest.ref, warehouse, manifest))
+    return sorted(readable, key=lambda each: each.ref)
+
+
+def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
+    """Raises `DataRemoved`, before Spark is asked for a file that is not there.
+
+    A url is left alone: its objects are fetched, and then it is known.
+    """
+    facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
+    if manifest.state is ManifestState.REMOVED:
+        raise DataRemoved(**facts, why="it was removed on purpose")
+    if "://" not in warehouse.root and (lost := missing_files(warehouse, manifest)):
+        folder = warehouse.instance_dir(asset_of(manifest.ref), manifest.instance_uuid)
+        raise DataRemoved(**facts, why=f"{lost[0]} is lost, or cut short, in {folder}")
+
+
+# Times
+
+
+def _aware(as_of: object) -> datetime:
+    """Raises `InvalidAsOf`: nobody knows which moment a time without a zone is."""
+    at = as_of
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError as error:
+            raise InvalidAsOf(value=as_of, why="that is no time") from error
+    if not isinstance(at, datetime):
+        what = "a day is no moment" if isinstance(at, date) else "that is neither a time nor a seq"
+        raise InvalidAsOf(value=as_of, why=what)
+    if at.utcoffset() is None:
+        raise InvalidAsOf(value=as_of, why="it does not say in which time zone")
+    return at
+
+
+def _shown(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,49 @@
+"""`databuild read`: what readers see, or saw once (SPEC 3.2, 15)."""
+
+import json
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAY = "orders@2024-01-29"
+ROWS = [{"day": "2024-01-29", "amount": 1.5}, {"day": "2024-01-29", "amount": 2.5}]
+
+
+def refused(project: Project, *arguments: str) -> dict[str, str]:
+    done = project.call("read", *arguments, "--json")
+    assert done.code == 2, done
+    error: dict[str, str] = done.json["error"]
+    return error
+
+
+def test_what_was_live_once_can_be_read_as_of_then_and_what_is_tainted_if_asked_for(project: Project) -> None:
+    project.build(DAY)
+    then = project.queries.head()
+    project.ask("taint", DAY, "--reason", "the till was broken")
+
+    error = refused(project, DAY)
+    assert (error["type"], error["message"].split(" since ")[0]) == ("TaintedRef", f"{DAY} is Tainted")
+    assert "the till was broken" in error["message"]
+    assert "--allow-tainted" in error["hint"]
+    assert project.ask("read", DAY, "--allow-tainted") == ROWS
+    assert project.ask("read", DAY, "--as-of", str(then.seq)) == ROWS
+    at = events_of(project)[then.seq - 1]["at"]
+    assert project.ask("read", DAY, "--as-of", at, "--limit", "1") == ROWS[:1]
+    assert refused(project, DAY, "--as-of", "2024-01-29T00:00:00")["type"] == "InvalidAsOf"
+    assert refused(project, DAY, "--as-of", "2024-01-29T00:00:00Z")["type"] == "BeforeAnything"
+    assert refused(project, DAY, "--as-of", "99999")["message"].endswith(f"the log ends at seq {then.seq + 1}.")
+
+
+def test_a_dataset_that_nobody_knows_is_refused_with_the_nearest_name(project: Project) -> None:
+    project.call("tick")
+
+    assert refused(project, "order@2024-01-29")["hint"] == "Did you mean orders?"
+    assert refused(project, "orders@2023-01-01")["type"] == "UnknownPartition"
+    assert refused(project, DAY)["message"] == f"{DAY} is missing, so there is nothing to read."
+
+
+def events_of(project: Project) -> list[dict[str, str]]:
+    return [json.loads(line) for line in project.call("events").out.splitlines()]

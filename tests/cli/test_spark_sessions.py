@@ -1,0 +1,216 @@
+"""Sessions as they come to a build and are lost to it, with real processes (SPEC 6.8, 6.9)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from databuild_dagster.spark import ServerStatus, server_status, stop_server
+from databuild_dagster.store.heartbeats import Heartbeats
+
+from .conftest import Project, wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+DEFINITIONS = """
+from pathlib import Path
+
+from dagster_pyspark import LazyPySparkResource, PySparkResource
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+SMALL = {{"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "5"}}
+
+
+@databuild_asset
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(4).selectExpr("id", "id * 2 as twice")
+
+
+@databuild_asset
+def settings(spark: SparkSession, numbers: DataFrame) -> DataFrame:
+    kind = type(spark).__module__
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    return numbers.selectExpr("count(*) as n", "sum(twice) as total", f"'{{kind}}' as kind", f"'{{partitions}}' as partitions")
+
+
+@databuild_asset
+def endless(spark: SparkSession) -> DataFrame:
+    if (HERE / "be-quick").exists():
+        return spark.range(1)
+    (HERE / "held-endless").touch()
+    return spark.sql("select count_if(sha2(string(id), 512) like 'a%') as n from range(9000000000)")
+
+
+defs = build_definitions([numbers, settings, endless], spark={spark})
+"""
+
+
+@pytest.fixture
+def project(project: Project) -> Iterator[Project]:
+    yield project
+    stop_server(project.home)
+
+
+def deploy(project: Project, spark: str = "DatabuildSpark(spark_config={'spark.driver.memory': '1g'})") -> None:
+    (project.folder / "definitions.py").write_text(DEFINITIONS.format(spark=spark))
+
+
+CONNECT, CLASSIC = "pyspark.sql.connect.session", "pyspark.sql.session"
+
+
+@pytest.mark.parametrize(
+    ("spark", "kind", "partitions"),
+    [
+        ("DatabuildSpark(spark_config={'spark.driver.memory': '1g'})", CONNECT, "8"),
+        ("DatabuildSpark(mode='classic', spark_config={'spark.driver.memory': '1g'})", CLASSIC, "8"),
+        ("LazyPySparkResource(spark_config=SMALL)", CLASSIC, "5"),
+        ("PySparkResource(spark_config=SMALL)", CLASSIC, "5"),
+    ],
+    ids=["DatabuildSpark", "DatabuildSpark classic", "LazyPySparkResource", "PySparkResource"],
+)
+def test_an_asset_is_built_through_every_resource_of_spark(
+    project: Project, spark: str, kind: str, partitions: str
+) -> None:
+    deploy(project, spark)
+
+    built = project.build("settings")
+
+    assert built["job_runs"] == {"succeeded": 2, "dep_missed": 1, "failed": 0}
+    assert project.ask("read", "settings") == [{"n": 4, "total": 12, "kind": kind, "partitions": partitions}]
+    assert project.is_sound()
+
+
+def test_settings_in_a_dagster_runs_tag_are_for_its_session_alone(project: Project) -> None:
+    deploy(project)
+    project.build("numbers")
+
+    done = materialize(project, "settings", {"databuild/spark": '{"spark.sql.shuffle.partitions": 3}'})
+
+    assert done == 0
+    assert project.ask("read", "settings")[0]["partitions"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("tag", "said"),
+    [
+        ('{"spark.executor.memory": "4g"}', "spark.executor.memory is fixed when Spark starts"),
+        ('["spark.sql.shuffle.partitions"]', "it is not a JSON object"),
+        ("shuffle=3", "it is not JSON"),
+    ],
+)
+def test_a_tag_that_cannot_be_followed_ends_the_dagster_run_before_it_has_claimed_anything(
+    project: Project, tag: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    deploy(project)
+
+    done = materialize(project, "numbers", {"databuild/spark": tag})
+
+    assert done != 0
+    assert said in capfd.readouterr().err
+    assert project.ask("job-runs") == []
+    assert server_status(project.home) is None
+
+
+#: As Dagster's UI does it: a run with tags that a person has given.
+MATERIALIZE = """
+import json, sys
+import dagster as dg
+from definitions import defs
+job = defs.get_repository_def().get_implicit_global_asset_job_def()
+result = job.get_subset(asset_selection={dg.AssetKey(sys.argv[1])}).execute_in_process(
+    instance=dg.DagsterInstance.get(), tags=json.loads(sys.argv[2]), raise_on_error=False
+)
+for event in result.all_events:
+    if event.is_failure:
+        print(event.event_specific_data, file=sys.stderr)
+sys.exit(0 if result.success else 1)
+"""
+
+
+def materialize(project: Project, asset: str, tags: dict[str, str]) -> int:
+    command = [sys.executable, "-c", MATERIALIZE, asset, json.dumps(tags)]
+    environment = project.environment | {"PYTHONPATH": str(project.folder)}
+    return subprocess.run(command, cwd=project.folder, env=environment, timeout=120, check=False).returncode
+
+
+def test_a_server_killed_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds(project: Project) -> None:
+    deploy(project)
+    process = project.start("build", "endless", "--json")
+    server = wait_until_a_job_runs(project)
+    (project.folder / "be-quick").touch()
+
+    os.kill(server.pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=200)
+
+    assert process.returncode == 0, err
+    runs = project.ask("job-runs")
+    assert sorted(run["state"] for run in runs) == ["Failed", "Succeeded"]
+    assert [run["error"] for run in runs if run["state"] == "Failed"] == [
+        "The Spark server was lost while it worked: the next attempt gets another session."
+    ]
+    replacement = server_status(project.home)
+    assert replacement is not None
+    assert replacement.pid != server.pid
+    assert project.is_sound()
+
+
+def test_a_dead_clients_job_is_stopped_by_whoever_ticks_next(project: Project) -> None:
+    """SPEC 6.9: its server would work on for nobody, on the cores that the next try needs."""
+    deploy(project)
+    process = project.start("build", "endless")
+    server = wait_until_a_job_runs(project)
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert running_jobs(server), "the death of its client has not stopped the job"
+    assert [each.holder for each in noted_sessions(project)] != []
+    (project.folder / "be-quick").touch()
+    ticked = project.run("tick")
+
+    assert ticked.code == 0, ticked
+    wait_until(lambda: running_jobs(server) == [], "no job runs on the server")
+    assert noted_sessions(project) == []
+    assert sorted(run["state"] for run in project.ask("job-runs")) == ["Lost", "Succeeded"]
+
+
+def test_a_build_that_ends_leaves_no_session_noted(project: Project) -> None:
+    deploy(project)
+
+    project.build("numbers")
+
+    assert noted_sessions(project) == []
+
+
+def wait_until_a_job_runs(project: Project) -> ServerStatus:
+    def job_runs() -> bool:
+        server = server_status(project.home)
+        return server is not None and any(job["numActiveTasks"] for job in running_jobs(server))
+
+    wait_until(job_runs, "a job runs on the server")
+    server = server_status(project.home)
+    assert server is not None
+    return server
+
+
+def running_jobs(server: ServerStatus) -> list[Any]:
+    """What Spark itself says is running, by its UI."""
+    assert server.ui_url is not None
+    applications = f"{server.ui_url}/api/v1/applications"
+    try:
+        (application,) = json.load(urlopen(applications, timeout=10))
+        return list(json.load(urlopen(f"{applications}/{application['id']}/jobs?status=running", timeout=10)))
+    except OSError:
+        return []
+
+
+def noted_sessions(project: Project) -> list[Any]:
+    return list(Heartbeats(f"{project.home}/databuild.db.heartbeats").sessions())

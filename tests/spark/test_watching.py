@@ -1,0 +1,109 @@
+"""What a session tells of itself while it works, and how others stop it."""
+
+import json
+import threading
+from urllib.request import urlopen
+
+import pytest
+
+from databuild_dagster.spark import (
+    SparkSettings,
+    SparkUnreachable,
+    abandon,
+    explain_failure,
+    interrupt_orphans,
+    open_session,
+    server_status,
+    session_address,
+    spark_ui_url,
+    tag_operations,
+    watch_progress,
+)
+
+LONG = "select count_if(sha2(string(id), 512) like 'a%') from range(9000000000)"
+
+
+class Work:
+    """A long operation in a thread, known by its tag."""
+
+    def __init__(self, spark, tag, on_progress):
+        self.failures = []
+        self._spark, self._tag, self._on_progress = spark, tag, on_progress
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        with (
+            watch_progress(self._spark, self._on_progress, every_seconds=0.1),
+            tag_operations(self._spark, self._tag),
+        ):
+            try:
+                self._spark.sql(LONG).collect()
+            except Exception as error:
+                self.failures.append(error)
+
+    def end(self):
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_progress_is_told_by_tag_and_anyone_with_the_address_can_stop_the_session(spark, home):
+    told, heard = [], threading.Event()
+
+    def on_progress(tag, done, total):
+        told.append((tag, done, total))
+        heard.set()
+
+    work = Work(spark, "job-run-7", on_progress)
+    assert heard.wait(60)
+
+    stopped = interrupt_orphans(SparkSettings(home=home), session_address(spark))
+    work.end()
+
+    assert len(stopped) == 1
+    assert "interrupted" in explain_failure(work.failures[0])
+    assert {tag for tag, _, _ in told} == {"job-run-7"}
+    assert all(0 <= done <= total and total > 0 for _, done, total in told)
+    # The session goes on, and so does progress not: nobody listens any more.
+    assert spark.range(3).count() == 3
+
+
+def test_a_short_operation_says_nothing(spark):
+    told = []
+
+    with watch_progress(spark, lambda *what: told.append(what)), tag_operations(spark, "short"):
+        spark.range(3).count()
+
+    assert told == []
+
+
+def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark, home):
+    url = spark_ui_url(spark)
+
+    assert url is not None
+    assert url.startswith("http://127.0.0.1:")
+    assert server_status(home).ui_url == url
+    assert [each["name"] for each in json.load(urlopen(f"{url}/api/v1/applications", timeout=10))] == ["databuild"]
+
+
+def test_the_address_of_a_session_holds_no_token(spark):
+    assert "token" not in session_address(spark)
+
+
+def test_a_session_nobody_has_is_stopped_without_complaint_and_a_server_nobody_has_is_unreachable(spark, home):
+    nobodys = session_address(spark).rpartition("=")[0] + "=6c16e0d6-ed3c-484f-88c1-d7e7e9ce11f3"
+
+    assert interrupt_orphans(SparkSettings(home=home), nobodys) == ()
+    with pytest.raises(SparkUnreachable):
+        interrupt_orphans(SparkSettings(home=home), "sc://localhost:1/;user_id=;session_id=x")
+
+
+def test_a_session_that_was_given_up_is_not_handed_out_again(home):
+    from pyspark.sql import SparkSession
+
+    given_up = open_session(SparkSettings(home=home))
+
+    abandon(given_up)
+
+    assert SparkSession.getActiveSession() is not given_up
+    assert open_session(SparkSettings(home=home)).range(3).count() == 3

@@ -1,0 +1,137 @@
+"""What readers of a ref saw at any seq or time, asked of the history (SPEC 3.2, 4.2)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.rebuild import rebuild
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+def seen_at(world, ref, seq):
+    found = world.queries.canonical_at([ref], seq)[ref]
+    return found.state, found.uuid
+
+
+def seen_now(world, ref):
+    found = world.canonical(ref)
+    return found.state, found.uuid
+
+
+def test_before_anything_was_built_a_ref_was_missing(world):
+    before = world.seq
+    world.live("a")
+
+    assert seen_at(world, "a", before) == (None, None)
+    assert seen_at(world, "a", 0) == (None, None)
+
+
+def test_an_instance_that_is_being_built_has_taken_the_place_of_the_live_one(world):
+    """SPEC 4.2: an instance is canonical at once."""
+    old = world.succeed("a")
+    was_live = world.seq
+    world.taint("a")
+    was_tainted = world.seq
+    world.start("a")
+    was_building = world.seq
+    new = world.succeed("a")
+
+    assert seen_at(world, "a", was_live) == (InstanceState.LIVE, old)
+    assert seen_at(world, "a", was_tainted) == (InstanceState.TAINTED, old)
+    assert seen_at(world, "a", was_building) == (InstanceState.BUILDING, new)
+    assert seen_at(world, "a", world.seq) == (InstanceState.LIVE, new)
+
+
+def test_the_manifest_of_then_is_told(world):
+    world.live("a")
+    then, manifest = world.seq, world.canonical("a").manifest_uri
+    world.taint("a")
+
+    assert world.queries.canonical_at(["a"], then)["a"].manifest_uri == manifest
+
+
+def test_a_dataset_of_then_has_the_refs_of_then(world):
+    world.live("days@1", "days@2")
+    then = world.seq
+    world.taint("days@1")
+    world.live("days@3", "a")
+
+    found = world.queries.canonical_of_dataset_at("days", then)
+
+    assert [(each.ref, each.state) for each in found] == [
+        ("days@1", InstanceState.LIVE),
+        ("days@2", InstanceState.LIVE),
+    ]
+
+
+def test_a_seq_that_no_event_will_ever_have_is_as_good_as_the_last_one(world):
+    world.live("a")
+
+    assert seen_at(world, "a", 10**30) == seen_now(world, "a")
+
+
+def test_the_last_change_says_when_an_instance_came_into_its_state(world):
+    uuid = world.succeed("a")
+    live_seq, live_at = world.seq, world.clock.now
+    world.clock.turn(60)
+    world.taint("a")
+
+    assert world.queries.last_change(uuid) == (InstanceState.TAINTED, world.seq, live_at + 60)
+    assert world.queries.last_change(uuid, live_seq) == (InstanceState.LIVE, live_seq, live_at)
+    assert world.queries.last_change(uuid, 1) is None
+    assert world.queries.last_change("no such instance") is None
+
+
+def test_a_time_means_the_last_event_that_had_happened_by_then(world):
+    """SPEC 3.1: times never go back, and several events may have the same."""
+    first = world.queries.time_of(1)
+    world.clock.turn(10)
+    world.live("a")
+    seq, at = world.seq, world.clock.now
+    world.clock.turn(10)
+    world.live("b")
+
+    assert world.queries.seq_at(first - 1) == 0
+    assert world.queries.seq_at(at) == seq
+    assert world.queries.seq_at(at + 5) == seq
+    assert world.queries.seq_at(at + 10) == world.seq
+    assert world.queries.seq_at(at + 10_000) == world.seq
+    assert world.queries.time_of(world.seq + 1) is None
+
+
+def test_an_empty_log_has_no_last_event():
+    world = World()
+
+    assert world.queries.seq_at(1e12) == 0
+    world.store.close()
+
+
+WORDS = {
+    "live": lambda world, ref: world.state(ref) is None and world.live(ref),
+    "again": lambda world, ref: world.state(ref) is InstanceState.TAINTED and world.live(ref),
+    "start": lambda world, ref: world.state(ref) in (None, InstanceState.TAINTED) and world.start(ref),
+    "fail": lambda world, ref: world.state(ref) is InstanceState.BUILDING and world.fail(ref),
+    "taint": lambda world, ref: world.state(ref) in (InstanceState.LIVE, InstanceState.FAILED) and world.taint(ref),
+    "miss": lambda world, ref: world.state(ref) is InstanceState.BUILDING and world.miss(ref, "c"),
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(WORDS)), st.sampled_from(["a", "b"])), max_size=12))
+def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story):
+    """SPEC 3.2: whatever happens, and after a rebuild too."""
+    world = World([dataset(name) for name in "abc"])
+    seen = {}
+    for word, ref in story:
+        WORDS[word](world, ref)
+        seen |= {(world.seq, each): seen_now(world, each) for each in "abc"}
+
+    told = {(seq, ref): seen_at(world, ref, seq) for seq, ref in seen}
+    rebuild(world.store)
+    told_again = {(seq, ref): seen_at(world, ref, seq) for seq, ref in seen}
+    world.store.close()
+
+    assert told == seen
+    assert told_again == seen
