@@ -38,6 +38,7 @@ class InputFinder:
     def __init__(self, engine: Engine, foreign: Foreign) -> None:
         self._engine = engine
         self._foreign = foreign
+        self._is_foreign: dict[str, bool] = {}
 
     def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[str]) -> dict[str, Inputs]:
         """The declared inputs of each ref; `datasets` by asset."""
@@ -48,7 +49,7 @@ class InputFinder:
     def pin(self, refs: Iterable[str]) -> dict[str, Canonical]:
         """What readers see of each ref by now, plain assets as Dagster sees them."""
         wanted = sorted(refs)
-        if foreign := [ref for ref in wanted if self._is_foreign(asset_of(ref))]:
+        if foreign := [ref for ref in wanted if self.is_foreign(asset_of(ref))]:
             observe(self._engine, self._foreign, foreign)
         return self._engine.queries.canonical(wanted)
 
@@ -58,11 +59,10 @@ class InputFinder:
 
     def is_foreign(self, asset: str) -> bool:
         """Whether an asset's data is in a place of its own, and read by Dagster."""
-        return self._is_foreign(asset)
-
-    def _is_foreign(self, asset: str) -> bool:
-        dataset = self._engine.queries.dataset(asset)
-        return dataset is not None and dataset.kind is not DatasetKind.OURS
+        if asset not in self._is_foreign:
+            dataset = self._engine.queries.dataset(asset)
+            self._is_foreign[asset] = dataset is not None and dataset.kind is not DatasetKind.OURS
+        return self._is_foreign[asset]
 
 
 def _inputs(declared: tuple[str, ...], pinned: Mapping[str, Canonical]) -> Inputs:

@@ -6,8 +6,12 @@ Partition definitions and mappings are opaque texts here: the floor that knows D
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
+
+#: Registrations kept unpacked; a code location has some hundreds at most.
+MAX_UNPACKED = 2_000
 
 
 class DatasetKind(StrEnum):
@@ -45,3 +49,12 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     max_partitions_per_launch: int = 1000
     #: Launches of its job that may run at once; None leaves it to the tick's limits.
     concurrency: int | None = None
+
+
+_decoder = msgspec.json.Decoder(DatasetSpec)
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def dataset_from(text: str) -> DatasetSpec:
+    """A registration as the store has it. The same text is the same object: partitions may be thousands of names."""
+    return _decoder.decode(text)

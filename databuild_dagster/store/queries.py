@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
@@ -20,7 +20,6 @@ from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 #: Ids that begin with a larger one would not fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1
 
-_spec_decoder = msgspec.json.Decoder(DatasetSpec)
 _list_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -356,12 +355,12 @@ class Queries:
 
     def dataset(self, asset: str) -> DatasetSpec | None:
         rows = self._all(f"SELECT spec FROM {PREFIX}datasets WHERE asset = ? AND removed = 0", asset)
-        return _spec_decoder.decode(rows[0][0]) if rows else None
+        return dataset_from(rows[0][0]) if rows else None
 
     def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
         """Registered datasets by row id, of one location or of all."""
         sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (? IS NULL OR location = ?) ORDER BY id"
-        return {row_id: _spec_decoder.decode(spec) for row_id, spec in self._all(sql, location, location)}
+        return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
 
     # Planning
 

@@ -198,7 +198,9 @@ def test_a_session_is_opened_where_none_is_given_and_another_when_its_server_was
 
         assert stop_server(home)
 
-        assert read("shops", home=home).count() == 2
+        frame = read("shops", home=home)
+        assert frame.count() == 2
+        frame.sparkSession.stop()
     finally:
         stop_server(home)
 

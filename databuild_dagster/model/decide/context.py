@@ -6,10 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from databuild_dagster.model.catalog import Catalog
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.errors import (
     DuplicateRef,
     InstanceExists,
@@ -32,8 +30,6 @@ MAX_BACKOFF_SECONDS = 600.0
 MAX_ATTEMPTS = 3
 #: Dep misses in a row before a ref fails for good (SPEC 6.7).
 MAX_MISSES = 20
-
-_spec_decoder = msgspec.json.Decoder(DatasetSpec)
 
 
 @dataclass
@@ -145,7 +141,7 @@ class Deciding:
 
 def spec_of(row: DatasetRow) -> DatasetSpec:
     """The registration behind a dataset's row."""
-    return _spec_decoder.decode(row.spec)
+    return dataset_from(row.spec)
 
 
 def no_duplicates(refs: Iterable[str]) -> None:
