@@ -1,13 +1,15 @@
-"""January of the example: ours against plain PySpark, the floor, and against plain Dagster, a peer; in one run.
+"""The example, January and the whole year: ours against plain PySpark, the floor, and plain Dagster, a peer; in one run.
 
     python -m bench.pipeline [--rounds N] [--days N]
 
-- ours: `databuild build carrier_monthly@2013-01-01` as a command, on a home without any data whose Spark server is warm;
-  and the same command again, when there is nothing to do.
-- floor: `bench.plain_spark` twice in one session on a server of the same kind; its second run.
+- January: `databuild build carrier_monthly@2013-01-01` as a command, on a home without any data whose Spark server is
+  warm; and the same command again, when there is nothing to do.
+- Year: all tables of the year by `bench.timed_build`, which also tells the seconds that went into Dagster's own writes.
+- floor: `bench.plain_spark`, the same tables, in one session on a server of the same kind; its second run, and for the
+  year its third, for that is when nothing is cold any more.
 - peer: `bench.plain_dagster`, one Dagster run per partition of `flights`, as plain Dagster runs it by default.
 
-Prints Markdown, for docs/performance.md.
+Ours and the floor take turns. Prints Markdown, for docs/performance.md.
 """
 
 import argparse
@@ -21,8 +23,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from datetime import date, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import plain_dagster, plain_spark
 from databuild_dagster.spark import SparkSettings, open_session, stop_server
@@ -33,10 +36,11 @@ REF = "carrier_monthly@2013-01-01"
 WARM_UP = "flight_delays@2013-02-01"
 #: Refs that January takes: 31 days of three tables, the airlines, the month.
 JANUARY_REFS = 95
+FLIGHTS_OF_THE_YEAR = 336_776
 MAX_SECONDS = 600
 
 
-class Ours(NamedTuple):
+class January(NamedTuple):
     """One round: seconds of the whole command, of it the building, of the command again, and where they went."""
 
     command: float
@@ -45,45 +49,108 @@ class Ours(NamedTuple):
     jobs: dict[str, float]
 
 
+class Year(NamedTuple):
+    """One round: seconds from the first want to the last live ref, of them Dagster's writes, and where they went."""
+
+    building: float
+    dagster_writes: float
+    n_job_runs: int
+    peak_megabytes: float
+    jobs: dict[str, float]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="January of the example, three ways.")
+    parser = argparse.ArgumentParser(description="The example, three ways.")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of ours and of the floor")
     parser.add_argument("--days", type=int, default=5, help="days of plain Dagster")
     options = parser.parse_args()
     # First, for a session of ours leaves its mode in the environment, and a plain user has none.
     peer = plain_dagster.measure(options.days, assets=["flights"])
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
-        home = Path(name, "home")
-        home.mkdir()
-        shutil.copy(ROOT / "dagster.yaml", home)
+        ours, floors = Path(name, "ours"), Path(name, "floors")
+        for home in (ours, floors):
+            home.mkdir()
+            shutil.copy(ROOT / "dagster.yaml", home)
         try:
-            ours = measure_ours(home, options.rounds)
-            floor = measure_floor(home, options.rounds)
+            month = of_january(ours, floors, options.rounds)
+            year = of_year(ours, floors, options.rounds)
         finally:
-            stop_server(home)
-    report(ours, floor, peer)
+            stop_server(ours)
+            stop_server(floors)
+    report_january(*month, peer)
+    report_year(*year, peer)
 
 
-def measure_ours(home: Path, rounds: int) -> list[Ours]:
-    """The server stays, everything else of the home is new in each round."""
+def of_january(home: Path, floors: Path, rounds: int) -> tuple[list[January], list[float]]:
+    """Ours and the floor, in turns; the servers stay, everything else of the home is new in each round."""
     databuild(home, "build", WARM_UP)
-    measured = []
+    spark = open_session(SparkSettings(home=floors))
+    measured, floor = [], []
     for _ in range(rounds):
-        for path in home.iterdir():
-            if path.name not in ("spark", "dagster.yaml"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        empty(home)
         command, built = databuild(home, "build", REF)
         again, nothing = databuild(home, "build", REF)
         assert nothing["launches"] == 0, nothing
-        measured.append(Ours(command, float(str(built["seconds"])), again, seconds_by_job(home)))
-    return measured
+        measured.append(January(command, float(str(built["seconds"])), again, seconds_by_job(home)))
+        with tempfile.TemporaryDirectory() as out:
+            plain_spark.run(spark, out)
+            floor.append(plain_spark.run(spark, out)["total"])
+    return measured, floor
 
 
-def databuild(home: Path, *arguments: str) -> tuple[float, dict[str, object]]:
+def of_year(home: Path, floors: Path, rounds: int) -> tuple[list[Year], list[float]]:
+    """The same for all tables of the year."""
+    spark = open_session(SparkSettings(home=floors))
+    measured, floor = [], []
+    with tempfile.TemporaryDirectory() as out:
+        for _ in range(2):
+            plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)
+        for _ in range(rounds):
+            floor.append(plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)["total"])
+            empty(home)
+            _, told = run(home, "bench.timed_build", *refs_of_the_year())
+            _, rows = run(home, "databuild_dagster", "read", "year_report", "--json")
+            assert sum(row["flights"] for row in rows) == FLIGHTS_OF_THE_YEAR, rows
+            measured.append(
+                Year(
+                    building=told["seconds"],
+                    dagster_writes=told["dagster_writes"],
+                    n_job_runs=told["job_runs"],
+                    peak_megabytes=told["peak_megabytes"],
+                    jobs=seconds_by_job(home),
+                )
+            )
+    return measured, floor
+
+
+def refs_of_the_year() -> list[str]:
+    """What nothing else needs: with what it needs, all tables of all days and months."""
+    days = (date(2013, 1, 1) + timedelta(days=n) for n in range(365))
+    months = [f"2013-{month:02}-01" for month in range(1, 13)]
+    return [
+        "year_report",
+        "planes",
+        *(f"airport_daily@{day}" for day in days),
+        *(f"{asset}@{month}" for asset in ("by_destination", "by_hour") for month in months),
+    ]
+
+
+def empty(home: Path) -> None:
+    for path in home.iterdir():
+        if path.name not in ("spark", "dagster.yaml"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def databuild(home: Path, *arguments: str) -> tuple[float, Any]:
     """Seconds of the whole command, and what it printed."""
+    return run(home, "databuild_dagster", *arguments, "--json")
+
+
+def run(home: Path, module: str, *arguments: str) -> tuple[float, Any]:
+    """The same for any of Python's modules that prints JSON last."""
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "databuild_dagster", *arguments, "--json"],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env=os.environ | {"DAGSTER_HOME": str(home)},
         capture_output=True,
@@ -92,7 +159,7 @@ def databuild(home: Path, *arguments: str) -> tuple[float, dict[str, object]]:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"databuild {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr[-4000:]}")
+        raise RuntimeError(f"{module} {' '.join(arguments[:3])} failed:\n{done.stdout}\n{done.stderr[-4000:]}")
     return time.perf_counter() - began, json.loads(done.stdout.splitlines()[-1])
 
 
@@ -109,39 +176,46 @@ def seconds_by_job(home: Path) -> dict[str, float]:
     return dict(seconds)
 
 
-def measure_floor(home: Path, rounds: int) -> list[float]:
-    """The second run of each round's pair."""
-    spark = open_session(SparkSettings(home=home))
-    seconds = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as out:
-            plain_spark.run(spark, out)
-            seconds.append(plain_spark.run(spark, out)["total"])
-    return seconds
-
-
-def report(ours: list[Ours], floor: list[float], peer: plain_dagster.Cost) -> None:
+def report_january(ours: list[January], floor: list[float], peer: plain_dagster.Cost) -> None:
     command = statistics.median(each.command for each in ours)
     building = statistics.median(each.building for each in ours)
     again = statistics.median(each.again for each in ours)
     second = statistics.median(floor)
-    per_partition = command / JANUARY_REFS
     print(f"Medians of {len(ours)} rounds; plain Dagster: of {len(peer.runs)} runs.\n")
-    print("| January, 95 partitions | seconds | × floor |\n|---|---|---|")
+    print(f"| January, {JANUARY_REFS} partitions | seconds | × floor |\n|---|---|---|")
     print(f"| plain PySpark, second run in a warm session (the floor) | {second:.1f} | 1.0 |")
-    print(f"| `databuild build`, the whole command, warm server | {command:.1f} | {command / second:.1f} |")
-    print(f"| of that, from the first want to the last live ref | {building:.1f} | {building / second:.1f} |")
+    print(f"| from the first want to the last live ref, warm server | {building:.1f} | {building / second:.2f} |")
+    print(f"| `databuild build`, the whole command | {command:.1f} | {command / second:.2f} |")
     print(f"| the same command again, nothing to do | {again:.1f} | |")
-    print("\n| per partition | seconds | times ours |\n|---|---|---|")
-    print(f"| ours | {per_partition:.2f} | 1 |")
+    report_jobs(building, [each.jobs for each in ours])
+    print(f"| before and after: imports, loading the definitions, exit | {command - building:.1f} |")
+
+
+def report_year(ours: list[Year], floor: list[float], peer: plain_dagster.Cost) -> None:
+    building = statistics.median(each.building for each in ours)
+    without = statistics.median(each.building - each.dagster_writes for each in ours)
+    writes = statistics.median(each.dagster_writes for each in ours)
+    warm = statistics.median(floor)
+    n = ours[0].n_job_runs
+    print(f"\n| Year, all tables, {n:,} partitions | seconds | × floor |\n|---|---|---|")
+    print(f"| plain PySpark, in a warm session (the floor) | {warm:.1f} | 1.0 |")
+    print(f"| ours without Dagster's own writes | {without:.1f} | {without / warm:.2f} |")
+    print(f"| ours with them | {building:.1f} | {building / warm:.2f} |")
+    report_jobs(building, [each.jobs for each in ours])
+    print(f"| of all that, Dagster's own writes | {writes:.1f} |")
+    print(f"\nThe process that built it took {statistics.median(each.peak_megabytes for each in ours):.0f} MB.")
     peer_seconds = peer.seconds_per_partition
-    print(f"| plain Dagster, one run per partition | {peer_seconds:.2f} | {peer_seconds / per_partition:.0f} |")
+    print("\n| per partition | seconds | times ours |\n|---|---|---|")
+    print(f"| ours, the year | {building / n:.3f} | 1 |")
+    print(f"| plain Dagster, one run per partition | {peer_seconds:.2f} | {peer_seconds / (building / n):.0f} |")
+
+
+def report_jobs(building: float, rounds: list[dict[str, float]]) -> None:
     print("\n| where ours goes | seconds |\n|---|---|")
-    jobs = {job: statistics.median(each.jobs[job] for each in ours) for job in ours[0].jobs}
+    jobs = {job: statistics.median(each[job] for each in rounds) for job in rounds[0]}
     for job, seconds in jobs.items():
         print(f"| building {job} | {seconds:.1f} |")
     print(f"| between launches: ticks, Dagster's own events | {building - sum(jobs.values()):.1f} |")
-    print(f"| before and after: imports, loading the definitions, exit | {command - building:.1f} |")
 
 
 if __name__ == "__main__":

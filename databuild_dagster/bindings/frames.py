@@ -5,7 +5,7 @@ May be called from many threads. The session is opened by whoever first needs it
 starts no Spark.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoa
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.resources import forget_session_of
 from databuild_dagster.bindings.results import WrittenInstance
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark import (
@@ -68,11 +69,14 @@ class Frames:
         warehouse: str,
         instance: DagsterInstance,
         graph: AssetGraph | None = None,
+        on_session: Callable[[Any], None] = lambda session: None,
     ) -> None:
         self.spark_resource = spark_resource
         self._warehouse = Warehouse(warehouse)
         self._instance = instance
         self._graph = graph
+        #: Hears of the session when it is open.
+        self._on_session = on_session
         self._session: Any = None
         self._lock = Lock()
         #: Dagster's loading keeps its resources in one place and is not made for threads.
@@ -84,6 +88,7 @@ class Frames:
         with self._lock:
             if self._session is None:
                 self._session = self.spark_resource.spark_session
+                self._on_session(self._session)
             return self._session
 
     @contextmanager
@@ -291,14 +296,11 @@ class Frames:
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same again may go well; a lost session is not used again."""
-        transient = is_transient(error)
-        if (
-            transient
-            and is_lost(error)
-            and (forget := getattr(self.spark_resource, "forget_session", None)) is not None
-        ):
-            forget()
-        return transient
+        if is_lost(error):
+            with self._lock:
+                forget_session_of(self.spark_resource, self._session)
+                self._session = None
+        return is_transient(error)
 
 
 def _united(frames: list[Any], *, pandas: bool) -> Any:

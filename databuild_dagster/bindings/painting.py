@@ -89,7 +89,11 @@ class Painter:
 
     def outcome(self, outcome: str) -> None:
         """Why a run without failures did not build all it was asked for."""
-        self._context.instance.add_run_tags(self._context.run.run_id, {OUTCOME_TAG: outcome})
+        self.tag(OUTCOME_TAG, outcome)
+
+    def tag(self, name: str, value: str) -> None:
+        """Something about the whole run, where Dagster's list of runs shows it."""
+        self._context.instance.add_run_tags(self._context.run.run_id, {name: value})
 
     def only_failed(self, failed: Iterable[str]) -> None:
         """The run is about to fail: these partitions because of it, the others not.

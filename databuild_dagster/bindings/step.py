@@ -8,6 +8,7 @@ each as soon as it is done, from this one thread. Afterwards the others are wait
 import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
@@ -30,7 +31,7 @@ from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
-from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, is_by_person
+from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, SPARK_UI_TAG, is_by_person
 from databuild_dagster.bindings.threads import DaemonThreads
 from databuild_dagster.model.commands import (
     CancelJobRuns,
@@ -45,6 +46,7 @@ from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
+from databuild_dagster.spark import spark_ui_url, watch_progress
 
 #: How often a run asks for refs again that others gave up while it waited for them.
 MAX_CLAIMS = 20
@@ -112,14 +114,22 @@ class _Step:
             warehouse=self.deployment.warehouse or warehouse_of(context.instance),
             graph=self.graph,
             instance=context.instance,
+            on_session=self._show_spark,
         )
         self.painter = Painter(context)
         self.builder: Builder | None = None
         self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
+        self.launch_id: str | None = None
+        #: What is to be let go of with the step.
+        self.held = ExitStack()
 
     def run(self) -> Iterator[Any]:
+        with self.held:
+            yield from self._run()
+
+    def _run(self) -> Iterator[Any]:
         hosting = begin(
             self.engine,
             self.datasets,
@@ -162,6 +172,7 @@ class _Step:
         if hosting.launch_id is None:
             return
         runs = hosting.job_runs
+        self.launch_id = hosting.launch_id
         self.progress.n_hosted += sum(len(run.refs) for run in runs)
         builder = self.builder = Builder(
             self.context,
@@ -228,6 +239,18 @@ class _Step:
             wait(pending, timeout=STOP_SECONDS)
             raise
         threads.close()
+
+    def _show_spark(self, session: Any) -> None:
+        """Link Spark's own UI from the Dagster run, and say in its log how far Spark is."""
+        if (url := spark_ui_url(session)) is not None:
+            self.painter.tag(SPARK_UI_TAG, url)
+
+        def tell(tag: str, done: int, total: int) -> None:
+            # Each operation carries the launch's tag and that of its first job run; once is enough.
+            if tag == self.launch_id:
+                self.context.log.info(f"Spark has done {done} of {total} tasks.")
+
+        self.held.enter_context(watch_progress(session, tell))
 
     def _told(self, results: Sequence[Result], heartbeat: Heartbeat, unfinished: set[str]) -> Iterator[Any]:
         """Tell the engine, then Dagster; what the engine does not take any more never happened."""

@@ -21,6 +21,8 @@ PROCESS_TAG: Final = "databuild/process"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
+#: Where Spark's own UI shows what the run does.
+SPARK_UI_TAG: Final = "databuild/spark_ui"
 #: A launch of a plain asset, which does not report for itself.
 PLAIN_TAG: Final = "databuild/plain"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from databuild_dagster.spark.frames import spark_paths, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
-from databuild_dagster.warehouse import Manifest, Warehouse, disk, read_table
+from databuild_dagster.warehouse import ListedFileLost, Manifest, Warehouse, disk, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,12 +42,17 @@ def read_keyed(
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):
         return _joined(spark, keyed, paths_of, schema)
-    for key, found in keyed.items():
-        _link(
+    links = [
+        link
+        for key, found in keyed.items()
+        for link in _links(
             [path for manifest in found for path in paths_of[manifest.instance_uuid]],
             os.path.join(folder, folder_of(key, column)),
         )
-    return spark.read.schema(schema).parquet(without_wildcards(folder))
+    ]
+    # One by one, and not the folder: there, a link to a file that is gone would be passed over in silence.
+    reader = spark.read.schema(schema).option("basePath", folder)
+    return reader.parquet(*(without_wildcards(link) for link in links))
 
 
 def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY) -> pd.DataFrame:
@@ -69,14 +74,19 @@ def with_key(frame: DataFrame, key: str) -> DataFrame:
     return frame.withColumn(PARTITION_KEY, F.lit(key))
 
 
-def _link(paths: Sequence[str], folder: str) -> None:
-    """Symbolic, for a hard link may not leave its disk, nor point at another user's file."""
+def _links(paths: Sequence[str], folder: str) -> list[str]:
+    """A link to each. Symbolic, for a hard link may not leave its disk, nor point at another user's file."""
     if not paths:
-        return
+        return []
     disk.make_dirs(folder)
+    links = [os.path.join(folder, f"part-{number:05}.parquet") for number in range(len(paths))]
     with disk.explained(folder, "written"):
-        for number, path in enumerate(paths):
-            os.symlink(path, os.path.join(folder, f"part-{number:05}.parquet"))
+        for path, link in zip(paths, links, strict=True):
+            # Spark would name the link, of which nobody has heard.
+            if not os.path.exists(path):
+                raise ListedFileLost(path=path, why="it is not there")
+            os.symlink(path, link)
+    return links
 
 
 def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: object) -> DataFrame:

@@ -142,7 +142,8 @@ class Site:
 def deploy(instance: dg.DagsterInstance, spark_home: str, tmp_path: Path) -> Any:
     def deploy_(*assets: Any, **options: Any) -> Site:
         options.setdefault("location", "tests")
-        definitions = build_definitions(assets, spark=DatabuildSpark(home=spark_home), **options)
+        options.setdefault("spark", DatabuildSpark(home=spark_home))
+        definitions = build_definitions(assets, **options)
         repository = definitions.get_repository_def()
         deployment = deployment_of_repository(repository)
         assert deployment is not None

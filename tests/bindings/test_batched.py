@@ -1,20 +1,25 @@
 """A batched asset: called once for all partitions of a launch, written by one Spark job, split into instances."""
 
+import json
 import os
+import shutil
+import signal
+import threading
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
-import pyarrow as pa
 import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, DepMiss, Transient, databuild_asset
+from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import SparkSettings, open_session
+from databuild_dagster.spark import server_status, stop_server
 from databuild_dagster.warehouse import Warehouse, read_manifest
 
 pytestmark = pytest.mark.long
@@ -456,39 +461,108 @@ def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: An
     assert os.listdir(Path(warehouse.root, ".staging")) == []
 
 
-def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str) -> None:
-    """Counted by Spark itself: with adaptive execution every shuffle would count as a job of its own."""
-    seen: list[int] = []
+@pytest.mark.parametrize("n_inputs", [1, 2], ids=["from one table", "from two tables"])
+def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str, n_inputs: int) -> None:
+    """Counted by Spark itself. With adaptive execution every shuffle would count as a job of its own."""
 
     @databuild_asset(partitions_def=daily, batched=True)
-    def counted(numbers: DataFrame, spark: SparkSession) -> DataFrame:
+    def counted(numbers: DataFrame, doubled: DataFrame, spark: SparkSession) -> DataFrame:
         spark.conf.set("spark.sql.adaptive.enabled", "false")
-        return numbers.filter("n > 3")
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        other = doubled.select("partition_key", F.col("n").alias("twice"))
+        return numbers.join(other, "partition_key") if n_inputs == 2 else numbers.filter("n > 3")
 
-    site = deploy(numbers, counted)
-    site.build(*refs("numbers", DAYS))
-    status = jobs_of_server(spark_home)
-    before = status()
+    own = DatabuildSpark(home=spark_home, app_name=f"one job {n_inputs}")
+    site = deploy(numbers, doubled, counted, spark=own)
+    site.build(*refs("doubled", DAYS))
+    before = jobs_of(spark_home)
 
     site.build(*refs("counted", DAYS))
 
-    seen.append(status() - before)
-    assert seen == [1]
+    assert site.state("counted@2013-01-31") is LIVE
+    assert len(jobs_of(spark_home) - before) == 1
+    assert site.runs[-1].tags["databuild/spark_ui"].startswith("http://127.0.0.1:")
 
 
-def jobs_of_server(spark_home: str) -> Any:
-    """How many Spark jobs the shared server has run so far, by the numbers that its tasks see."""
-    spark = open_session(SparkSettings(home=spark_home))
+def jobs_of(spark_home: str) -> set[int]:
+    """Every Spark job of the shared server so far, from its own UI."""
+    status = server_status(spark_home)
+    assert status is not None
+    (application,) = asked(f"{status.ui_url}/api/v1/applications")
+    return {job["jobId"] for job in asked(f"{status.ui_url}/api/v1/applications/{application['id']}/jobs")}
 
-    def count() -> int:
-        def of_task(_: Any) -> Any:
-            from pyspark import TaskContext
 
-            context = TaskContext.get()
-            assert context is not None
-            yield pa.RecordBatch.from_pydict({"stage": [context.stageId()]})
+def asked(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
 
-        # Job numbers are not told to tasks; stage numbers are, and a job without a shuffle has one stage.
-        return int(spark.range(1, numPartitions=1).mapInArrow(of_task, "stage int").collect()[0][0])
 
-    return lambda: count()
+def test_a_session_lost_in_the_middle_is_nobodys_guilt_and_the_next_try_has_another(
+    deploy: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("lost")
+    tries: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def unlucky(context: BuildContext, spark: SparkSession) -> DataFrame:
+        tries.append(len(context.partition_keys))
+        frame = spark.createDataFrame([(key, 1) for key in context.partition_keys], "partition_key string, n int")
+        if len(tries) == 1:
+            status = server_status(home)
+            assert status is not None
+            os.kill(status.pid, signal.SIGKILL)
+        return frame
+
+    site = deploy(unlucky, spark=DatabuildSpark(home=str(home)))
+    try:
+        site.build(*refs("unlucky", DAYS[:3]))
+        assert {site.state(ref) for ref in refs("unlucky", DAYS[:3])} == {InstanceState.UP_FOR_RETRY}
+        assert "The Spark server was lost" in site.failure()
+
+        built_in_the_end(site, refs("unlucky", DAYS[:3]))
+
+        # Not halved: the whole batch once more.
+        assert tries == [3, 3]
+    finally:
+        stop_server(home)
+
+
+def built_in_the_end(site: Any, wanted: list[str]) -> None:
+    """Ticks until all are live; the backoff of a first failure is five seconds."""
+    deadline, pause = time.monotonic() + 60, threading.Event()
+    while any(site.state(ref) is not LIVE for ref in wanted):
+        assert time.monotonic() < deadline
+        pause.wait(0.2)
+        site.build()
+
+
+def test_a_warehouse_that_disappears_is_one_sentence_and_no_ref_is_to_blame(deploy: Any, tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def robbed(numbers: DataFrame) -> DataFrame:
+        shutil.rmtree(warehouse / "numbers")
+        return numbers
+
+    site = deploy(numbers, robbed, warehouse=warehouse)
+    site.build(*refs("numbers", DAYS[:2]))
+
+    site.build(*refs("robbed", DAYS[:2]))
+
+    assert {site.state(ref) for ref in refs("robbed", DAYS[:2])} == {FAILED}
+    assert "has no manifest at" in site.failure() or "is listed but not there" in site.failure()
+
+
+def test_a_listed_file_that_is_gone_is_never_read_as_no_rows(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+    site.build(*refs("numbers", DAYS[:2]))
+    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
+    folder = Path(Warehouse(warehouse_of(site.instance)).instance_dir("numbers", uuid))
+    (part,) = folder.glob("part-*.parquet")
+    part.unlink()
+
+    site.build(*refs("doubled", DAYS[:2]))
+
+    assert site.state("doubled@2013-01-01") is FAILED
+    assert site.state("doubled@2013-01-02") is LIVE
+    assert str(part) in site.failure()

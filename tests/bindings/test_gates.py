@@ -149,7 +149,9 @@ def test_a_check_that_answers_nothing_is_told_what_to_answer(deploy: Any) -> Non
 
     site.build("numbers@2013-01-01")
 
-    assert "Check 'silent' returned nothing (None); return a bool, an AssetCheckResult, or a DataFrame" in site.failure()
+    assert (
+        "Check 'silent' returned nothing (None); return a bool, an AssetCheckResult, or a DataFrame" in site.failure()
+    )
 
 
 def test_the_gates_see_zero_rows_too(deploy: Any) -> None:

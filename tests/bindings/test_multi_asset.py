@@ -50,10 +50,14 @@ def test_one_call_builds_every_output_that_is_wanted(deploy: Any, multi: Any) ->
     assert [row["n"] for row in site.rows("small@2013-01-01")] == [0, 1, 2, 3, 4]
     assert [row["n"] for row in site.rows("big/numbers@2013-01-02")] == [5, 6, 7, 8, 9]
     runs = job_runs_of(site, multi.node_def.name)
-    assert sorted(run.refs for run in runs) == [
-        ("small@2013-01-01", "big/numbers@2013-01-01"),
-        ("small@2013-01-02", "big/numbers@2013-01-02"),
-    ] or len(runs) == 2
+    assert (
+        sorted(run.refs for run in runs)
+        == [
+            ("small@2013-01-01", "big/numbers@2013-01-01"),
+            ("small@2013-01-02", "big/numbers@2013-01-02"),
+        ]
+        or len(runs) == 2
+    )
     assert site.materialized("small") == site.materialized("big/numbers") == DAYS[:2]
 
 
@@ -79,9 +83,10 @@ def test_a_live_output_keeps_its_instance_when_its_sibling_is_built_again(deploy
 
     assert site.engine.queries.canonical(["big/numbers@2013-01-01"]) == before
     assert site.state("small@2013-01-01") is LIVE
-    assert len(site.engine.queries.history("small@2013-01-01")) == len(
-        site.engine.queries.history("big/numbers@2013-01-01")
-    ) + 1
+    assert (
+        len(site.engine.queries.history("small@2013-01-01"))
+        == len(site.engine.queries.history("big/numbers@2013-01-01")) + 1
+    )
 
 
 def test_in_a_batch_each_output_is_kept_for_its_own_keys_alone(deploy: Any) -> None:
@@ -199,7 +204,10 @@ def metadata_of(site: Any, asset: str) -> dict[str, dict[str, Any]]:
 WRONG_ANSWERS = {
     "a frame": (lambda frame: frame, "two returned a pandas.core.frame.DataFrame; return a dict with a DataFrame"),
     "nothing": (lambda frame: None, "two returned nothing (None); return a dict"),
-    "one output": (lambda frame: {"a": frame}, "two returned nothing for its output 'b'; return EMPTY if it has no rows"),
+    "one output": (
+        lambda frame: {"a": frame},
+        "two returned nothing for its output 'b'; return EMPTY if it has no rows",
+    ),
     "another output": (
         lambda frame: {"a": frame, "b": frame, "c": frame},
         "two returned 'c', which is none of its outputs 'a', 'b'",
@@ -235,7 +243,10 @@ def test_what_cannot_work_is_refused_at_import() -> None:
 
     says("has no outs", outs={})
     says("gives two outputs the same asset key", outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("a")})
-    says("depends on 'a', which the same function builds", outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b", deps=["a"])})
+    says(
+        "depends on 'a', which the same function builds",
+        outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b", deps=["a"])},
+    )
     says("has partitions of its own", outs={"a": dg.AssetSpec("a", partitions_def=daily)})
     says("names 'c', which is none of its outs", blocking_checks={"c": []})
     says("batched=True means nothing", batched=True)

@@ -206,7 +206,11 @@ def test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted(
     if mounted.returncode:
         pytest.skip("only root may mount a file system here")
     definitions = project.folder / "definitions.py"
-    definitions.write_text(definitions.read_text().replace("build_definitions([", f"build_definitions(warehouse={str(place)!r}, assets=[", 1))
+    definitions.write_text(
+        definitions.read_text().replace(
+            "build_definitions([", f"build_definitions(warehouse={str(place)!r}, assets=[", 1
+        )
+    )
     try:
         done = project.run("build", DAY)
     finally:
@@ -217,4 +221,3 @@ def test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted(
     assert {"read-only": "may not write there (read-only file system)", "full": "disk is full"}[trouble] in done.err
     assert "Traceback" not in done.out + done.err
     assert project.call("want", "list", "--all", "--json").out.strip() == "[]"
-
