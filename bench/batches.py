@@ -3,7 +3,8 @@
     python -m bench.batches [--refs N …] [--instances N]
 
 - memory: `bench.timed_build` of one batched asset of N partitions, for several N, each on a home of its own with a
-  warm server; how the peak of the process grows per ref.
+  warm server; how much more each ref takes: of the Spark driver what lives on its heap afterwards (`jcmd`, of a JDK),
+  of the process that builds its peak.
 - reading: a scan of N instances by their manifests, against a plain `spark.read.parquet` of one folder with the very
   same files; medians of several, in turns.
 
@@ -32,6 +33,7 @@ from databuild_dagster.spark import (
     open_session,
     publish,
     read_instances,
+    server_status,
     stage_batch,
     staging,
     stop_server,
@@ -71,22 +73,28 @@ def main() -> None:
         home.mkdir()
         shutil.copy(ROOT / "dagster.yaml", home)
         try:
-            memory = {n: megabytes_of_building(Path(name), home, n) for n in sorted(options.refs)}
+            # Twice the smallest: the first warms the server up.
+            sizes = sorted(options.refs)
+            megabytes_of_building(Path(name), home, sizes[0] - 1)
+            memory = {n: megabytes_of_building(Path(name), home, n) for n in sizes}
             plain, ours = seconds_of_reading(Path(name), home, options.instances)
         finally:
             stop_server(home)
-    print("| refs of one batch | peak of the process, MB | more per ref, KB |\n|---|---|---|")
+    print("| refs of one batch | Spark driver, MB | more per ref, KB | process that builds, MB | more per ref, KB |")
+    print("|---|---|---|---|---|")
     first = min(memory)
     for n, megabytes in memory.items():
-        growth = "" if n == first else f"{(megabytes - memory[first]) * 1024 / (n - first):.1f}"
-        print(f"| {n:,} | {megabytes:.0f} | {growth} |")
+        cells = [f"{n:,}"]
+        for mine, of_first in zip(megabytes, memory[first], strict=True):
+            cells += [f"{mine:.0f}", "" if n == first else f"{(mine - of_first) * 1024 / (n - first):.1f}"]
+        print(f"| {' | '.join(cells)} |")
     print(f"\n| a scan of {options.instances:,} files | seconds |\n|---|---|")
     print(f"| plain PySpark, by folder | {plain:.2f} |")
     print(f"| by manifests | {ours:.2f} |")
 
 
-def megabytes_of_building(folder: Path, home: Path, n: int) -> float:
-    """The peak of a process that builds n refs in one batch."""
+def megabytes_of_building(folder: Path, home: Path, n: int) -> tuple[float, float]:
+    """What lives on the driver's heap after n refs were built in one batch, and the peak of the process that did it."""
     project = folder / f"project-{n}"
     project.mkdir()
     (project / "definitions.py").write_text(DEFINITIONS.replace("@N@", str(n)))
@@ -105,7 +113,17 @@ def megabytes_of_building(folder: Path, home: Path, n: int) -> float:
     )
     if done.returncode:
         raise RuntimeError(f"building {n} refs failed:\n{done.stderr[-4000:]}")
-    return float(json.loads(done.stdout.splitlines()[-1])["peak_megabytes"])
+    return live_heap(home), float(json.loads(done.stdout.splitlines()[-1])["peak_megabytes"])
+
+
+def live_heap(home: Path) -> float:
+    """Megabytes on the heap of the home's Spark server that are in use; counting them collects the garbage first."""
+    status = server_status(home)
+    assert status is not None
+    command = ["jcmd", str(status.pid), "GC.class_histogram"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=True).stdout
+    total = next(line for line in reversed(told.splitlines()) if line.startswith("Total"))
+    return int(total.split()[2]) / 1024 / 1024
 
 
 def seconds_of_reading(folder: Path, home: Path, n: int) -> tuple[float, float]:

@@ -40,8 +40,9 @@ class AssetBody:
 
     @property
     def uses_spark(self) -> bool:
-        """Whether the function takes anything of Spark's; without, it may do without a session."""
-        return any(parameter.kind in _OF_SPARK for parameter in self.parameters)
+        """Whether the function or a check takes anything of Spark's; without, it may do without a session."""
+        gates = (gate.parameters for of_output in self.gates.values() for gate in of_output)
+        return any(parameter.kind in _OF_SPARK for parameters in (self.parameters, *gates) for parameter in parameters)
 
     def name_of(self, assets_def: AssetsDefinition, asset: str) -> str | None:
         """What the author calls an output, whatever prefix Dagster has put before its asset key since."""

@@ -7,8 +7,9 @@ engine is the step's business, so that there is one writer.
 
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock, Thread
 from typing import Any
 
 from dagster import AssetExecutionContext
@@ -17,17 +18,23 @@ from databuild_dagster.bindings.arguments import Arguments
 from databuild_dagster.bindings.body import AssetBody
 from databuild_dagster.bindings.context import BuildContext
 from databuild_dagster.bindings.frames import Frames
-from databuild_dagster.bindings.gates import GateClosed, Verdict, described, verdicts
+from databuild_dagster.bindings.gates import Gate, GateClosed, Verdict, described, verdict_of
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.spark import Staged, check_schema, in_threads
+from databuild_dagster.spark import BadPartitionKeyColumn, Columns, SchemaChanged, Staged, check_schema, in_threads
 from databuild_dagster.warehouse import ManifestState
+
+#: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
+_OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged)
+#: Names in one message.
+MAX_NAMED = 5
 
 
 @dataclass
@@ -37,8 +44,14 @@ class _Call:
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
     used: dict[str, dict[str, str]]
+    #: Whether one of them was tried before, and something other than its data was to blame.
+    is_retry: bool = False
     staged: dict[str, Staged] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+
+    @property
+    def refs(self) -> list[str]:
+        return [ref for run in self.runs for ref in run.refs]
 
     @property
     def keys(self) -> list[str | None]:
@@ -84,6 +97,9 @@ class Builder:
         self._stopped: dict[str, str] = {}
         #: Job run to those that its call builds with it, itself included.
         self._together: dict[str, tuple[HostedRun, ...]] = {}
+        #: Asset to the instance whose columns the next one's are to fit.
+        self._columns: dict[str, Columns | None] = {}
+        self._columns_lock = Lock()
 
     def units(self, runs: Sequence[HostedRun]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs."""
@@ -92,22 +108,27 @@ class Builder:
         return [(run,) for run in runs]
 
     def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[str, Inputs]) -> Attempt:
-        """Call the function once for all of these job runs, and write what it returns."""
+        """Call the function once for all of these job runs, and write what it returns.
+
+        What it gives to be called for again is always less than what it was given.
+        """
         stopped = tuple(Stopped(run, self._stopped[run.id]) for run in runs if run.id in self._stopped)
         left = tuple(run for run in runs if run.id not in self._stopped)
         if not left:
             return Attempt(stopped)
         used = {ref: inputs[ref].uuids for run in left for ref in run.refs}
-        call = _Call(left, used)
+        tried = self._frames.attempts(ref for run in left for ref in run.refs)
+        call = _Call(left, used, is_retry=any(tried.values()))
         self._together.update((run.id, left) for run in left)
         try:
             # By the launch everything of it can be stopped, also by others; by its first job run only this call.
-            with self._frames.interruptible(self._launch_id, left[0].id, uses_spark=self._body.uses_spark):
+            with self._frames.interruptible(self._launch_id, left[0].id):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:
             attempt = self._missed(call, miss)
         except BaseException as error:  # Whatever the user's code raises, SystemExit too, is this call's alone.
             attempt = self._what_went_wrong(call, error)
+        assert all(len(unit) < len(left) for unit in attempt.again), "or it would be called for ever"
         return Attempt((*stopped, *attempt.results), attempt.again)
 
     def stop(self, job_run_id: str, why: str) -> None:
@@ -118,12 +139,18 @@ class Builder:
         self._stopped[job_run_id] = why
         together = self._together.get(job_run_id, ())
         if together and all(run.id in self._stopped for run in together):
-            self._frames.interrupt(together[0].id)
+            # By itself: a server that hangs must not stop whoever stops others, nor the heartbeat.
+            Thread(
+                target=self._frames.interrupt, args=(together[0].id,), name="databuild interrupt", daemon=True
+            ).start()
 
-    def discard(self, built: Built) -> None:
+    def discard(self, run: HostedRun) -> None:
         """The engine did not take it: nothing may be left that looks like data."""
-        for output in built.outputs:
-            self._frames.discard(built.run.id, output.fact.ref)
+        for ref in run.refs:
+            try:
+                self._frames.discard(run.id, ref)
+            except DatabuildError as error:
+                self._context.log.warning(f"What was written for {ref} could not be removed: {error}")
 
     # The call
 
@@ -132,6 +159,7 @@ class Builder:
             dagster_context=self._context,
             runs=call.runs,
             output_names=self._names,
+            is_batched=self._body.is_batched,
             session=lambda: self._frames.session,
             read=lambda refs: self._arguments.read(refs, call.used.values()),
         )
@@ -192,50 +220,67 @@ class Builder:
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
             staged = {ref: self._frames.stage(frame, folder, ref, call.used[ref]) for ref in refs}
-        if not self._body.allow_schema_change and (newest := self._frames.newest(asset)) is not None:
-            for ref, each in staged.items():
-                check_schema(each.schema, ref, newest)
+        if not self._body.allow_schema_change:
+            self._check_columns(asset, staged)
         call.staged.update(staged)
+
+    def _check_columns(self, asset: str, staged: Mapping[str, Staged]) -> None:
+        """Against the newest live instance and whatever this step has staged since. Raises `SchemaChanged`."""
+        with self._columns_lock:
+            if asset not in self._columns:
+                self._columns[asset] = self._frames.columns_of(asset)
+            for ref, each in staged.items():
+                check_schema(each.schema, ref, self._columns[asset])
+                if each.schema.columns:
+                    self._columns[asset] = Columns(ref, each.schema)
 
     def _check(self, call: _Call, asset: str, context: BuildContext) -> None:
         """Ask the gates. Raises `GateClosed` where a verdict is on a whole batch."""
-        gates = self._body.gates.get(self._names[asset], ())
         refs = {partition_key_of(ref): ref for ref in call.refs_of(asset)}
         staged = {key: call.staged[ref] for key, ref in refs.items()}
         if not any(each.schema.columns for each in staged.values()):
             return  # Nothing but EMPTY, and never anything else.
-        for gate in gates:
-            try:
-                arguments = {
-                    each.name: self._frames.staged(
-                        staged, pandas=each.kind is ParameterKind.PANDAS_FRAME, by_key=self._body.is_batched
-                    )
-                    if each.kind.is_input
-                    else self._arguments.tool(each, context)
-                    for each in gate.parameters
-                }
-                answer = gate.function(**arguments)
-                found = verdicts(gate, answer, list(refs), is_batched=self._body.is_batched)
-            except BadResult:
-                raise
-            except Exception as error:
-                if self._is_transient(error) or self._is_stopped(call):
-                    raise
-                raise GateClosed(f"Check {gate.name} raised {self._frames.explain(error)}") from error
-            if len(refs) > 1 and (verdict := _common(found.values())) is not None and verdict.blocks:
-                raise GateClosed(f"Check {gate.name}: {verdict.why}")
+        for gate in self._body.gates.get(self._names[asset], ()):
+            found = self._ask(gate, staged, call, context)
+            if isinstance(found, Verdict):
+                if found.blocks and len(refs) > 1:
+                    raise GateClosed(f"Check {gate.name} of {len(refs)} partitions: {found.why}")
+                found = dict.fromkeys(refs, found)
             for key, verdict in found.items():
                 call.verdicts.setdefault(refs[key], []).append(verdict)
 
-    def _published(self, call: _Call, context: BuildContext) -> list[Result]:
+    def _ask(
+        self, gate: Gate, staged: Mapping[str | None, Staged], call: _Call, context: BuildContext
+    ) -> Verdict | Mapping[str | None, Verdict]:
+        """One verdict on all of them, or one on each. What a gate raises is a verdict too."""
+        is_batched = self._body.is_batched
         try:
-            return in_threads(lambda run: self._publish(call, run, context), call.runs)
-        except BaseException:
-            # Their uuids are to be written once more, and an instance is never overwritten.
-            for run in call.runs:
-                for ref in run.refs:
-                    self._frames.discard(run.id, ref)
+            arguments = {
+                each.name: self._frames.staged(
+                    staged, pandas=each.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
+                )
+                if each.kind.is_input
+                else self._arguments.tool(each, context)
+                for each in gate.parameters
+            }
+            return verdict_of(gate, gate.function(**arguments), list(staged), is_batched=is_batched)
+        except (BadResult, DepMiss, Transient):
             raise
+        except Exception as error:
+            if self._is_stopped(call) or self._frames.is_transient(error):
+                raise
+            return Verdict(gate.name, passed=False, why=f"it raised {self._frames.explain(error)}")
+
+    def _published(self, call: _Call, context: BuildContext) -> list[Result]:
+        """Each by itself from here on: the function is not called again once anything has its place."""
+        return in_threads(lambda run: self._publish_or_fail(call, run, context), call.runs)
+
+    def _publish_or_fail(self, call: _Call, run: HostedRun, context: BuildContext) -> Result:
+        try:
+            return self._publish(call, run, context)
+        except Exception as error:
+            self.discard(run)
+            return self._failed(run, error)
 
     def _publish(self, call: _Call, run: HostedRun, context: BuildContext) -> Result:
         if run.id in self._stopped:
@@ -272,17 +317,14 @@ class Builder:
         if not miss.by_name:
             return Attempt(tuple(Missed(run, dict.fromkeys(run.refs, miss.refs)) for run in call.runs))
         by_key = self._body.is_batched
-        known = {str(key) for key in call.keys} if by_key else {str(name) for name in self._names.values()}
-        if unknown := [name for name in miss.by_name if name not in known]:
-            what = "a partition key of this batch" if by_key else f"one of its outputs {_listed(sorted(known))}"
-            why = f"which is not {what}"
-            if not by_key and None in self._names.values():
-                why = "but builds one thing only; name the missing refs alone, as in DepMiss(ref)"
-            return self._what_went_wrong(call, BadResult(f"{self._what()} raised DepMiss for {unknown[0]!r}, {why}."))
+        names = {ref: partition_key_of(ref) if by_key else self._names[asset_of(ref)] for ref in call.refs}
+        if unknown := [name for name in miss.by_name if name not in names.values()]:
+            return self._what_went_wrong(
+                call, BadResult(f"{self._what()} raised DepMiss for {unknown[0]!r}, {_not_one_of(names.values())}.")
+            )
         missed, others = [], []
         for run in call.runs:
-            names = {ref: str(run.partition_key) if by_key else str(self._names[asset_of(ref)]) for ref in run.refs}
-            impacted = {ref: miss.by_name[name] for ref, name in names.items() if name in miss.by_name}
+            impacted = {ref: miss.by_name[name] for ref in run.refs if (name := names[ref]) in miss.by_name and name}
             if impacted:
                 missed.append(Missed(run, impacted))
             else:
@@ -293,18 +335,31 @@ class Builder:
         """A batch that failed is halved until the guilty ref is alone: one bad day never fails its neighbours."""
         if self._is_stopped(call):
             return Attempt(tuple(Stopped(run, self._stopped[run.id]) for run in call.runs))
-        transient = isinstance(error, Transient) or self._is_transient(error)
-        if len(call.runs) > 1 and not isinstance(error, Transient) and not self._frames.is_lost(error):
+        lost = self._frames.is_lost(error)
+        if lost:
+            self._frames.forget_lost_session()
+        if len(call.runs) > 1 and self._may_be_of_one(call, error, lost=lost):
+            self._context.log.warning(
+                f"A batch of {len(call.runs)} partitions failed and is halved: {self._frames.explain(error)}"
+            )
             middle = len(call.runs) // 2
             return Attempt((), (call.runs[:middle], call.runs[middle:]))
+        return Attempt(tuple(self._failed(run, error) for run in call.runs))
+
+    def _may_be_of_one(self, call: _Call, error: BaseException, *, lost: bool) -> bool:
+        """Whether one of a batch may be guilty alone."""
+        if isinstance(error, _OF_ALL) or self._frames.is_of_the_machine(error):
+            return False
+        # Once it is bad luck. Twice, it may be what one of them does to a server, or to a service.
+        return call.is_retry if lost or isinstance(error, Transient) else True
+
+    def _failed(self, run: HostedRun, error: BaseException) -> Failed:
+        transient = isinstance(error, Transient) or self._frames.is_transient(error)
         details = "".join(traceback.format_exception(error))
-        return Attempt(tuple(Failed(run, self._frames.explain(error), transient, details) for run in call.runs))
+        return Failed(run, self._frames.explain(error), transient, details)
 
     def _is_stopped(self, call: _Call) -> bool:
         return all(run.id in self._stopped for run in call.runs)
-
-    def _is_transient(self, error: BaseException) -> bool:
-        return self._frames.is_transient(error)
 
     def _what(self) -> str:
         return next(iter(self._datasets.values())).job
@@ -314,10 +369,14 @@ class _StoppedEarly(Exception):
     """Between two phases of a call all of whose job runs were ended from outside."""
 
 
-def _common(found: "Any") -> Verdict | None:
-    """The one verdict on a whole batch, if it was not given key by key."""
-    distinct = {id(verdict): verdict for verdict in found}
-    return next(iter(distinct.values())) if len(distinct) == 1 else None
+def _not_one_of(names: Iterable[str | None]) -> str:
+    """What an author may name in a dep miss of this call."""
+    known = [name for name in dict.fromkeys(names) if name is not None]
+    return (
+        f"which this call does not build: it builds {_listed(known[:MAX_NAMED])}"
+        if known
+        else "but it builds one thing only: give DepMiss the refs, without a mapping"
+    )
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -325,4 +384,4 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -27,6 +27,7 @@ class BuildContext:
         dagster_context: AssetExecutionContext,
         runs: Sequence[HostedRun],
         output_names: Mapping[str, str | None],
+        is_batched: bool = False,
         session: Callable[[], Any],
         read: Callable[[tuple[str, ...]], Any],
     ) -> None:
@@ -34,15 +35,16 @@ class BuildContext:
         self._runs = tuple(runs)
         #: Asset to what the author calls it, None for an asset alone.
         self._output_names = output_names
+        self._is_batched = is_batched
         self._session = session
         self._read = read
         self._metadata: dict[str, dict[str, Any]] = {}
 
     @property
     def partition_key(self) -> str:
-        """The key of the partition being built. Raises ValueError where there is none, or a batch of them."""
-        if len(self._runs) > 1:
-            raise ValueError(f"{self} is a batch of {len(self._runs)} partitions; use context.partition_keys.")
+        """The key of the partition being built. Raises ValueError where there is none, or a batch of them, even of one."""
+        if self._is_batched:
+            raise ValueError(f"{self} is built in a batch of {len(self._runs)}; use context.partition_keys.")
         return self.partition_keys[0]
 
     @property

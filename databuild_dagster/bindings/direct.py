@@ -51,6 +51,7 @@ def build_context(
     if not keys:
         raise ValueError("build_context was given no partition_keys; a batch has at least one.")
     names: dict[str, str | None] = {UNNAMED: None}
+    body = None if asset is None else body_of(asset)
     if asset is not None:
         names = _output_names(asset)
         _check_keys(asset, keys)
@@ -59,6 +60,7 @@ def build_context(
         dagster_context=_NoRun(asset, resources or {}, instance),  # type: ignore[arg-type]
         runs=[HostedRun(new_id(), tuple(ref_of(name, key) for name in names)) for key in keys],
         output_names=names,
+        is_batched=partition_keys is not None if body is None else body.is_batched,
         session=temporary_session if spark is None else lambda: spark,
         read=lambda refs: _read(frames, refs),
     )

@@ -5,9 +5,11 @@ May be called from many threads. The session is opened by whoever first needs it
 starts no Spark.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from threading import Lock
+from dataclasses import dataclass
+from threading import Lock, local
 from typing import Any
 
 import msgspec
@@ -22,12 +24,14 @@ from databuild_dagster.bindings.results import WrittenInstance
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark import (
     PARTITION_KEY,
+    Columns,
     Staged,
     explain_failure,
     files_wanted,
     interrupt,
     is_large,
     is_lost,
+    is_of_the_machine,
     is_transient,
     publish,
     read_instances,
@@ -48,8 +52,11 @@ from databuild_dagster.warehouse import (
     ManifestState,
     TableSchema,
     Warehouse,
+    read_manifest,
     read_manifests,
 )
+
+_log = logging.getLogger(__name__)
 
 #: Columns of what was never anything but EMPTY.
 _NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
@@ -79,30 +86,45 @@ class Frames:
         self._on_session = on_session
         self._session: Any = None
         self._lock = Lock()
+        #: Of each thread, the call that it is in.
+        self._local = local()
         #: Dagster's loading keeps its resources in one place and is not made for threads.
         self._foreign_lock = Lock()
 
     @property
     def session(self) -> Any:
-        """The Spark session. Raises what opening it raises."""
+        """The Spark session; inside `interruptible` what this thread runs in it carries the tags. Raises what
+        opening it raises."""
         with self._lock:
-            if self._session is None:
+            is_new = self._session is None
+            if is_new:
                 self._session = self.spark_resource.spark_session
-                self._on_session(self._session)
-            return self._session
+            session = self._session
+        if is_new:
+            self._on_session(session)
+        call = getattr(self._local, "call", None)
+        if call is not None and call.session is not session:
+            call.session = session
+            for tag in call.tags:
+                call.held.enter_context(tag_operations(session, tag))
+        return session
 
     @contextmanager
-    def interruptible(self, *tags: str, uses_spark: bool) -> Iterator[None]:
+    def interruptible(self, *tags: str) -> Iterator[None]:
         """What this thread runs in Spark inside the block can be stopped by any of its tags."""
-        with ExitStack() as stack:
-            for tag in tags if uses_spark else ():
-                stack.enter_context(tag_operations(self.session, tag))
+        with ExitStack() as held:
+            self._local.call = _SparkUse(tags, held)
             yield
 
     def interrupt(self, tag: str) -> None:
-        """Stop what runs with the tag, from any thread."""
-        if self._session is not None:
-            interrupt(self._session, tag)
+        """Stop what runs with the tag, from any thread; a server that does not answer has nothing to stop."""
+        session = self._session
+        if session is None:
+            return
+        try:
+            interrupt(session, tag)
+        except Exception as error:  # PySpark's, grpc's and py4j's have no class in common.
+            _log.warning("databuild: what runs as %s could not be interrupted: %s", tag, explain_failure(error))
 
     # In
 
@@ -173,7 +195,8 @@ class Frames:
     ) -> Any:
         """The same with the column of the output's partition key. Raises `CannotLoad`."""
         frames = []
-        for key, refs in by_key.items():
+        # The first day has no yesterday, and no columns.
+        for key, refs in ({key: refs for key, refs in by_key.items() if refs} or by_key).items():
             frame = self.load_foreign(asset, refs, annotation, pandas=pandas)
             frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
         return _united(frames, pandas=pandas)
@@ -211,7 +234,7 @@ class Frames:
         self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[str, str]]
     ) -> dict[str, Staged]:
         """Write what was returned for a batch of partition keys in one go; `inputs` by key."""
-        if _is_nothing(frame):
+        if _is_nothing(frame) or (list(frame.columns) == [PARTITION_KEY] and _has_no_rows(frame)):
             return dict.fromkeys(keys, self._nothing(asset, folder))
         everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
         of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
@@ -258,17 +281,26 @@ class Frames:
         """Remove what was written for a ref, if anything was."""
         self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(job_run_id, ref))
 
-    def newest(self, asset: str) -> Manifest | None:
-        """The live instance of an asset that was made last, to compare columns with."""
+    def columns_of(self, asset: str) -> Columns | None:
+        """Those of the live instance of an asset that was made last, None where there is nothing to compare with."""
+        newest = self._neighbour(asset)
+        return None if newest is None else Columns(newest.ref, newest.schema)
+
+    def attempts(self, refs: Iterable[str]) -> dict[str, int]:
+        """How often each was tried since it was last live or tainted (SPEC 6.8)."""
+        return engine_for(self._instance).queries.attempts(refs)
+
+    def _neighbour(self, asset: str) -> Manifest | None:
+        """The newest live instance of the asset, if it has columns; zero rows still have columns (SPEC 10.3)."""
         newest = engine_for(self._instance).queries.newest_live(asset)
         if newest is None or newest.uuid is None or newest.manifest_uri is None:
             return None
-        return self.manifests([newest], asset)[0]
-
-    def _neighbour(self, asset: str) -> Manifest | None:
-        """An instance of the asset that has columns; zero rows still have columns (SPEC 10.3)."""
-        newest = self.newest(asset)
-        return newest if newest is not None and newest.schema.columns else None
+        try:
+            # Where it was written, which need not be where today's are.
+            manifest = read_manifest(Warehouse.of_manifest(newest.manifest_uri, asset), asset, newest.uuid)
+        except ManifestMissing:
+            return None
+        return manifest if manifest.schema.columns else None
 
     def _nothing(self, asset: str, folder: str) -> Staged:
         neighbour = self._neighbour(asset)
@@ -294,13 +326,30 @@ class Frames:
         """Whether the session went with it: whatever else is tried in it now would fail too."""
         return is_lost(error)
 
-    def is_transient(self, error: BaseException) -> bool:
-        """Whether the same again may go well; a lost session is not used again."""
-        if is_lost(error):
-            with self._lock:
+    def forget_lost_session(self) -> None:
+        """The session that this thread's last call used is not used again; who was faster has another by now."""
+        call = getattr(self._local, "call", None)
+        with self._lock:
+            if call is not None and self._session is not None and self._session is call.session:
                 forget_session_of(self.spark_resource, self._session)
                 self._session = None
+
+    def is_of_the_machine(self, error: BaseException) -> bool:
+        """Whether it is this machine that lacks something, whatever is built."""
+        return is_of_the_machine(error)
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether the same again may go well."""
         return is_transient(error)
+
+
+@dataclass
+class _SparkUse:
+    """One call's use of Spark, in the thread that makes it."""
+
+    tags: tuple[str, ...]
+    held: ExitStack
+    session: Any = None
 
 
 def _united(frames: list[Any], *, pandas: bool) -> Any:
@@ -317,3 +366,7 @@ def _united(frames: list[Any], *, pandas: bool) -> Any:
 def _is_nothing(frame: Any) -> bool:
     """Parquet has no files without columns; such a frame is made of nothing but EMPTY inputs."""
     return frame is None or len(frame.columns) == 0
+
+
+def _has_no_rows(frame: Any) -> bool:
+    return bool(frame.isEmpty() if hasattr(frame, "isEmpty") else frame.empty)

@@ -67,28 +67,36 @@ def gates_of(
     return gates
 
 
-def verdicts(gate: Gate, answer: Any, keys: Sequence[str | None], *, is_batched: bool) -> dict[str | None, Verdict]:
-    """What the gate's answer means for each partition key. Raises `BadResult`.
+def verdict_of(
+    gate: Gate, answer: Any, keys: Sequence[str | None], *, is_batched: bool
+) -> Verdict | dict[str | None, Verdict]:
+    """What the gate's answer means: one verdict on all partitions that it was shown, or one for each key.
 
     A frame holds the rows that are wrong: none is a pass, and a batched one says by its `partition_key` whose
-    they are. Anything else is the verdict on all of them together.
+    they are. Raises `BadResult`.
     """
     match answer:
         case bool():
-            verdict = Verdict(gate.name, answer, "" if answer else "it answered False")
+            return Verdict(gate.name, answer, "" if answer else "it answered False")
         case AssetCheckResult():
             is_warning = answer.severity is AssetCheckSeverity.WARN
             why = "" if answer.passed else answer.description or "it did not pass"
-            verdict = Verdict(gate.name, bool(answer.passed), why, is_warning, dict(answer.metadata or {}))
+            return Verdict(gate.name, bool(answer.passed), why, is_warning, dict(answer.metadata or {}))
+        case _ if type(answer).__module__ == "numpy" and type(answer).__name__.startswith("bool"):
+            return verdict_of(gate, bool(answer), keys, is_batched=is_batched)
         case _ if (kind := kind_of(type(answer))) is not None and kind.is_input:
             counts = _wrong_rows(gate, answer, keys, is_batched, is_pandas=kind is ParameterKind.PANDAS_FRAME)
+            if unknown := [key for key in counts if key not in keys]:
+                raise BadResult(
+                    f"Check {gate.name!r} returned wrong rows of {unknown[0]!r}, which is no partition that it was shown; "
+                    f"leave the column {PARTITION_KEY} as it is."
+                )
             return {key: _of_count(gate, counts.get(key, 0)) for key in keys}
         case _:
             raise BadResult(
                 f"Check {gate.name!r} returned {described(answer)}; "
                 "return a bool, an AssetCheckResult, or a DataFrame of the rows that are wrong."
             )
-    return dict.fromkeys(keys, verdict)
 
 
 def described(result: Any) -> str:
@@ -123,7 +131,9 @@ def _wrong_rows(
             f"Check {gate.name!r} returned rows without the column {PARTITION_KEY}, so nobody knows whose they are."
         )
     if is_pandas:
-        return {str(key): int(count) for key, count in rows.groupby(PARTITION_KEY).size().items()}
+        counts = rows.groupby(PARTITION_KEY, dropna=False, observed=True).size()
+        # pandas has a number, and not equal to itself, for what is null.
+        return {key if key == key else None: int(count) for key, count in counts.items()}
     return {row[0]: row[1] for row in rows.groupBy(PARTITION_KEY).count().collect()}
 
 

@@ -5,7 +5,7 @@ This is where every build passes, whoever started it: the sensor's launches, the
 automation, `dagster asset materialize`, `materialize()`. Nothing of the user's has run yet.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from databuild_dagster.bindings.keys import ref_of
@@ -16,6 +16,9 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import asset_of, partition_key_of
+
+#: Of some refs, those that are to have job runs of their own.
+Apart = Callable[[Sequence[str]], set[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +57,17 @@ def begin(
     *,
     dagster_run_id: str,
     tags: Mapping[str, str],
+    apart: Apart,
 ) -> Hosting:
     """Start the launch that the Dagster run was made for, or claim the refs it is about.
 
-    `datasets` are the outputs that were selected, by asset.
+    `datasets` are the outputs that were selected, by asset; `apart` is as for `claim`.
     """
     launch_id = tags.get(LAUNCH_TAG)
     if launch_id is not None and (hosting := _start(engine, datasets, launch_id, dagster_run_id)) is not None:
         return hosting
     refs = [ref_of(asset, key) for key in partition_keys for asset in datasets]
-    return claim(engine, datasets, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags))
+    return claim(engine, datasets, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags), apart=apart)
 
 
 def claim(
@@ -73,16 +77,21 @@ def claim(
     *,
     dagster_run_id: str,
     by_person: bool,
+    apart: Apart = lambda refs: set(),
 ) -> Hosting:
-    """Ask for refs: decision and lease are one transaction, so of any number of askers one builds."""
+    """Ask for refs: decision and lease are one transaction, so of any number of askers one builds.
+
+    What `apart` says of the refs gets a job run of its own.
+    """
     asked = tuple(refs)
     if not asked:
         return Hosting(None, (), ())
     dataset = next(iter(datasets.values()))
     launch_id = engine.new_id()
-    by_key: dict[str | None, list[str]] = {}
+    set_apart = apart(asked)
+    together: dict[tuple[str | None, bool], list[str]] = {}
     for ref in asked:
-        by_key.setdefault(partition_key_of(ref), []).append(ref)
+        together.setdefault((partition_key_of(ref), ref in set_apart), []).append(ref)
     outcome = engine.handle(
         ClaimRefs(
             launch_id=launch_id,
@@ -90,7 +99,7 @@ def claim(
             location=dataset.location,
             dagster_run_id=dagster_run_id,
             holder=this_process(),
-            runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for key, refs in by_key.items()),
+            runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for (key, _), refs in together.items()),
             by_person=by_person,
             code_version=dataset.code_version,
         ),

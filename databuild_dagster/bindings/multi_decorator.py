@@ -1,10 +1,10 @@
 """`@databuild_multi_asset`: a function from frames to several frames becomes one Dagster asset per frame."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from dagster import AssetIn, AssetSpec, BackfillPolicy, PartitionsDefinition
+from dagster import AssetIn, AssetKey, AssetSpec, BackfillPolicy, PartitionsDefinition
 
 from databuild_dagster.bindings.assembly import (
     DatabuildAsset,
@@ -59,9 +59,11 @@ def databuild_multi_asset(
         parameters = parameters_of(function, local_names, Returns.DICT)
         upstreams = upstreams_of(own_name, parameters, ins or {})
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
+        read = {dep.asset_key for dep in shared}
+        _refuse_second_mappings(own_name, outs, read)
         specs = [
             spec.replace_attributes(
-                deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in upstreams.values())],
+                deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
                 skippable=True,
                 description=spec.description or function.__doc__,
                 partitions_def=partitions_def,
@@ -111,3 +113,14 @@ def _check_outs(
             )
     if unknown := [out for out in blocking_checks if out not in outs]:
         raise InvalidAsset(f"blocking_checks of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+
+
+def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Collection[AssetKey]) -> None:
+    """What all outputs depend on already is mapped once, for all of them."""
+    for out, spec in outs.items():
+        for dep in spec.deps:
+            if dep.asset_key in read and dep.partition_mapping is not None:
+                raise InvalidAsset(
+                    f"Output {out!r} of multi-asset {name!r} maps {dep.asset_key.to_user_string()!r} once more; "
+                    "give the mapping in ins= or deps= of the decorator."
+                )

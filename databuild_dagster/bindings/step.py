@@ -6,9 +6,10 @@ each as soon as it is done, from this one thread. Afterwards the others are wait
 """
 
 import atexit
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
@@ -58,6 +59,8 @@ STOP_SECONDS = 30.0
 MAX_NAMED = 5
 
 _LIVE = InstanceState.LIVE
+
+_log = logging.getLogger(__name__)
 
 
 #: What this process hosts at the moment, by launch, and how to let go of it.
@@ -136,6 +139,7 @@ class _Step:
             self._partition_keys(),
             dagster_run_id=self.context.run.run_id,
             tags=self.context.run.tags,
+            apart=self._with_missing_inputs,
         )
         asked = hosting.asked
         for _ in range(MAX_CLAIMS):
@@ -166,6 +170,12 @@ class _Step:
             return [None]
         return list(self.context.partition_keys)
 
+    def _with_missing_inputs(self, refs: Sequence[str]) -> set[str]:
+        """Outputs of a multi-asset that must not hold up those that could be built (SPEC 6.2)."""
+        if len(self.datasets) == 1:
+            return set()
+        return {ref for ref, inputs in self.finder.of(self.datasets, refs).items() if inputs.missing}
+
     # Building
 
     def _build(self, hosting: Hosting) -> Iterator[Any]:
@@ -173,7 +183,7 @@ class _Step:
             return
         runs = hosting.job_runs
         self.launch_id = hosting.launch_id
-        self.progress.n_hosted += sum(len(run.refs) for run in runs)
+        self.progress.n_hosted += len(runs)
         builder = self.builder = Builder(
             self.context,
             self.body,
@@ -242,15 +252,17 @@ class _Step:
 
     def _show_spark(self, session: Any) -> None:
         """Link Spark's own UI from the Dagster run, and say in its log how far Spark is."""
-        if (url := spark_ui_url(session)) is not None:
-            self.painter.tag(SPARK_UI_TAG, url)
 
         def tell(tag: str, done: int, total: int) -> None:
             # Each operation carries the launch's tag and that of its first job run; once is enough.
             if tag == self.launch_id:
-                self.context.log.info(f"Spark has done {done} of {total} tasks.")
+                with _whatever_happens("progress could not be told"):
+                    self.context.log.info(f"Spark has done {done} of {total} tasks.")
 
-        self.held.enter_context(watch_progress(session, tell))
+        with _whatever_happens("the Dagster run could not be linked to Spark's UI"):
+            if (url := spark_ui_url(session)) is not None:
+                self.painter.tag(SPARK_UI_TAG, url)
+            self.held.enter_context(watch_progress(session, tell))
 
     def _told(self, results: Sequence[Result], heartbeat: Heartbeat, unfinished: set[str]) -> Iterator[Any]:
         """Tell the engine, then Dagster; what the engine does not take any more never happened."""
@@ -289,8 +301,10 @@ class _Step:
             (result,) = results
             self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
             self.context.log.warning(f"{_named(result.run.refs)}: {stale}")
-            if isinstance(result, Built) and self.builder is not None:
-                self.builder.discard(result)
+            if self.builder is not None and (
+                isinstance(result, Built) or (isinstance(result, Failed) and result.verdicts)
+            ):
+                self.builder.discard(result.run)
             return []
         return results
 
@@ -392,7 +406,14 @@ class _Step:
     def _claim(self, refs: list[str]) -> Hosting:
         by_person = is_by_person(self.context.run.tags)
         run_id = self.context.run.run_id
-        return claim(self.engine, self.datasets, refs, dagster_run_id=run_id, by_person=by_person)
+        return claim(
+            self.engine,
+            self.datasets,
+            refs,
+            dagster_run_id=run_id,
+            by_person=by_person,
+            apart=self._with_missing_inputs,
+        )
 
     # The end
 
@@ -414,13 +435,22 @@ class _Step:
                 yield self.painter.all_live(asset_key(asset))
 
 
+@contextmanager
+def _whatever_happens(what: str) -> Iterator[None]:
+    """For what is only shown: a partition must not fail for it."""
+    try:
+        yield
+    except Exception:
+        _log.warning("databuild: %s", what, exc_info=True)
+
+
 def _failure_message(progress: _Progress) -> str:
     """Such as: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
     ref, error = next(iter(progress.failed.items()))
     key = partition_key_of(ref)
     if key is None:
         return f"{ref} failed: {error}"
-    keys = [partition_key_of(each) or each for each in progress.failed]
+    keys = list(dict.fromkeys(partition_key_of(each) or each for each in progress.failed))
     partitions = "partition" if progress.n_hosted == 1 else "partitions"
     return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {_named(keys)}. First: {error}"
 

@@ -21,13 +21,13 @@ from databuild_dagster.spark.errors import (
     TooManyServers,
     UnsupportedColumn,
 )
-from databuild_dagster.spark.failures import explain_failure, is_lost, is_transient
+from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
 from databuild_dagster.spark.frames import frame_type, read_instances, read_pandas
 from databuild_dagster.spark.java import Java, find_java
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address
 from databuild_dagster.spark.progress import OnProgress, watch_progress
-from databuild_dagster.spark.schemas import check_schema
+from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.server import (
     ServerStatus,
     check_reachable,
@@ -65,6 +65,7 @@ __all__ = [
     "BadPartitionKeyColumn",
     "BadSetting",
     "BadSparkUrl",
+    "Columns",
     "FixedSetting",
     "Java",
     "JavaMissing",
@@ -97,6 +98,7 @@ __all__ = [
     "interrupt_orphans",
     "is_large",
     "is_lost",
+    "is_of_the_machine",
     "is_transient",
     "open_session",
     "publish",

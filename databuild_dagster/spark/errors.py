@@ -101,6 +101,18 @@ class StrayPartitionKeys(Refused):
 
 
 class SchemaChanged(Refused):
-    """{ref} cannot become live: {why}, unlike instance {other_uuid} of {other_ref}."""
+    """{ref} cannot become live: {why}, unlike {other_ref}."""
 
     hint = "Return the columns as they were, or set allow_schema_change=True on the asset."
+
+
+class KeyTooLong(Refused):
+    """The partition key {shown} takes {found} bytes as the name of a folder, and may take {most} in a batch."""
+
+    hint = "Leave out batched=True, or use shorter keys."
+
+
+class PartitionKeyTaken(Refused):
+    """{asset} has a column {column} of its own, where a batch needs the output's partition key."""
+
+    hint = "Rename that column upstream, or read the asset without batched=True."

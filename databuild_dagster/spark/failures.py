@@ -64,14 +64,21 @@ _MEMORY_EXIT = re.compile(r"(?:exited with code |exit code |exit status:? )(?:52
 def is_transient(exception: BaseException) -> bool:
     """Whether the same again may go well: the server or an executor was lost, somebody interrupted it, or it is the
     machine that lacks something, not the data."""
-    if isinstance(exception, _OF_THE_MACHINE):
+    if is_of_the_machine(exception):
         return True
     text = _all_text(exception)
     if _from_spark(exception) and _executor_out_of_memory(text):
         return True
     if _names(text, _OUT_OF_MEMORY):
         return False
-    return _from_spark(exception) and (_names(text, (*_LOST, *_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL)))
+    return _from_spark(exception) and (
+        _is_lost(text) or _names(text, (*_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL))
+    )
+
+
+def is_of_the_machine(exception: BaseException) -> bool:
+    """Whether it is the machine that lacks something, so that whatever is built there fails alike."""
+    return isinstance(exception, _OF_THE_MACHINE)
 
 
 def is_lost(exception: BaseException) -> bool:

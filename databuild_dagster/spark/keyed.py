@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from databuild_dagster.spark.errors import PartitionKeyTaken
 from databuild_dagster.spark.frames import spark_paths, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
@@ -35,7 +36,9 @@ def read_keyed(
     from pyspark.sql.types import StringType, StructField, StructType
 
     manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
-    schema = StructType([*united_schema(manifests), StructField(column, StringType())])
+    columns = united_schema(manifests)
+    _refuse_taken(column, columns.names, manifests)
+    schema = StructType([*columns, StructField(column, StringType())])
     paths = iter(spark_paths(spark, warehouse, manifests))
     paths_of = {each.instance_uuid: list(islice(paths, len(each.files))) for each in manifests}
     if not any(paths_of.values()):
@@ -60,7 +63,9 @@ def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTI
     import pandas as pd
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = united_schema([manifest for found in keyed.values() for manifest in found])
+    manifests = [manifest for found in keyed.values() for manifest in found]
+    schema = united_schema(manifests)
+    _refuse_taken(column, schema.names, manifests)
     columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
     frames = [read_table(warehouse, found).to_pandas().assign(**{column: key}) for key, found in keyed.items() if found]
     nothing = columns.assign(**{column: pd.Series(dtype="object")})
@@ -72,6 +77,12 @@ def with_key(frame: DataFrame, key: str) -> DataFrame:
     import pyspark.sql.functions as F
 
     return frame.withColumn(PARTITION_KEY, F.lit(key))
+
+
+def _refuse_taken(column: str, columns: Sequence[str], manifests: Sequence[Manifest]) -> None:
+    """Spark does not tell `A` and `a` apart. Raises `PartitionKeyTaken`."""
+    if any(own.lower() == column.lower() for own in columns):
+        raise PartitionKeyTaken(asset=manifests[0].dataset, column=column)
 
 
 def _links(paths: Sequence[str], folder: str) -> list[str]:
@@ -98,7 +109,7 @@ def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[s
     instance = "__databuild_instance"
     frames = (
         spark.read.schema(StructType(schema.fields[:-1]))
-        .parquet(*(path for paths in paths_of.values() for path in paths))
+        .parquet(*(without_wildcards(path) for paths in paths_of.values() for path in paths))
         .withColumn(instance, F.regexp_extract("_metadata.file_path", "instance=([0-9a-f-]{36})", 1))
     )
     keys = spark.createDataFrame(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer
 from databuild_dagster.warehouse import Manifest, TableSchema
@@ -62,12 +62,19 @@ def spark_schema(schema: TableSchema) -> StructType:
     return StructType.fromJson(_nullable(json.loads(schema.spark)))
 
 
-def check_schema(schema: TableSchema, ref: str, before: Manifest) -> None:
+class Columns(NamedTuple):
+    """The columns of one instance, and whose they are."""
+
+    ref: str
+    schema: TableSchema
+
+
+def check_schema(schema: TableSchema, ref: str, before: Columns | None) -> None:
     """Compare the columns for `ref` with those of an earlier instance of its dataset. Raises `SchemaChanged`."""
-    if not schema.columns or not before.schema.columns or schema == before.schema:
+    if before is None or not schema.columns or not before.schema.columns or schema == before.schema:
         return
     if why := _why_not(schema, before.schema):
-        raise SchemaChanged(ref=ref, why=why, other_uuid=before.instance_uuid, other_ref=before.ref)
+        raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
 
 
 def _why_not(schema: TableSchema, before: TableSchema) -> str | None:

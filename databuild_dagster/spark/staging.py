@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from databuild_dagster.model.refs import PartitionRef, asset_of
-from databuild_dagster.spark.errors import BadPartitionKeyColumn, StrayPartitionKeys
+from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
 from databuild_dagster.spark.frames import without_wildcards
 from databuild_dagster.spark.schemas import spark_schema
-from databuild_dagster.spark.writing import is_spark_frame, write_arrow, write_spark
+from databuild_dagster.spark.writing import arrow_table, is_spark_frame, write_arrow, write_spark
 from databuild_dagster.warehouse import (
+    DiskTrouble,
     FileEntry,
     Manifest,
     ManifestState,
@@ -51,6 +52,8 @@ SEALING_THREADS = 8
 SMALL_INPUT_BYTES = 32 * 1024 * 1024
 #: From here on the rows of one key are spread over several tasks and files.
 LARGE_KEY_BYTES = 64 * 1024 * 1024
+#: What file systems allow for one name.
+MAX_NAME_BYTES = 255
 #: Keys named in one message.
 MAX_NAMED = 3
 
@@ -80,7 +83,9 @@ def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        disk.remove_tree(folder)
+        # What is left there is never read; that it cannot be removed must hide neither a result nor an error.
+        with suppress(DiskTrouble):
+            disk.remove_tree(folder)
 
 
 def stage_instance(frame: Any, folder: str, *, ref: str, coalesce: int | None = None) -> Staged:
@@ -99,8 +104,10 @@ def stage_batch(
 
     `is_large` says that the rows of one key are too many for one task. Raises `BadPartitionKeyColumn` for a
     frame that does not tell its rows apart, `StrayPartitionKeys` for rows of keys that are not in the batch,
-    and what `stage_instance` raises.
+    `KeyTooLong`, and what `stage_instance` raises.
     """
+    for key in keys:
+        folder_of(key)
     if is_spark_frame(frame, asset):
         schema = _write_spark_by_key(frame, folder, asset, is_large)
     else:
@@ -247,7 +254,7 @@ def _write_spark_by_key(frame: DataFrame, folder: str, asset: str, is_large: boo
 def _write_arrow_by_key(frame: pd.DataFrame | pa.Table, folder: str, asset: str) -> TableSchema:
     import pyarrow as pa
 
-    table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    table = arrow_table(frame, asset)
     kinds = [field.type for field in table.schema if field.name == PARTITION_KEY]
     # A column without any value has no type of its own.
     is_text = bool(kinds) and (_is_text(kinds[0]) or not table.num_rows)
@@ -281,13 +288,16 @@ def _check_columns(columns: list[str], asset: str, *, is_text: bool) -> None:
 
 
 def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
-    """The folder that Spark reads as this value of the partition key column."""
+    """The folder that Spark reads as this value of the partition key column. Raises `KeyTooLong`."""
     if key is None:
         return f"{column}={_NULL_KEY}"
-    return f"{column}=" + "".join(
+    folder = f"{column}=" + "".join(
         character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
         for character in key
     )
+    if (found := len(folder.encode())) > MAX_NAME_BYTES:
+        raise KeyTooLong(shown=repr(f"{key[:40]}…"), found=found, most=MAX_NAME_BYTES)
+    return folder
 
 
 def _folders(folder: str) -> list[str]:

@@ -10,8 +10,8 @@ from databuild_dagster.spark.settings import SparkMode, SparkSettings
 def check_startable(settings: SparkSettings) -> None:
     """Nothing is started. Raises `JavaMissing`, and whatever `SparkSettings.check` raises."""
     settings.check()
-    if SparkMode(settings.mode) is SparkMode.REMOTE:
-        return  # Opening it knocks, and there is nothing here that could be missing.
+    if settings.remote is not None and settings.remote.is_connect:
+        return  # Opening it knocks; a cluster's driver runs here, and needs a Java.
     if SparkMode(settings.mode) is SparkMode.SHARED and settings.home and server_statuses(settings.home):
         return
     find_java()

@@ -43,8 +43,8 @@ def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    table = arrow_table(frame, ref)
     try:
-        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
         table = _plain(table)
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
@@ -59,6 +59,16 @@ def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None:
         table.replace_schema_metadata(metadata),
         os.path.join(staging, f"part-00000-{secrets.token_hex(8)}.snappy.parquet"),
     )
+
+
+def arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
+    """The frame as Arrow has it, without pandas' index. Raises `UnsupportedColumn`."""
+    import pyarrow as pa
+
+    try:
+        return frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
 
 
 def _plain(table: pa.Table) -> pa.Table:

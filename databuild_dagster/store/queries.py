@@ -270,6 +270,11 @@ class Queries:
         found = dict(rows)
         return {ref: InstanceState(state) if (state := found.get(ref)) else None for ref in wanted}
 
+    def attempts(self, refs: Iterable[str]) -> dict[str, int]:
+        """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
+        sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
+        return dict(self._all(sql, _json(refs)))
+
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
         return [

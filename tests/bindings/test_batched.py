@@ -16,7 +16,7 @@ import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
+from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, InvalidAsset, Transient, databuild_asset
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import server_status, stop_server
@@ -199,6 +199,48 @@ def test_one_dimension_of_a_multi_partition_key_maps_to_its_day(deploy: Any) -> 
 
     assert site.rows("painted@blue|2013-01-01") == [{"day": "2013-01-01", "n": 1, "colour": "blue"}]
     assert site.rows("painted@red|2013-01-02") == [{"day": "2013-01-02", "n": 2, "colour": "red"}]
+
+
+def test_each_dimension_has_its_own_mapping_to_the_dimensions_upstream(deploy: Any) -> None:
+    """The colour is the same, the day is the one before."""
+    two = {"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily}
+    by_day = dg.MultiPartitionsDefinition(two)
+    mapping = dg.MultiPartitionMapping(
+        {
+            "colour": dg.DimensionPartitionMapping("colour", dg.IdentityPartitionMapping()),
+            "day": dg.DimensionPartitionMapping("day", dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)),
+        }
+    )
+
+    @databuild_asset(partitions_def=by_day, batched=True)
+    def coats(context: BuildContext) -> pd.DataFrame:
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "of": keys})
+
+    @databuild_asset(partitions_def=by_day, batched=True, ins={"coats": dg.AssetIn(partition_mapping=mapping)})
+    def coats_before(coats: DataFrame) -> DataFrame:
+        return coats
+
+    site = deploy(coats, coats_before)
+
+    site.build("coats_before@blue|2013-01-02", "coats_before@blue|2013-01-03", "coats_before@red|2013-01-03")
+
+    assert site.rows("coats_before@blue|2013-01-02") == [{"of": "blue|2013-01-01"}]
+    assert site.rows("coats_before@blue|2013-01-03") == [{"of": "blue|2013-01-02"}]
+    assert site.rows("coats_before@red|2013-01-03") == [{"of": "red|2013-01-02"}]
+
+
+def test_a_mapping_that_only_its_own_code_could_evaluate_is_refused(deploy: Any) -> None:
+    class Mine(dg.PartitionMapping):
+        validate_partition_mapping = get_downstream_partitions_for_partitions = None  # type: ignore[assignment]
+        get_upstream_mapped_partitions_result_for_partitions = description = None  # type: ignore[assignment]
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"numbers": dg.AssetIn(partition_mapping=Mine())})
+    def odd(numbers: DataFrame) -> DataFrame:
+        return numbers
+
+    with pytest.raises(InvalidAsset, match="uses Mine, which only its own code location could evaluate"):
+        deploy(numbers, odd)
 
 
 def test_dynamic_partitions_are_batched_too(deploy: Any, instance: dg.DagsterInstance) -> None:
@@ -422,7 +464,7 @@ def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None
 
     site.build("confused@2013-01-01")
 
-    assert "confused raised DepMiss for '2013-05-05', which is not a partition key of this batch" in site.failure()
+    assert "confused raised DepMiss for '2013-05-05', which this call does not build: it builds '2013-01-01'." in site.failure()
 
 
 def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(deploy: Any, tmp_path: Path) -> None:
@@ -443,6 +485,115 @@ def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(de
     states = {run.state.value for run in site.engine.queries.job_runs() if run.job == "flaky"}
     assert states == {"Failed"}
     assert site.state("flaky@2013-01-01") is InstanceState.UP_FOR_RETRY
+
+
+def test_one_day_whose_service_stays_down_does_not_take_the_others_with_it(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def of_services(context: BuildContext) -> pd.DataFrame:
+        if "2013-01-02" in context.partition_keys:
+            raise Transient("the service of the 2nd is down")
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(of_services)
+    site.build(*refs("of_services", DAYS[:4]))
+    assert {site.state(ref) for ref in refs("of_services", DAYS[:4])} == {InstanceState.UP_FOR_RETRY}
+
+    built_in_the_end(site, [f"of_services@{day}" for day in (DAYS[0], *DAYS[2:4])])
+
+    assert site.state("of_services@2013-01-02") is not LIVE
+
+
+def test_a_mistake_of_the_function_is_not_looked_for_day_by_day(deploy: Any) -> None:
+    calls: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def typo(context: BuildContext, numbers: DataFrame) -> DataFrame:
+        calls.append(len(context.partition_keys))
+        return numbers.drop("partition_key")
+
+    site = deploy(numbers, typo)
+
+    site.build(*refs("typo", DAYS))
+
+    assert calls == [31]
+
+
+def test_a_batched_function_never_has_the_one_partition_key(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def single(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"partition_key": [context.partition_key], "n": [1]})
+
+    site = deploy(single)
+
+    site.build("single@2013-01-01")
+
+    assert "single@2013-01-01 is built in a batch of 1; use context.partition_keys." in site.failure()
+
+
+def test_inputs_that_are_nothing_but_empty_make_results_that_are_empty(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def nothing() -> DataFrame:
+        return EMPTY  # type: ignore[return-value]
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def passed_on(nothing: DataFrame) -> DataFrame:
+        return nothing
+
+    site = deploy(nothing, passed_on)
+
+    site.build(*refs("passed_on", DAYS[:2]))
+
+    assert {site.state(ref) for ref in refs("passed_on", DAYS[:2])} == {LIVE}
+
+
+def test_the_first_day_of_a_plain_asset_has_no_yesterday(deploy: Any) -> None:
+    @dg.asset(partitions_def=daily)
+    def plain(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return pd.DataFrame({"n": [int(context.partition_key[-2:])]})
+
+    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"plain": before})
+    def day_before(plain: pd.DataFrame) -> pd.DataFrame:
+        return plain
+
+    site = deploy(plain, day_before)
+
+    site.build(*refs("day_before", DAYS[:3]))
+
+    assert [len(site.rows(f"day_before@{day}")) for day in DAYS[:3]] == [0, 1, 1]
+
+
+def test_a_column_that_is_called_partition_key_already_is_not_overwritten(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def own(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"Partition_Key": ["mine"]})
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def with_own(own: pd.DataFrame) -> pd.DataFrame:
+        return own
+
+    site = deploy(own, with_own)
+
+    site.build("with_own@2013-01-01")
+
+    assert "own has a column partition_key of its own, where a batch needs the output's partition key" in site.failure()
+
+
+def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) -> None:
+    long = "k" * 300
+    keys = dg.StaticPartitionsDefinition(["short", long])
+
+    @databuild_asset(partitions_def=keys, batched=True)
+    def named(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(named)
+
+    site.build("named@short", f"named@{long}")
+
+    assert site.state("named@short") is LIVE
+    assert "bytes as the name of a folder" in site.failure()
 
 
 def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: Any) -> None:

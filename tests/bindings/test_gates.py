@@ -1,6 +1,7 @@
 """Blocking checks run on a new instance before it is live; what does not pass never becomes live."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, InvalidAsset, databuild_asset, databuild_multi_asset
+from databuild_dagster import EMPTY, BuildContext, InvalidAsset, Transient, databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
@@ -138,7 +139,12 @@ def test_a_check_that_raises_closes_the_gate_and_says_so(deploy: Any, batched: b
     site.build("numbers@2013-01-01", "numbers@2013-01-02")
 
     assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
-    assert "Check broken raised KeyError: 'no such thing'" in site.failure()
+    assert "it raised KeyError: 'no such thing'" in site.failure()
+    (first, *_) = site.engine.queries.job_runs()
+    manifest = Path(
+        Warehouse(warehouse_of(site.instance)).manifest_path("numbers", derive_partition_uuid(first.id, first.refs[0]))
+    )
+    assert json.loads(manifest.read_text())["state"] == "partial"
 
 
 def test_a_check_that_answers_nothing_is_told_what_to_answer(deploy: Any) -> None:
@@ -152,6 +158,42 @@ def test_a_check_that_answers_nothing_is_told_what_to_answer(deploy: Any) -> Non
     assert (
         "Check 'silent' returned nothing (None); return a bool, an AssetCheckResult, or a DataFrame" in site.failure()
     )
+
+
+@BOTH
+def test_wrong_rows_of_an_unknown_partition_are_never_taken_for_a_pass(deploy: Any, batched: bool) -> None:
+    def mangles(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(partition_key=None)
+
+    site = deploy(asset_with(mangles, batched=batched))
+
+    site.build("numbers@2013-01-01", "numbers@2013-01-02")
+
+    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
+    assert batched is ("returned wrong rows of None, which is no partition that it was shown" in site.failure())
+
+
+def test_numpys_own_bool_is_a_bool(deploy: Any) -> None:
+    def positive(rows: pd.DataFrame) -> bool:
+        return (rows.n > 0).all()  # type: ignore[no-any-return]
+
+    site = deploy(asset_with(positive, batched=False))
+
+    site.build("numbers@2013-01-01")
+
+    assert site.state("numbers@2013-01-01") is LIVE
+
+
+@BOTH
+def test_a_check_may_say_that_a_retry_helps(deploy: Any, batched: bool) -> None:
+    def flaky(rows: pd.DataFrame) -> bool:
+        raise Transient("the catalogue is down")
+
+    site = deploy(asset_with(flaky, batched=batched))
+
+    site.build("numbers@2013-01-01", "numbers@2013-01-02")
+
+    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is InstanceState.UP_FOR_RETRY
 
 
 def test_the_gates_see_zero_rows_too(deploy: Any) -> None:
@@ -244,7 +286,7 @@ def test_columns_that_do_not_fit_the_instance_before_are_a_clear_error(deploy: A
     site.build(f"table@{DAYS[1]}")
 
     assert site.state(f"table@{DAYS[1]}") is FAILED
-    assert f"table@{DAYS[1]} cannot become live: {said}, unlike instance" in site.failure()
+    assert f"table@{DAYS[1]} cannot become live: {said}, unlike table@{DAYS[0]}" in site.failure()
     assert "or set allow_schema_change=True on the asset" in site.failure()
 
 
@@ -267,3 +309,22 @@ def test_any_change_of_columns_may_be_allowed(deploy: Any) -> None:
     site.build(f"table@{DAYS[1]}")
 
     assert site.state(f"table@{DAYS[1]}") is LIVE
+
+
+def test_a_lost_manifest_of_one_day_does_not_hold_up_another(deploy: Any) -> None:
+    site = deploy(column_asset({DAYS[0]: pd.DataFrame({"a": [1]}), DAYS[1]: pd.DataFrame({"a": [2]})}))
+    site.build(f"table@{DAYS[0]}")
+    shutil.rmtree(Path(warehouse_of(site.instance)) / "table")
+
+    site.build(f"table@{DAYS[1]}")
+
+    assert site.state(f"table@{DAYS[1]}") is LIVE
+
+
+def test_first_days_that_are_built_together_must_fit_each_other(deploy: Any) -> None:
+    frames = {day: pd.DataFrame({"a": [1] if day == DAYS[0] else ["x"]}) for day in DAYS[:2]}
+    site = deploy(column_asset(frames))
+
+    site.build(f"table@{DAYS[0]}", f"table@{DAYS[1]}")
+
+    assert {site.state(f"table@{day}") for day in DAYS[:2]} == {LIVE, FAILED}

@@ -247,6 +247,11 @@ def test_what_cannot_work_is_refused_at_import() -> None:
         "depends on 'a', which the same function builds",
         outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b", deps=["a"])},
     )
+    says(
+        "maps 'numbers' once more",
+        outs={"a": dg.AssetSpec("a", deps=[dg.AssetDep("numbers", partition_mapping=dg.AllPartitionMapping())])},
+        deps=["numbers"],
+    )
     says("has partitions of its own", outs={"a": dg.AssetSpec("a", partitions_def=daily)})
     says("names 'c', which is none of its outs", blocking_checks={"c": []})
     says("batched=True means nothing", batched=True)
@@ -267,3 +272,51 @@ def test_calling_a_multi_asset_calls_the_function() -> None:
         return {"low": numbers[numbers.n < 5]}
 
     assert low(frame)["low"].n.tolist() == [1]
+
+
+def test_a_dep_miss_of_an_output_that_is_not_being_built_is_a_mistake_and_not_a_circle(deploy: Any) -> None:
+    calls = []
+
+    @databuild_multi_asset(outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b")}, partitions_def=daily)
+    def two(context: BuildContext) -> dict[str, pd.DataFrame]:
+        calls.append(context.refs)
+        raise DepMiss({"b": "numbers@2013-01-01"})
+
+    site = deploy(numbers, two)
+
+    site.build("a@2013-01-01")
+
+    assert len(calls) == 1
+    assert site.state("a@2013-01-01") is FAILED
+    assert "two raised DepMiss for 'b', which this call does not build: it builds 'a'." in site.failure()
+
+
+def test_a_dagster_run_builds_the_output_that_it_can_and_leaves_the_other_waiting(deploy: Any) -> None:
+    source = dg.AssetSpec("elsewhere", partitions_def=daily)
+    outs = {"free": dg.AssetSpec("free"), "bound": dg.AssetSpec("bound", deps=["elsewhere"])}
+
+    @databuild_multi_asset(outs=outs, partitions_def=daily)
+    def two(context: BuildContext) -> dict[str, pd.DataFrame]:
+        return {"free": pd.DataFrame({"n": [1]}), "bound": pd.DataFrame({"n": [1]})}
+
+    site = deploy(source, two)
+
+    run = site.launch(["free", "bound"], ["2013-01-01"])
+
+    assert run.status is SUCCESS
+    assert site.state("free@2013-01-01") is LIVE
+    assert site.state("bound@2013-01-01") is WAITING
+
+
+def test_a_failed_key_is_named_once_whatever_it_has_of_outputs(deploy: Any) -> None:
+    @databuild_multi_asset(outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b")}, partitions_def=daily)
+    def two(context: BuildContext) -> dict[str, pd.DataFrame]:
+        if context.partition_key == DAYS[1]:
+            raise ValueError("no")
+        return {"a": pd.DataFrame({"n": [1]}), "b": pd.DataFrame({"n": [1]})}
+
+    site = deploy(two)
+
+    site.build(*(f"{asset}@{day}" for asset in "ab" for day in DAYS[:4]))
+
+    assert site.failure() == "1 of 4 partitions failed: 2013-01-02. First: ValueError: no"

@@ -107,7 +107,9 @@ class Project:
         (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
         (folder / "definitions.py").write_text(DEFINITIONS)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-        self.environment = os.environ | {"DAGSTER_HOME": str(self.home)}
+        # A process that has had a Spark client says so in its environment, and its children would be clients too.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+        self.environment = own | {"DAGSTER_HOME": str(self.home)}
 
     def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -127,3 +127,51 @@ def test_two_builds_at_once_build_each_ref_once(project: Project) -> None:
     succeeded = [run["refs"] for run in project.ask("job-runs") if run["state"] == "Succeeded"]
     assert sorted(succeeded) == sorted([[JANUARY], *([day] for day in DAYS)])
     assert project.is_sound()
+
+
+BATCHED = """
+import time
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-05")
+HERE = Path(__file__).parent
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def orders(context: BuildContext) -> pd.DataFrame:
+    name = context.partition_keys[0]
+    while (HERE / f"hold-{name}").exists():
+        (HERE / f"held-{name}").touch()
+        time.sleep(0.05)
+    return pd.DataFrame({"partition_key": list(context.partition_keys), "amount": 1.0})
+
+
+defs = build_definitions([orders])
+"""
+
+
+def test_two_batches_of_one_dataset_at_once_build_each_ref_once(project: Project) -> None:
+    (project.folder / "definitions.py").write_text(BATCHED)
+    days = [f"orders@2024-02-0{day}" for day in range(1, 5)]
+    project.hold("2024-02-01")
+    project.hold("2024-02-03")
+    first = project.start("build", *days[:2], "--json")
+    project.wait_until_held("2024-02-01")
+    second = project.start("build", *days[1:], "--json")
+    project.wait_until_held("2024-02-03")
+
+    project.release("2024-02-01")
+    project.release("2024-02-03")
+    codes = [process.wait(120) for process in (first, second)]
+
+    assert codes == [0, 0], [process.communicate() for process in (first, second)]
+    runs = project.ask("job-runs")
+    assert sorted(ref for run in runs for ref in run["refs"]) == days
+    assert {run["state"] for run in runs} == {"Succeeded"}
+    assert len({run["dagster_run_id"] for run in runs}) == 2
+    assert project.is_sound()

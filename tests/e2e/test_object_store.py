@@ -88,6 +88,6 @@ def test_a_bucket_that_does_not_exist_is_told_in_one_sentence(project: Project, 
 
     done = project.run("build", "orders@2024-01-30")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"because there is no bucket s3://{bucket}" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr

@@ -89,14 +89,14 @@ def test_a_listed_object_that_is_gone_is_told_before_spark_starts(spark, s3, buc
         read_instances(spark, warehouse, [manifest])
 
 
-def test_a_bucket_that_disappears_while_spark_writes_is_told_and_not_tried_again(spark, s3, bucket, warehouse, write):
+def test_a_bucket_that_disappears_while_spark_writes_is_told_and_blames_no_data(spark, s3, bucket, warehouse, write):
     write(spark.range(1))
     s3.drop_bucket(bucket)
 
     with pytest.raises(BucketMissing, match=f"there is no bucket s3://{bucket}") as caught:
         write(spark.range(3))
 
-    assert not is_transient(caught.value)
+    assert is_transient(caught.value)
     assert list(Path(local_copies.cache_dir(), "staging").iterdir()) == []
 
 
