@@ -375,7 +375,7 @@ def _not_one_of(names: Iterable[str | None]) -> str:
     return (
         f"which this call does not build: it builds {_listed(known[:MAX_NAMED])}"
         if known
-        else "but it builds one thing only: give DepMiss the refs, without a mapping"
+        else "but builds one thing only; name the missing refs alone, as in DepMiss(ref)"
     )
 
 

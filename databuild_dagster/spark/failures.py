@@ -71,9 +71,7 @@ def is_transient(exception: BaseException) -> bool:
         return True
     if _names(text, _OUT_OF_MEMORY):
         return False
-    return _from_spark(exception) and (
-        _is_lost(text) or _names(text, (*_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL))
-    )
+    return _from_spark(exception) and (_is_lost(text) or _names(text, (*_EXECUTOR_LOST, *_INTERRUPTED, *_DISK_FULL)))
 
 
 def is_of_the_machine(exception: BaseException) -> bool:

@@ -464,7 +464,10 @@ def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None
 
     site.build("confused@2013-01-01")
 
-    assert "confused raised DepMiss for '2013-05-05', which this call does not build: it builds '2013-01-01'." in site.failure()
+    assert (
+        "confused raised DepMiss for '2013-05-05', which this call does not build: it builds '2013-01-01'."
+        in site.failure()
+    )
 
 
 def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(deploy: Any, tmp_path: Path) -> None:
