@@ -220,19 +220,20 @@ class Builder:
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
             staged = {ref: self._frames.stage(frame, folder, ref, call.used[ref]) for ref in refs}
-        if not self._body.allow_schema_change:
-            self._check_columns(asset, staged)
+        for ref, each in staged.items():
+            self._check_columns(ref, each)
         call.staged.update(staged)
 
-    def _check_columns(self, asset: str, staged: Mapping[str, Staged]) -> None:
-        """Against the newest live instance and whatever this step has staged since. Raises `SchemaChanged`."""
+    def _check_columns(self, ref: str, staged: Staged, *, from_now_on: bool = False) -> None:
+        """Against the newest live instance, and whatever this step has built since. Raises `SchemaChanged`."""
+        asset = asset_of(ref)
         with self._columns_lock:
             if asset not in self._columns:
                 self._columns[asset] = self._frames.columns_of(asset)
-            for ref, each in staged.items():
-                check_schema(each.schema, ref, self._columns[asset])
-                if each.schema.columns:
-                    self._columns[asset] = Columns(ref, each.schema)
+            if not self._body.allow_schema_change:
+                check_schema(staged.schema, ref, self._columns[asset])
+            if from_now_on and staged.schema.columns:
+                self._columns[asset] = Columns(ref, staged.schema)
 
     def _check(self, call: _Call, asset: str, context: BuildContext) -> None:
         """Ask the gates. Raises `GateClosed` where a verdict is on a whole batch."""
@@ -287,6 +288,10 @@ class Builder:
             return Stopped(run, self._stopped[run.id])
         closed = call.closed(run)
         state = ManifestState.PARTIAL if closed else None
+        if closed is None:
+            # Once more, for neighbours that were staged at the same time may have become the ones to fit.
+            for ref in run.refs:
+                self._check_columns(ref, call.staged[ref], from_now_on=True)
         outputs = []
         for ref in run.refs:
             used = call.used[ref]

@@ -99,6 +99,8 @@ def _check_outs(
     own_keys = {spec.key for spec in outs.values()}
     if len(own_keys) < len(outs):
         raise InvalidAsset(f"Multi-asset {name!r} gives two outputs the same asset key.")
+    if len({spec.code_version for spec in outs.values()}) > 1:
+        raise InvalidAsset(f"Multi-asset {name!r} gives its outputs several code versions; one function has one.")
     for out, spec in outs.items():
         asset_text(spec.key)
         if spec.partitions_def not in (None, partitions_def):

@@ -1,7 +1,7 @@
 """What this machine must have before anything is wanted, looked at while a person waits for the answer.
 
-Without Java, or with nowhere to write, a build would record job runs only to fail them, and each would have to
-be tainted before it is tried again.
+Without Java, or with nowhere to write, a build would record job runs only to fail them, one attempt after the
+other, until somebody looks.
 """
 
 from collections.abc import Iterable, Iterator

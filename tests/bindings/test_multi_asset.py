@@ -253,6 +253,10 @@ def test_what_cannot_work_is_refused_at_import() -> None:
         deps=["numbers"],
     )
     says("has partitions of its own", outs={"a": dg.AssetSpec("a", partitions_def=daily)})
+    says(
+        "gives its outputs several code versions",
+        outs={"a": dg.AssetSpec("a", code_version="1"), "b": dg.AssetSpec("b", code_version="2")},
+    )
     says("names 'c', which is none of its outs", blocking_checks={"c": []})
     says("batched=True means nothing", batched=True)
     says("check_specs= means nothing here", check_specs=[])
