@@ -28,13 +28,12 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import BadPartitionKeyColumn, Columns, SchemaChanged, Staged, check_schema, in_threads
 from databuild_dagster.warehouse import ManifestState
 
 #: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged)
-#: Names in one message.
-MAX_NAMED = 5
 
 
 @dataclass
@@ -214,7 +213,7 @@ class Builder:
         refs = call.refs_of(asset)
         frame = None if result is EMPTY else result
         if self._body.is_batched:
-            keys = {key: None for key in call.keys if key is not None}
+            keys = [key for key in call.keys if key is not None]
             inputs = {key: call.used[ref] for ref in refs if (key := partition_key_of(ref)) is not None}
             by_key = self._frames.stage_batch(frame, folder, asset, keys, inputs)
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
@@ -378,7 +377,7 @@ def _not_one_of(names: Iterable[str | None]) -> str:
     """What an author may name in a dep miss of this call."""
     known = [name for name in dict.fromkeys(names) if name is not None]
     return (
-        f"which this call does not build: it builds {_listed(known[:MAX_NAMED])}"
+        f"which this call does not build: it builds {few_of([repr(name) for name in known])}"
         if known
         else "but builds one thing only; name the missing refs alone, as in DepMiss(ref)"
     )

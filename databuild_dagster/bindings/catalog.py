@@ -33,6 +33,7 @@ from databuild_dagster.bindings.dagster_private import (
 from databuild_dagster.bindings.keys import ref_of
 from databuild_dagster.bindings.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.model.wording import few_of
 
 #: Keys and inputs remembered per process. A year of a dozen daily assets is a twentieth of it.
 MAX_REMEMBERED = 100_000
@@ -216,8 +217,7 @@ def _why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
             return f"{key!r} is not among the dynamic partitions {partitions.name!r}; add it to them first."
         case StaticPartitionsDefinition():
             keys = partitions.get_partition_keys()
-            shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
-            return f"{key!r} is not one of its partitions: {shown}."
+            return f"{key!r} is not one of its partitions: {few_of(keys)}."
         case MultiPartitionsDefinition():
             dimensions = "|".join(partitions.partition_dimension_names)
             return f"{key!r} is not a key of its dimensions; write {dimensions} with a key of each."

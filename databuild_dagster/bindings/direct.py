@@ -16,10 +16,10 @@ from databuild_dagster.bindings.context import BuildContext
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.keys import asset_text, ref_of
 from databuild_dagster.bindings.outcomes import DepMiss
-from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.resources import temporary_session
 from databuild_dagster.engine import new_id
 from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.spark import united
 
 #: What is built where no asset is given.
 UNNAMED = "asset"
@@ -118,11 +118,4 @@ def _check_keys(asset: AssetsDefinition, keys: Sequence[str | None]) -> None:
 def _read(frames: Mapping[str, Any], refs: Sequence[str]) -> Any:
     if missing := [ref for ref in refs if ref not in frames]:
         raise DepMiss(*missing)
-    united, *others = [frames[ref] for ref in refs]
-    if others and kind_of(type(united)) is ParameterKind.PANDAS_FRAME:
-        import pandas as pd
-
-        return pd.concat([united, *others], ignore_index=True)
-    for frame in others:
-        united = united.unionByName(frame)
-    return united
+    return united([frames[ref] for ref in refs])

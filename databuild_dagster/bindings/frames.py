@@ -19,6 +19,7 @@ from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoa
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.readable import neighbour
 from databuild_dagster.bindings.resources import forget_session_of
 from databuild_dagster.bindings.results import WrittenInstance
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
@@ -33,6 +34,7 @@ from databuild_dagster.spark import (
     is_lost,
     is_of_the_machine,
     is_transient,
+    no_rows,
     publish,
     read_instances,
     read_keyed,
@@ -43,6 +45,7 @@ from databuild_dagster.spark import (
     stage_instance,
     staging,
     tag_operations,
+    united,
     with_key,
 )
 from databuild_dagster.store.queries import Canonical
@@ -52,7 +55,6 @@ from databuild_dagster.warehouse import (
     ManifestState,
     TableSchema,
     Warehouse,
-    read_manifest,
     read_manifests,
 )
 
@@ -132,7 +134,7 @@ class Frames:
         """One frame of instances of one asset."""
         manifests = self._with_columns(asset, self.manifests(canonical, asset))
         if not manifests:
-            return self._no_rows(pandas=pandas)
+            return no_rows(None if pandas else self.session)
         if pandas:
             return read_pandas(self._warehouse, manifests)
         return read_instances(self.session, self._warehouse, manifests)
@@ -146,7 +148,7 @@ class Frames:
         known = {manifest.instance_uuid: manifest for manifest in self.manifests(list(distinct.values()), asset)}
         usable = self._with_columns(asset, list(known.values()))
         if not usable:
-            return self._no_rows(PARTITION_KEY, pandas=pandas)
+            return no_rows(None if pandas else self.session, PARTITION_KEY)
         of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
         keyed = {key: [of_uuid[e.uuid] for e in found if e.uuid in of_uuid] for key, found in by_key.items()}
         if not any(keyed.values()):
@@ -170,13 +172,6 @@ class Frames:
             usable = [msgspec.structs.replace(neighbour, files=())]
         return usable
 
-    def _no_rows(self, *columns: str, pandas: bool) -> Any:
-        if pandas:
-            import pandas as pd
-
-            return pd.DataFrame({column: pd.Series(dtype="object") for column in columns})
-        return self.session.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
-
     def load_foreign(self, asset: str, refs: Sequence[str], annotation: type, *, pandas: bool) -> Any:
         """A plain asset's partitions, loaded as Dagster loads them and united. Raises `CannotLoad`."""
         assert self._graph is not None, "only a step loads plain assets"
@@ -188,7 +183,7 @@ class Frames:
                 for ref in refs
             ]
         frames = [self._as_frame(value, ref, pandas=pandas) for value, ref in zip(values, refs, strict=True)]
-        return _united(frames, pandas=pandas) if frames else self._no_rows(pandas=pandas)
+        return united(frames) if frames else no_rows(None if pandas else self.session)
 
     def load_foreign_by_key(
         self, asset: str, by_key: Mapping[str, Sequence[str]], annotation: type, *, pandas: bool
@@ -199,7 +194,7 @@ class Frames:
         for key, refs in ({key: refs for key, refs in by_key.items() if refs} or by_key).items():
             frame = self.load_foreign(asset, refs, annotation, pandas=pandas)
             frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
-        return _united(frames, pandas=pandas)
+        return united(frames)
 
     def _as_frame(self, value: Any, ref: str, *, pandas: bool) -> Any:
         kind = kind_of(type(value))
@@ -291,16 +286,7 @@ class Frames:
         return engine_for(self._instance).queries.attempts(refs)
 
     def _neighbour(self, asset: str) -> Manifest | None:
-        """The newest live instance of the asset, if it has columns; zero rows still have columns (SPEC 10.3)."""
-        newest = engine_for(self._instance).queries.newest_live(asset)
-        if newest is None or newest.uuid is None or newest.manifest_uri is None:
-            return None
-        try:
-            # Where it was written, which need not be where today's are.
-            manifest = read_manifest(Warehouse.of_manifest(newest.manifest_uri, asset), asset, newest.uuid)
-        except ManifestMissing:
-            return None
-        return manifest if manifest.schema.columns else None
+        return neighbour(engine_for(self._instance).queries, asset)
 
     def _nothing(self, asset: str, folder: str) -> Staged:
         neighbour = self._neighbour(asset)
@@ -350,17 +336,6 @@ class _SparkUse:
     tags: tuple[str, ...]
     held: ExitStack
     session: Any = None
-
-
-def _united(frames: list[Any], *, pandas: bool) -> Any:
-    if pandas:
-        import pandas as pd
-
-        return pd.concat(frames, ignore_index=True)
-    united = frames[0]
-    for frame in frames[1:]:
-        united = united.unionByName(frame)
-    return united
 
 
 def _is_nothing(frame: Any) -> bool:

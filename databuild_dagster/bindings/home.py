@@ -81,11 +81,6 @@ def store_url_of_home(home: Path) -> str | None:
     return sqlite_url(home)
 
 
-def warehouse_of_home(home: Path) -> str:
-    """Where data goes unless the code location says otherwise."""
-    return str(home.absolute() / WAREHOUSE_NAME)
-
-
 def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{directory.absolute() / DATABASE_NAME}"
 

@@ -22,6 +22,7 @@ from databuild_dagster.warehouse import (
     ManifestState,
     Warehouse,
     missing_files,
+    read_manifest,
     read_manifests,
 )
 
@@ -33,6 +34,21 @@ HALF_A_MICROSECOND = 0.5e-6
 
 #: Why there is no such partition, None if there may be one; from the dataset and the partition key.
 WhyNot = Callable[[DatasetSpec, str | None], str | None]
+
+
+def neighbour(queries: Queries, asset: str) -> Manifest | None:
+    """The live instance of an asset that was made last, if it has columns: zero rows still have columns (SPEC 10.3).
+
+    Read where it was written, which need not be where today's are; None too where its data was removed.
+    """
+    newest = queries.newest_live(asset)
+    if newest is None or newest.uuid is None or newest.manifest_uri is None:
+        return None
+    try:
+        manifest = read_manifest(Warehouse.of_manifest(newest.manifest_uri, asset), asset, newest.uuid)
+    except ManifestMissing:
+        return None
+    return manifest if manifest.schema.columns else None
 
 
 class NotLive(Refused):

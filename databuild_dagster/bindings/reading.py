@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from databuild_dagster.bindings.home import existing_home, store_url_of_home
-from databuild_dagster.bindings.readable import AsOf, Readable, WhyNot, live_of_dataset, moment_of, readable_ref
+from databuild_dagster.bindings.readable import (
+    AsOf,
+    Readable,
+    WhyNot,
+    live_of_dataset,
+    moment_of,
+    neighbour,
+    readable_ref,
+)
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest, Refused
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
 from databuild_dagster.spark import (
@@ -30,14 +38,17 @@ from databuild_dagster.spark import (
     SparkSettings,
     abandon,
     is_lost,
+    no_rows,
     open_session,
     read_instances,
     read_keyed,
     read_keyed_pandas,
     read_pandas,
+    refuse_taken,
+    united,
 )
 from databuild_dagster.store import Queries, open_store
-from databuild_dagster.warehouse import Manifest, Warehouse, read_manifest
+from databuild_dagster.warehouse import Manifest, Warehouse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,12 +72,6 @@ class SparkNotGiven(Refused):
     """This process has a Spark session that is not ours, and cannot have another kind of them besides."""
 
     hint = "Give it, as in read(ref, spark=spark), or read with format='pandas', which needs none."
-
-
-class KeyColumnTaken(Refused):
-    """{asset} has a column {column} of its own, so its partition keys cannot come under that name."""
-
-    hint = "Give another name, as in table(…, key_column='key'), or key_column=None to leave them out."
 
 
 @overload
@@ -121,9 +126,9 @@ def read(
         found = readable_ref(place.queries, str(ref), moment, place.why_not, allow_tainted=allow_tainted)
         manifests = _with_columns(place.queries, [found])
     if format == "pandas":
-        return read_pandas(found.warehouse, manifests) if manifests else _no_columns_pandas()
+        return read_pandas(found.warehouse, manifests) if manifests else no_rows(None)
     session = place.session(spark)
-    return read_instances(session, found.warehouse, manifests) if manifests else _no_columns(session)
+    return read_instances(session, found.warehouse, manifests) if manifests else no_rows(session)
 
 
 @overload
@@ -187,11 +192,9 @@ def table(
         found = live_of_dataset(place.queries, dataset, moment)
         manifests = _with_columns(place.queries, found)
     has_keys = key_column is not None and partition_key_of(found[0].ref) is not None
-    if has_keys and any(
-        column.name.lower() == str(key_column).lower() for each in manifests for column in each.schema.columns
-    ):
-        raise KeyColumnTaken(asset=dataset, column=key_column)
     column = key_column if has_keys else None
+    if column is not None:
+        refuse_taken(column, manifests)
     by_warehouse: dict[Warehouse, list[Manifest]] = {}
     warehouse_of = {each.manifest.instance_uuid: each.warehouse for each in found}
     for manifest in manifests:
@@ -205,8 +208,6 @@ def table(
 
 
 def _table_pandas(by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None) -> Any:
-    import pandas as pd
-
     frames = [
         read_pandas(warehouse, manifests)
         if column is None
@@ -214,8 +215,8 @@ def _table_pandas(by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: 
         for warehouse, manifests in by_warehouse.items()
     ]
     if not frames:
-        return _no_columns_pandas(*([] if column is None else [column]))
-    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        return no_rows(None, *([] if column is None else [column]))
+    return united(frames)
 
 
 def _table_spark(spark: Any, by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None) -> Any:
@@ -226,14 +227,12 @@ def _table_spark(spark: Any, by_warehouse: Mapping[Warehouse, Sequence[Manifest]
         for warehouse, manifests in by_warehouse.items()
     ]
     if not frames:
-        return _no_columns(spark, *([] if column is None else [column]))
-    united = frames[0]
-    for frame in frames[1:]:
-        united = united.unionByName(frame, allowMissingColumns=True)
+        return no_rows(spark, *([] if column is None else [column]))
+    whole = united(frames, allow_missing_columns=True)
     if len(frames) == 1 or column is None:
-        return united
+        return whole
     # Columns that only a later warehouse has came after it. Not for one frame: asking for columns lists its files.
-    return united.select(*(each for each in united.columns if each != column), column)
+    return whole.select(*(each for each in whole.columns if each != column), column)
 
 
 def _keyed(manifests: Sequence[Manifest]) -> dict[str, list[Manifest]]:
@@ -249,23 +248,8 @@ def _with_columns(queries: Queries, found: Sequence[Readable]) -> list[Manifest]
     if usable:
         return usable
     asset = found[0].manifest.dataset
-    newest = queries.newest_live(asset)
-    if newest is None or newest.uuid is None or newest.manifest_uri is None:
-        return []
-    neighbour = read_manifest(Warehouse.of_manifest(newest.manifest_uri, asset), asset, newest.uuid)
-    if not neighbour.schema.columns:
-        return []
-    return [msgspec.structs.replace(found[0].manifest, schema=neighbour.schema)]
-
-
-def _no_columns(spark: Any, *columns: str) -> Any:
-    return spark.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
-
-
-def _no_columns_pandas(*columns: str) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame({column: pd.Series(dtype="object") for column in columns})
+    known = neighbour(queries, asset)
+    return [] if known is None else [msgspec.structs.replace(found[0].manifest, schema=known.schema)]
 
 
 def _check_format(format: str) -> None:

@@ -47,6 +47,7 @@ from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import spark_ui_url, watch_progress
 
 #: How often a run asks for refs again that others gave up while it waited for them.
@@ -55,8 +56,6 @@ MAX_CLAIMS = 20
 POLL_SECONDS = 1.0
 #: How long threads may take to notice that they were interrupted.
 STOP_SECONDS = 30.0
-#: Refs named in one message.
-MAX_NAMED = 5
 
 _LIVE = InstanceState.LIVE
 
@@ -272,16 +271,16 @@ class _Step:
         failed = self._accepted([each for each in results if isinstance(each, Failed)], self._fail)
         for stopped in (each for each in results if isinstance(each, Stopped)):
             self.progress.stopped.update(dict.fromkeys(stopped.run.refs, stopped.why))
-            self.context.log.warning(f"{_named(stopped.run.refs)} was stopped: {stopped.why}.")
+            self.context.log.warning(f"{few_of(stopped.run.refs)} was stopped: {stopped.why}.")
         unfinished.difference_update(result.run.id for result in results)
         for miss in missed:
             self.progress.missed.update(miss.impacted)
             for ref, missing in miss.impacted.items():
-                self.context.log.info(f"{ref} waits for {_named(missing)}.")
+                self.context.log.info(f"{ref} waits for {few_of(missing)}.")
         for failure in failed:
             self.progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             self.progress.verdicts.update(failure.verdicts)
-            self.context.log.error(f"{_named(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
+            self.context.log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
         for each in built:
             for output in each.outputs:
                 ref, uuid = output.fact.ref, output.instance.uuid
@@ -300,7 +299,7 @@ class _Step:
                 return [each for result in results for each in self._accepted([result], tell)]
             (result,) = results
             self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
-            self.context.log.warning(f"{_named(result.run.refs)}: {stale}")
+            self.context.log.warning(f"{few_of(result.run.refs)}: {stale}")
             if self.builder is not None and (
                 isinstance(result, Built) or (isinstance(result, Failed) and result.verdicts)
             ):
@@ -395,7 +394,7 @@ class _Step:
             if waiting and self.engine.clock() > deadline:
                 ref, job_run = next(iter(waiting.items()))
                 raise Failure(
-                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {_named(list(waiting))} "
+                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {few_of(list(waiting))} "
                     f"from elsewhere: job run {job_run} of {ref} has not ended. See `databuild job-runs`.",
                     allow_retries=False,
                 )
@@ -452,12 +451,7 @@ def _failure_message(progress: _Progress) -> str:
         return f"{ref} failed: {error}"
     keys = list(dict.fromkeys(partition_key_of(each) or each for each in progress.failed))
     partitions = "partition" if progress.n_hosted == 1 else "partitions"
-    return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {_named(keys)}. First: {error}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {few_of(keys)}. First: {error}"
 
 
 def _metadata(run: HostedRun, output: BuiltOutput) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from databuild_dagster.model.wording import few_of
+
 #: The colour of a state, the same wherever it is shown.
 STYLES = {
     "Live": "green",
@@ -61,8 +63,7 @@ def exactly(at: float) -> str:
 
 def shown(refs: Sequence[str], most: int = 3) -> str:
     """A few refs, and how many more."""
-    more = f" and {len(refs) - most} more" if len(refs) > most else ""
-    return ", ".join(refs[:most]) + more
+    return few_of(refs, most)
 
 
 def count(n: int, noun: str) -> str:

@@ -27,6 +27,7 @@ from databuild_dagster.model.rows import (
 )
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause, JobRunState, WantCause
 from databuild_dagster.model.view import View
+from databuild_dagster.model.wording import few_of
 
 _json = msgspec.json.Encoder()
 
@@ -222,8 +223,7 @@ def _job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
 
 def _describe(miss: e.RunMissFact) -> str:
     missing = sorted({ref for impact in miss.impacted for ref in impact.missing})
-    shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-    return f"missing: {shown}"
+    return f"missing: {few_of(missing)}"
 
 
 def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:

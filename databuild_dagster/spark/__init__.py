@@ -9,6 +9,7 @@ from databuild_dagster.spark.errors import (
     BadSparkUrl,
     FixedSetting,
     JavaMissing,
+    KeyColumnTaken,
     NoSchema,
     NotAFrame,
     RemoteUnreachable,
@@ -22,9 +23,9 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
-from databuild_dagster.spark.frames import frame_type, read_instances, read_pandas
+from databuild_dagster.spark.frames import frame_type, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.java import Java, find_java
-from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address
 from databuild_dagster.spark.progress import OnProgress, watch_progress
 from databuild_dagster.spark.schemas import Columns, check_schema
@@ -69,6 +70,7 @@ __all__ = [
     "FixedSetting",
     "Java",
     "JavaMissing",
+    "KeyColumnTaken",
     "NoSchema",
     "NotAFrame",
     "OnProgress",
@@ -100,6 +102,7 @@ __all__ = [
     "is_lost",
     "is_of_the_machine",
     "is_transient",
+    "no_rows",
     "open_session",
     "publish",
     "read_instances",
@@ -107,6 +110,7 @@ __all__ = [
     "read_keyed_pandas",
     "read_pandas",
     "read_staged",
+    "refuse_taken",
     "server_status",
     "server_statuses",
     "session_address",
@@ -118,6 +122,7 @@ __all__ = [
     "tag_operations",
     "temporary",
     "temporary_home",
+    "united",
     "watch_progress",
     "with_key",
     "write_instance",

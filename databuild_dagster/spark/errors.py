@@ -112,7 +112,7 @@ class KeyTooLong(Refused):
     hint = "Leave out batched=True, or use shorter keys."
 
 
-class PartitionKeyTaken(Refused):
-    """{asset} has a column {column} of its own, where a batch needs the output's partition key."""
+class KeyColumnTaken(Refused):
+    """{asset} has a column {column} of its own, so partition keys cannot come under that name."""
 
-    hint = "Rename that column upstream, or read the asset without batched=True."
+    hint = "Give another name, as in table(…, key_column='key'); for a batched asset rename that column upstream."

@@ -7,7 +7,7 @@ Hadoop's own way there. All of it may be called from many threads with one sessi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import Manifest, Warehouse, read_table
@@ -72,6 +72,27 @@ def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest]) -> pd.DataF
     if not table.num_rows:
         return arrow_schema.empty_table().to_pandas()
     return table.to_pandas()
+
+
+def no_rows(spark: SparkSession | None, *columns: str) -> Any:
+    """A frame without rows, of text columns or of none at all; pandas without a session."""
+    if spark is not None:
+        return spark.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
+    import pandas as pd
+
+    return pd.DataFrame({column: pd.Series(dtype="object") for column in columns})
+
+
+def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any:
+    """At least one frame, all of Spark's or all of pandas', as one, by the names of their columns."""
+    first, *others = frames
+    if others and not hasattr(first, "unionByName"):
+        import pandas as pd
+
+        return pd.concat(frames, ignore_index=True)
+    for frame in others:
+        first = first.unionByName(frame, allowMissingColumns=allow_missing_columns)
+    return first
 
 
 def without_wildcards(path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from databuild_dagster.spark.errors import PartitionKeyTaken
+from databuild_dagster.spark.errors import KeyColumnTaken
 from databuild_dagster.spark.frames import spark_paths, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
@@ -21,6 +21,7 @@ from databuild_dagster.warehouse import ListedFileLost, Manifest, Warehouse, dis
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Keyed = Mapping[str, Sequence[Manifest]]
 
@@ -31,13 +32,14 @@ def read_keyed(
     """One frame of the rows of each key's instances, and the column with the key, last.
 
     `folder` must not exist yet, and must stay until nobody uses the frame any more; None where Spark has no disk
-    in common with this process. Raises `NoSchema`, `SchemasDiffer`, `StorageTrouble`.
+    in common with this process. Raises `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`,
+    `StorageTrouble`.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
     columns = united_schema(manifests)
-    _refuse_taken(column, columns.names, manifests)
+    refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
     paths = iter(spark_paths(spark, warehouse, manifests))
     paths_of = {each.instance_uuid: list(islice(paths, len(each.files))) for each in manifests}
@@ -59,13 +61,13 @@ def read_keyed(
 
 
 def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY) -> pd.DataFrame:
-    """The same rows as pandas has them, without a Spark session."""
+    """The same rows as pandas has them, without a Spark session. Raises the same."""
     import pandas as pd
     from pyspark.sql.pandas.types import to_arrow_schema
 
     manifests = [manifest for found in keyed.values() for manifest in found]
     schema = united_schema(manifests)
-    _refuse_taken(column, schema.names, manifests)
+    refuse_taken(column, manifests)
     columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
     frames = [read_table(warehouse, found).to_pandas().assign(**{column: key}) for key, found in keyed.items() if found]
     nothing = columns.assign(**{column: pd.Series(dtype="object")})
@@ -79,10 +81,11 @@ def with_key(frame: DataFrame, key: str) -> DataFrame:
     return frame.withColumn(PARTITION_KEY, F.lit(key))
 
 
-def _refuse_taken(column: str, columns: Sequence[str], manifests: Sequence[Manifest]) -> None:
-    """Spark does not tell `A` and `a` apart. Raises `PartitionKeyTaken`."""
-    if any(own.lower() == column.lower() for own in columns):
-        raise PartitionKeyTaken(asset=manifests[0].dataset, column=column)
+def refuse_taken(column: str, manifests: Sequence[Manifest]) -> None:
+    """Spark does not tell `A` and `a` apart. Raises `KeyColumnTaken`."""
+    for schema in {manifest.schema for manifest in manifests}:
+        if any(own.name.lower() == column.lower() for own in schema.columns):
+            raise KeyColumnTaken(asset=manifests[0].dataset, column=column)
 
 
 def _links(paths: Sequence[str], folder: str) -> list[str]:
@@ -100,12 +103,11 @@ def _links(paths: Sequence[str], folder: str) -> list[str]:
     return links
 
 
-def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: object) -> DataFrame:
+def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType) -> DataFrame:
     """Where there are no links, as in an object store that Spark itself reads: a small broadcast join."""
     import pyspark.sql.functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    assert isinstance(schema, StructType)
     instance = "__databuild_instance"
     frames = (
         spark.read.schema(StructType(schema.fields[:-1]))

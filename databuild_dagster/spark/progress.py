@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
+from databuild_dagster.spark.session import is_client
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler
@@ -32,7 +34,7 @@ def watch_progress(
     when an operation has run for `every_seconds`, so that short ones say nothing. Nothing happens for a session in
     a JVM of this process.
     """
-    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+    if not is_client(spark):
         yield
         return
     # PySpark asks for a subclass of its own class, which is not to be imported before somebody needs it.

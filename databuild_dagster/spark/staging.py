@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
 from databuild_dagster.spark.frames import without_wildcards
 from databuild_dagster.spark.schemas import spark_schema
@@ -114,7 +115,8 @@ def stage_batch(
         schema = _write_arrow_by_key(frame, folder, asset)
     folders = {_key_of(name): os.path.join(folder, name) for name in _folders(folder)}
     if stray := [key for key in folders if key not in keys]:
-        raise StrayPartitionKeys(asset=asset, named=_named(stray), asked=len(keys))
+        named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
+        raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
     found = in_threads(_described, list(folders.values()))
     staged = dict(zip(folders, found, strict=True))
     without_rows = Staged(folder, (), next((each.schema for each in found), schema))
@@ -309,8 +311,3 @@ def _key_of(name: str) -> str | None:
     value = name.removeprefix(f"{PARTITION_KEY}=")
     # Spark spells out single ASCII characters and nothing else, the percent sign among them.
     return None if value == _NULL_KEY else unquote(value)
-
-
-def _named(keys: list[str | None]) -> str:
-    shown = ", ".join("a null key" if key is None else repr(key) for key in keys[:MAX_NAMED])
-    return shown + (f" and {len(keys) - MAX_NAMED} more keys" if len(keys) > MAX_NAMED else "")

@@ -580,7 +580,7 @@ def test_a_column_that_is_called_partition_key_already_is_not_overwritten(deploy
 
     site.build("with_own@2013-01-01")
 
-    assert "own has a column partition_key of its own, where a batch needs the output's partition key" in site.failure()
+    assert "own has a column partition_key of its own, so partition keys cannot come under that name" in site.failure()
 
 
 def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) -> None:

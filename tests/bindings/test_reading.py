@@ -23,11 +23,11 @@ from databuild_dagster.bindings.readable import (
     NotOurs,
     TaintedRef,
 )
-from databuild_dagster.bindings.reading import KeyColumnTaken, NothingBuilt
+from databuild_dagster.bindings.reading import NothingBuilt
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import SparkSettings, open_session, stop_server
+from databuild_dagster.spark import KeyColumnTaken, SparkSettings, open_session, stop_server
 from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
 from tests.bindings.conftest import Site
 
