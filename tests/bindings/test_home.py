@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.home import store_url_of_home, warehouse_of_home
-from databuild_dagster.bindings.instance import engine_for, store_url, warehouse_of
+from databuild_dagster.bindings.home import store_url_of_home
+from databuild_dagster.bindings.instance import engine_for, store_url
 
 
 def home_with(tmp_path: Path, settings: str) -> tuple[Path, dg.DagsterInstance]:
@@ -16,11 +16,10 @@ def home_with(tmp_path: Path, settings: str) -> tuple[Path, dg.DagsterInstance]:
     return tmp_path, dg.DagsterInstance.from_config(str(tmp_path))
 
 
-def test_files_and_instance_agree_on_store_and_warehouse(tmp_path: Path) -> None:
+def test_files_and_instance_agree_on_the_store(tmp_path: Path) -> None:
     home, instance = home_with(tmp_path, "telemetry: {enabled: false}\n")
 
     assert store_url_of_home(home) == store_url(instance) == f"sqlite:///{tmp_path}/databuild.db"
-    assert warehouse_of_home(home) == warehouse_of(instance) == f"{tmp_path}/warehouse"
 
 
 def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None:
