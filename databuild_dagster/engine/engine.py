@@ -15,7 +15,7 @@ from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.standing import DERIVATIVE, follow_ups
-from databuild_dagster.store import Heartbeats, Queries, Store, log
+from databuild_dagster.store import Heartbeats, Ledger, Queries, Store, log
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Longest chain of derivative wants that one command may set going.
@@ -78,6 +78,7 @@ class Engine:
         self.clock = clock
         self.new_id = new_id
         self.queries = Queries(store)
+        self.ledger = Ledger(store)
         self.heartbeats = heartbeats or Heartbeats(None if store.path is None else f"{store.path}.heartbeats")
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:

@@ -39,6 +39,8 @@ class CreateWants(Command, frozen=True, kw_only=True):
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
     sla_seconds: float | None = None
     data_timestamp: float | None = None
+    #: Taint what is live or failed first, so that it is built anew (SPEC 8.7).
+    rebuild: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
@@ -91,7 +93,10 @@ class StartLaunch(Command, frozen=True, kw_only=True):
 
 
 class ClaimRefs(Command, frozen=True, kw_only=True):
-    """A Dagster run that is not a launch asks for refs of one job (SPEC 8.1): build, join, reuse or refused, per ref."""
+    """A Dagster run that is not a launch asks for refs of one job (SPEC 8.1): build, join, reuse or refused, per ref.
+
+    With `may_build` false nothing is recorded unless others do all of it: the answer only says what would be built.
+    """
 
     launch_id: str
     job: str
@@ -100,7 +105,17 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
     holder: str
     runs: tuple[BufferedRun, ...]
     by_person: bool = True
+    may_build: bool = True
+    #: What became live or failed before this time is tainted first, to be built anew (SPEC 8.7).
+    rebuild_before: float | None = None
     code_version: str | None = None
+
+
+class GiveUpDelegations(Command, frozen=True, kw_only=True):
+    """A requester waits no longer; those of its active delegations that are still open end."""
+
+    requester: str
+    reason: str
 
 
 class SucceedJobRuns(Command, frozen=True, kw_only=True):

@@ -188,6 +188,35 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
     runs: tuple[SkippedRun, ...]
 
 
+class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One ref that somebody else builds, or has built, for the requester (SPEC 8.1)."""
+
+    ref: str
+    #: `coordination.Answer`: "joined", "reused" or "refused".
+    kind: str
+    #: The job run that builds it, or built it; and the instance delegated to.
+    job_run_id: str
+    uuid: str
+    #: Why it was refused.
+    reason: str = ""
+
+
+class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
+    """A request need not build these refs itself, or must not."""
+
+    #: The request id of wants, or the Dagster run.
+    requester: str
+    delegations: tuple[DelegationFact, ...]
+
+
+class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
+    """A requester does not wait any longer for what others build (SPEC 8.3)."""
+
+    requester: str
+    refs: tuple[str, ...]
+    reason: str = ""
+
+
 class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
     """Somebody says that the canonical instances of refs are wrong (SPEC 7.1)."""
 
@@ -238,6 +267,8 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     JobRunLost,
     JobRunCanceled,
     JobRunSkipped,
+    PartitionDelegated,
+    DelegationGivenUp,
     TaintCreated,
     TaintCanceled,
     LotArrived,

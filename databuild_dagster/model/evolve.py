@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
 from databuild_dagster.model.react import count_want, settle
@@ -18,6 +19,7 @@ from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import (
     NEVER,
     DatasetRow,
+    DelegationRow,
     InstanceRow,
     JobRunRow,
     LaunchRow,
@@ -296,6 +298,40 @@ def _job_run_skipped(folding: Folding, fact: e.JobRunSkipped) -> None:
         _job_run(folding, launch, run, JobRunCause.SKIPPED)
 
 
+def _partition_delegated(folding: Folding, fact: e.PartitionDelegated) -> None:
+    view = folding.view
+    refs = folding.found(view.refs(d.ref for d in fact.delegations), [d.ref for d in fact.delegations], "ref")
+    uuids = [delegation.uuid for delegation in fact.delegations]
+    instances = folding.found(view.instances_by_uuid(uuids), uuids, "instance")
+    before = view.delegations(fact.requester, (ref.id for ref in refs.values()))
+    rows = []
+    for delegation in fact.delegations:
+        ref, instance = refs[delegation.ref], instances[delegation.uuid]
+        kind = Answer(delegation.kind)
+        outcome = FIRST_OUTCOME[kind]
+        ref.n_joined += (outcome is DelegationOutcome.WAITING) - (before.get(ref.id) == DelegationOutcome.WAITING)
+        rows.append(
+            DelegationRow(
+                requester=fact.requester,
+                ref_id=ref.id,
+                kind=kind.value,
+                outcome=outcome.value,
+                asked_at=folding.at,
+                job_run_id=instance.job_run_id,
+                instance_id=instance.id,
+                reason=delegation.reason,
+                ended_at=None if outcome is DelegationOutcome.WAITING else folding.at,
+                served_id=instance.id if outcome is DelegationOutcome.LIVE else None,
+            )
+        )
+    view.put_delegations(rows)
+
+
+def _delegation_given_up(folding: Folding, fact: e.DelegationGivenUp) -> None:
+    refs = folding.found(folding.view.refs(fact.refs), fact.refs, "ref")
+    folding.give_up(((ref, fact.requester) for ref in refs.values()), fact.reason)
+
+
 def _taint_created(folding: Folding, fact: e.TaintCreated) -> None:
     view = folding.view
     taint = TaintRow(
@@ -383,6 +419,8 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.JobRunLost: _job_run_lost,
     e.JobRunCanceled: _job_run_canceled,
     e.JobRunSkipped: _job_run_skipped,
+    e.PartitionDelegated: _partition_delegated,
+    e.DelegationGivenUp: _delegation_given_up,
     e.TaintCreated: _taint_created,
     e.TaintCanceled: _taint_canceled,
     e.LotArrived: _lot_arrived,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
+from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, WantRow
@@ -182,3 +183,14 @@ class Folding:
         successful = want.state is WantState.SUCCESSFUL
         self.view.set_openness(want.id, Openness.SUCCESSFUL if successful else Openness.ENDED)
         self.ended_wants.append(want)
+
+    # Delegations.
+
+    def give_up(self, delegations: Iterable[tuple[RefRow, str]], reason: str) -> None:
+        """The requesters of these refs wait no longer."""
+        given_up = list(delegations)
+        for ref, _ in given_up:
+            ref.n_joined -= 1
+        self.view.end_delegations(
+            (DelegationOutcome.GIVEN_UP.value, None, self.at, reason, requester, ref.id) for ref, requester in given_up
+        )

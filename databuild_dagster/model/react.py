@@ -6,6 +6,7 @@ a want that ended may free a lease, and then instances go on. The rounds have a 
 
 from __future__ import annotations
 
+from databuild_dagster.model.coordination import LAST_OUTCOME
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Crossing, Folding
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
@@ -16,10 +17,13 @@ from databuild_dagster.model.states import (
     InstanceCause,
     InstanceState,
     WantCause,
+    WantState,
     want_state,
 )
 from databuild_dagster.model.view import Openness
 
+#: Wants that ended because their refs did: their delegations ended with those.
+_ANSWERED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED})
 #: Twice the longest chain of waiting instances that one event may move.
 MAX_ROUNDS = 20_000
 
@@ -30,6 +34,7 @@ def settle(folding: Folding) -> None:
         if folding.crossings:
             crossings, folding.crossings = folding.crossings, []
             _wake_waiters(folding, crossings)
+            _end_delegations(folding, crossings)
         elif folding.seen_by_wants or folding.new_wants:
             _move_wants(folding)
         elif folding.ended_wants:
@@ -68,6 +73,23 @@ def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
         elif before in FAILING and after not in FAILING:
             perhaps_repaired.append(instance_id)
     _repair(folding, perhaps_repaired)
+
+
+def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
+    """SPEC 8.3: an active delegation follows the ref until it is live or failed, whatever job run brings it there."""
+    ended = {ref.id: (ref, after) for ref, _, after in crossings if ref.n_joined and after in LAST_OUTCOME}
+    if not ended:
+        return
+    instances = folding.view.instances_by_id(ref.canonical_id for ref, _ in ended.values() if ref.canonical_id)
+    ends = []
+    for ref_id, requester in folding.view.waiting_delegations(ended):
+        ref, after = ended[ref_id]
+        instance = instances[ref.canonical_id or 0]
+        served = instance.id if after is InstanceState.LIVE else None
+        reason = "" if served else instance.reason or "its build failed"
+        ref.n_joined -= 1
+        ends.append((LAST_OUTCOME[after].value, served, folding.at, reason, requester, ref_id))
+    folding.view.end_delegations(ends)
 
 
 def _matters(before: InstanceState | None, after: InstanceState) -> bool:
@@ -161,6 +183,7 @@ def _let_go(folding: Folding) -> None:
     left = {ref.id: ref.n_open_wants for ref in refs.values()}
     for _, ref_id in links:
         left[ref_id] -= 1
+    _stop_waiting(folding, [want for want in ended if want.state not in _ANSWERED], links, refs)
     pairs = view.wants_holding([ref_id for ref_id, n in left.items() if n], Openness.OPEN)
     for ref in refs.values():
         _forget_wants(ref)
@@ -178,6 +201,18 @@ def _let_go(folding: Folding) -> None:
                 why="its count of open wants is off",
             )
         _release_if_unwanted(folding, ref)
+
+
+def _stop_waiting(
+    folding: Folding, taken_back: list[WantRow], links: list[tuple[int, int]], refs: dict[int, RefRow]
+) -> None:
+    """A want that was taken back, or whose time ended, does not wait for what others build."""
+    requests = {want.id: want.request_id for want in taken_back}
+    asked = {(ref_id, requests[want_id]) for want_id, ref_id in links if want_id in requests and refs[ref_id].n_joined}
+    if not asked:
+        return
+    waiting = [pair for pair in folding.view.waiting_delegations({ref_id for ref_id, _ in asked}) if pair in asked]
+    folding.give_up([(refs[ref_id], requester) for ref_id, requester in waiting], "its want ended")
 
 
 def _forget_wants(ref: RefRow) -> None:

@@ -7,7 +7,7 @@ and hold only plain values, so that the garbage collector need not look at them.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,8 @@ class RefRow(msgspec.Struct, gc=False):
     #: Instances that wait for it, or have failed because of it. Kept by the store, so that it need not look when
     #: there are none.
     n_waiters: int = 0
+    #: Active delegations to it that are still open; kept as the one above.
+    n_joined: int = 0
     #: 1 when the orchestrator has to look at it: open wants and schedulable. Kept by the store from the fields
     #: above.
     due: int = 0
@@ -178,6 +180,23 @@ class WantRow(msgspec.Struct, gc=False):
     n_upstream_building: int = 0
     #: 1 once a taint has opened it again: then it stands for itself, even if it was derived.
     reopened: int = 0
+
+
+class DelegationRow(NamedTuple):
+    """What a requester got for a ref instead of a build; one for each, the latest (SPEC 8.1)."""
+
+    requester: str
+    ref_id: int
+    kind: str
+    outcome: str
+    asked_at: float
+    #: The job run and the instance delegated to.
+    job_run_id: int
+    instance_id: int
+    reason: str
+    ended_at: float | None
+    #: The live instance that served in the end.
+    served_id: int | None
 
 
 class TaintRow(msgspec.Struct, gc=False):

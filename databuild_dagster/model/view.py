@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Protocol
 
-from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
+from databuild_dagster.model.rows import (
+    DatasetRow,
+    DelegationRow,
+    InstanceRow,
+    JobRunRow,
+    LaunchRow,
+    RefRow,
+    Row,
+    TaintRow,
+    WantRow,
+)
 
 
 class Openness(IntEnum):
@@ -73,6 +83,15 @@ class View(Protocol):
     def add_taint_links(self, taint_id: int, instance_ids: Iterable[int]) -> None: ...
     #: Records exactly which instance stood for which input ref.
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
+
+    #: Outcomes of a requester's delegations, by ref, as far as there are any.
+    def delegations(self, requester: str, ref_ids: Iterable[int]) -> dict[int, str]: ...
+    #: (ref, requester) pairs of the active delegations that are still open.
+    def waiting_delegations(self, ref_ids: Iterable[int]) -> list[tuple[int, str]]: ...
+    def waiting_delegations_of(self, requester: str) -> list[int]: ...
+    def put_delegations(self, rows: Iterable[DelegationRow]) -> None: ...
+    #: Of (outcome, instance that served or None, ended at, reason, requester, ref).
+    def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
 
     #: The id of a new row: in order of events, and the same in a rebuild.
     def next_id(self) -> int: ...

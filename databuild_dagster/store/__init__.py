@@ -3,8 +3,21 @@
 from databuild_dagster.store.check import check
 from databuild_dagster.store.heartbeats import Heartbeats, NotedSession
 from databuild_dagster.store.invariants import Violation
+from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
 from databuild_dagster.store.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.sqlite import Store, open_store
 
-__all__ = ["Heartbeats", "NotedSession", "Queries", "Store", "Violation", "check", "open_store", "rebuild"]
+__all__ = [
+    "Heartbeats",
+    "JobMetrics",
+    "Ledger",
+    "LedgerEntry",
+    "NotedSession",
+    "Queries",
+    "Store",
+    "Violation",
+    "check",
+    "open_store",
+    "rebuild",
+]

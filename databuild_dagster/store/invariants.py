@@ -214,6 +214,23 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE i.state IN ('Live', 'Building', 'UpstreamBuilding', 'UpForRetry') AND i.n_taints > 0""",
     ),
     (
+        "SPEC 8.3",
+        f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>
+        (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = 'waiting')""",
+    ),
+    (
+        "SPEC 8.3",
+        f"""SELECT d.requester, 'waits for ' || r.ref || ', which is ' || r.state FROM {P}delegations d
+        JOIN {P}refs r ON r.id = d.ref_id
+        WHERE d.outcome = 'waiting' AND r.state IN ('Live', 'Failed', 'UpstreamFailed')""",
+    ),
+    (
+        "SPEC 8.3",
+        f"""SELECT d.requester, 'was served ' || r.ref || ' by an instance that was never live' FROM {P}delegations d
+        JOIN {P}refs r ON r.id = d.ref_id LEFT JOIN {P}instances i ON i.id = d.served_id
+        WHERE d.outcome = 'live' AND coalesce(i.was_live, 0) = 0""",
+    ),
+    (
         "SPEC 3.2",
         f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE i.state IS NOT
         (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id ORDER BY seq DESC, place DESC LIMIT 1)""",

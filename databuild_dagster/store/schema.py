@@ -25,12 +25,13 @@ from sqlalchemy import (
     text,
 )
 
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
 #: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
 LOG_VERSION = 1
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 3
+PROJECTION_VERSION = 4
 
 PREFIX = "databuild_"
 
@@ -117,6 +118,7 @@ refs = _table(
     Column("origin", Text),
     Column("learned_id", Integer),
     Column("n_waiters", Integer, nullable=False),
+    Column("n_joined", Integer, nullable=False),
     Column("due", Integer, nullable=False),
     _in("state", InstanceState),
 )
@@ -265,6 +267,26 @@ taint_instances = _table(
 )
 Index(PREFIX + "taint_instances_of_instance", taint_instances.c.instance_id)
 
+delegations = _table(
+    "delegations",
+    Column("requester", Text, nullable=False),
+    Column("ref_id", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("asked_at", Float, nullable=False),
+    Column("job_run_id", Integer, nullable=False),
+    Column("instance_id", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("ended_at", Float),
+    Column("served_id", Integer),
+    PrimaryKeyConstraint("requester", "ref_id"),
+    _in("kind", Answer),
+    _in("outcome", DelegationOutcome),
+    clustered=True,
+)
+_WAITING = text("outcome = 'waiting'")
+Index(PREFIX + "delegations_waiting", delegations.c.ref_id, sqlite_where=_WAITING, postgresql_where=_WAITING)
+
 history = _table(
     "history",
     Column("kind", Text, nullable=False),
@@ -293,5 +315,6 @@ PROJECTIONS: tuple[Table, ...] = (
     instance_inputs,
     taints,
     taint_instances,
+    delegations,
     history,
 )

@@ -17,10 +17,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
+from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
     DatasetRow,
+    DelegationRow,
     InstanceRow,
     JobRunRow,
     LaunchRow,
@@ -217,7 +219,7 @@ class UnitOfWork:
         self._moves: list[tuple[str, int, int, int, str | None, str]] = []
         self._place = (0, 0)
         #: Links to write, by statement.
-        self._links: dict[str, list[tuple[int, ...]]] = {}
+        self._links: dict[str, list[tuple[Any, ...]]] = {}
         #: Wants whose hold on their refs turned, in order.
         self._turned: list[tuple[int, Openness]] = []
         #: Refs of wants, as far as they were met.
@@ -396,6 +398,31 @@ class UnitOfWork:
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None:
         self._link(_ADD_INPUT, ((instance_id, ref_id, input_id) for ref_id, input_id in inputs))
 
+    # Delegations
+
+    def delegations(self, requester: str, ref_ids: Iterable[int]) -> dict[int, str]:
+        wanted = list(ref_ids)
+        self._flush_links()
+        return dict(_DELEGATIONS_OF.ask(self.connection, wanted, requester)) if wanted else {}
+
+    def waiting_delegations(self, ref_ids: Iterable[int]) -> list[tuple[int, str]]:
+        """Refs know how many wait: mostly nobody, and then there is nothing to ask."""
+        return sorted(self._linked(_WAITING_FOR, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_joined]))
+
+    def waiting_delegations_of(self, requester: str) -> list[int]:
+        self._flush_links()
+        found = self.connection.execute(_WAITING_OF, (requester, DelegationOutcome.WAITING.value))
+        return sorted(ref_id for (ref_id,) in found)
+
+    def put_delegations(self, rows: Iterable[DelegationRow]) -> None:
+        """One that ended earlier in this transaction is put anew, so the end is written first."""
+        if _END_DELEGATION in self._links:
+            self._flush_links()
+        self._link(_PUT_DELEGATION, rows)
+
+    def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None:
+        self._link(_END_DELEGATION, ends)
+
     # Writing
 
     def next_id(self) -> int:
@@ -422,7 +449,7 @@ class UnitOfWork:
         self._place = (seq, place)
         self._moves.append((kind, entity_id, seq, place, from_state, to_state))
 
-    def _link(self, statement: str, links: Iterable[tuple[int, ...]]) -> None:
+    def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
         """In order of writing: a want that is linked and ended by one event is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
@@ -503,4 +530,28 @@ _END_WAITING = f"UPDATE {PREFIX}missing SET active = 0 WHERE instance_id = ?"
 _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUES (?, ?)"
 _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_id) VALUES (?, ?, ?)"
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
-_LINK_ORDER = (_LINK_WANT, _ADD_HOLD, _ADD_MISSING, _END_WAITING, _ADD_TAINT, _ADD_INPUT)
+_DELEGATION_COLUMNS = ", ".join(DelegationRow._fields)
+_PUT_DELEGATION = (
+    f"INSERT OR REPLACE INTO {PREFIX}delegations ({_DELEGATION_COLUMNS}) "
+    f"VALUES ({', '.join('?' * len(DelegationRow._fields))})"
+)
+_END_DELEGATION = (
+    f"UPDATE {PREFIX}delegations SET outcome = ?, served_id = ?, ended_at = ?, reason = ? "
+    "WHERE requester = ? AND ref_id = ?"
+)
+_DELEGATIONS_OF = _Lookup(f"SELECT ref_id, outcome FROM {PREFIX}delegations WHERE requester = ? AND", "ref_id")
+_WAITING_FOR = _Lookup(
+    f"SELECT ref_id, requester FROM {PREFIX}delegations WHERE outcome = '{DelegationOutcome.WAITING.value}' AND",
+    "ref_id",
+)
+_WAITING_OF = f"SELECT ref_id FROM {PREFIX}delegations WHERE requester = ? AND outcome = ?"
+_LINK_ORDER = (
+    _LINK_WANT,
+    _ADD_HOLD,
+    _ADD_MISSING,
+    _END_WAITING,
+    _ADD_TAINT,
+    _ADD_INPUT,
+    _PUT_DELEGATION,
+    _END_DELEGATION,
+)

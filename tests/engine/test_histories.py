@@ -52,6 +52,8 @@ class Histories(RuleBasedStateMachine):
         self.read = 0
         self.last: tuple[c.Command, str, tuple] | None = None
         self.taints: list[str] = []
+        #: Few, so that one asks more than once.
+        self.requesters = [self.world.ids() for _ in range(3)]
 
     def do(self, command: c.Command) -> None:
         before, command_id = self.world.seq, self.world.ids()
@@ -92,6 +94,10 @@ class Histories(RuleBasedStateMachine):
     def want_each(self, refs):
         self.do(c.CreateWants(wants=tuple((ref,) for ref in refs)))
 
+    @rule(refs=some_refs)
+    def want_anew(self, refs):
+        self.do(c.CreateWants(wants=tuple((ref,) for ref in refs), rebuild=True))
+
     @rule(at=which, terminate=st.booleans())
     def cancel_a_want(self, at, terminate):
         if wants := self.world.queries.wants(open_only=True):
@@ -111,19 +117,33 @@ class Histories(RuleBasedStateMachine):
         if runs := self.job_runs(JobRunState.QUEUED, JobRunState.RUNNING):
             self.do(c.CancelJobRuns(job_run_ids=(runs[at % len(runs)].id,), keep_wants=keep))
 
-    @rule(refs=some_refs, together=st.booleans(), by_person=st.booleans())
-    def claim(self, refs, together, by_person):
+    @rule(
+        refs=some_refs,
+        at=which,
+        together=st.booleans(),
+        by_person=st.booleans(),
+        may_build=st.sampled_from([True, True, False]),
+        rebuild=st.sampled_from([False, False, True]),
+    )
+    def claim(self, refs, at, together, by_person, may_build, rebuild):
         self.do(
             c.ClaimRefs(
                 launch_id=self.world.ids(),
                 job=asset_of(refs[0]),
                 location=HERE,
-                dagster_run_id=self.world.ids(),
+                dagster_run_id=self.requesters[at % len(self.requesters)],
                 holder="somewhere",
                 runs=self.runs(refs, together),
                 by_person=by_person,
+                may_build=may_build,
+                rebuild_before=self.world.clock.now if rebuild else None,
             )
         )
+
+    @rule(at=which)
+    def wait_no_longer(self, at):
+        requester = self.requesters[at % len(self.requesters)]
+        self.do(c.GiveUpDelegations(requester=requester, reason="its time is up"))
 
     # What the orchestrator does
 

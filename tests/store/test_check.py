@@ -12,7 +12,10 @@ from tests.support.world import World
 
 @pytest.fixture
 def world():
-    """`a` waits for `b`, which is queued; `c` is live and was rebuilt, `d` tainted, `e` failed and `f` because of it."""
+    """`a` waits for `b`, which is queued; `c` is live and was rebuilt, `d` tainted, `e` failed and `f` because of it.
+
+    `asker` has joined `b` and reuses `c`.
+    """
     world = World([dataset(name) for name in "abcdef"])
     world.want("a", priority=2)
     world.miss("a", "b")
@@ -24,6 +27,7 @@ def world():
     world.taint("d")
     world.miss("f", "e")
     world.fail("e")
+    world.claim("b", "c", dagster_run_id="asker")
     assert world.check() == []
     yield world
     world.store.close()
@@ -92,6 +96,10 @@ PLANTED = [
     ("SPEC 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
     ("SPEC 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
     ("SPEC 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE id = {_INSTANCE_OF.format('d')}"),
+    ("SPEC 8.3", "b", "UPDATE databuild_refs SET n_joined = 0"),
+    ("SPEC 8.3", "b", "DELETE FROM databuild_delegations WHERE outcome = 'waiting'"),
+    ("SPEC 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'waiting'"),
+    ("SPEC 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'live'"),
     ("SPEC 3.2", "uuid:c", "DELETE FROM databuild_history WHERE kind = 'instances'"),
     ("SPEC 3.2", "want:a", "DELETE FROM databuild_history WHERE kind = 'wants'"),
     ("SPEC 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
@@ -132,7 +140,7 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
         ("refs", "UPDATE databuild_refs SET misses = 0"),
         (
             "refs",
-            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, NULL, 0, 0 FROM databuild_refs LIMIT 1",
+            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 9e999, 9e999, 0, 0, 0, NULL, NULL, 0, 0, 0 FROM databuild_refs LIMIT 1",
         ),
         ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
         ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),

@@ -123,6 +123,11 @@ STORED = [
         "JobRunSkipped",
         '{"type":"JobRunSkipped","launch_id":"l","job":"a","location":"here","dagster_run_id":"d","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}]}',
     ),
+    (
+        "PartitionDelegated",
+        '{"type":"PartitionDelegated","requester":"d","delegations":[{"ref":"a","kind":"refused","job_run_id":"j","uuid":"u","reason":"a is Failed: it raised"}]}',
+    ),
+    ("DelegationGivenUp", '{"type":"DelegationGivenUp","requester":"d","refs":["a"],"reason":"its time is up"}'),
     ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
     ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),

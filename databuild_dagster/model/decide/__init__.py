@@ -11,6 +11,7 @@ from typing import Any
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets
+from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.misses import miss_deps
@@ -28,6 +29,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.BufferMissed: buffer_missed,
     c.StartLaunch: start_launch,
     c.ClaimRefs: claim_refs,
+    c.GiveUpDelegations: give_up_delegations,
     c.SucceedJobRuns: succeed_job_runs,
     c.MissDeps: miss_deps,
     c.FailJobRuns: fail_job_runs,

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
+from databuild_dagster.model.decide.delegations import answer, delegated, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
 from databuild_dagster.model.rows import RefRow
-from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState
 
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
@@ -101,45 +103,32 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
 def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (SPEC 8.1, 8.4)."""
     _check_launch(command, deciding)
-    rows = deciding.existing_refs(ref for run in command.runs for ref in run.refs)
-    claim = deciding.claim = Claim(launch_id=command.launch_id)
-    opened = _sort_refs(command, rows, claim, deciding)
-    facts: list[e.Fact] = []
-    if opened:
-        reason = f"opened by Dagster run {command.dagster_run_id}"
-        facts.append(e.TaintCreated(taint_id=deciding.new_id(), refs=tuple(opened), reason=reason))
-    if wanted := [ref for ref in rows if ref in claim.build or ref in claim.join]:
+    job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
+    answers = answer(
+        deciding.existing_refs(job_run_of),
+        deciding,
+        opens=command.by_person,
+        rebuild_before=command.rebuild_before,
+    )
+    to_build, to_join = answers.given(Answer.BUILD), answers.given(Answer.JOIN)
+    claim = deciding.claim = Claim(
+        launch_id=command.launch_id,
+        build={ref: job_run_of[ref] for ref in to_build},
+        join={ref: answers.job_runs[ref] for ref in to_join},
+        reuse={ref: answers.instances[ref].uuid for ref in answers.given(Answer.REUSE)},
+        refused={ref: answers.why_refused(ref) for ref in answers.given(Answer.REFUSE)},
+    )
+    if to_build and not command.may_build:
+        return []
+    facts = opened(answers, f"opened by Dagster run {command.dagster_run_id}", deciding)
+    facts += delegated(command.dagster_run_id, answers, deciding)
+    if wanted := [ref for ref in answers.by_ref if ref in claim.build or ref in claim.join]:
         facts.append(_wants_of_claim(command, wanted, deciding))
     if claim.build:
         facts.extend(_claimed(command, claim))
     if skipped := [run for run in command.runs if all(ref in claim.reuse for ref in run.refs)]:
         facts.append(_skipped(command, skipped, deciding if claim.build else None))
     return facts
-
-
-def _sort_refs(command: c.ClaimRefs, rows: dict[str, RefRow | None], claim: Claim, deciding: Deciding) -> list[str]:
-    """Fill the claim; returns the failed refs that a person's asking opens again."""
-    ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
-    instances = deciding.view.instances_by_id(ids)
-    builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
-    opened = []
-    for run in command.runs:
-        for ref in run.refs:
-            row = rows[ref]
-            if row is None or row.schedulable or row.canonical_id is None:
-                claim.build[ref] = run.job_run_id
-                continue
-            instance = instances[row.canonical_id]
-            if row.state is InstanceState.LIVE:
-                claim.reuse[ref] = instance.uuid
-            elif row.leased:
-                claim.join[ref] = builders[instance.job_run_id].job_run_id
-            elif row.state in FAILING and command.by_person:
-                claim.build[ref] = run.job_run_id
-                opened.append(ref)
-            else:
-                claim.refused[ref] = f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
-    return opened
 
 
 def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -> e.WantCreated:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
 from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
@@ -30,9 +31,13 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     no_duplicates(texts)
     for text in texts:
         deciding.check_wantable(text)
+    request_id = command.request_id or deciding.new_id()
+    answers = _answers(command, texts, deciding)
     return [
+        *opened(answers, f"to be built anew for request {request_id}", deciding),
+        *delegated(request_id, answers, deciding),
         e.WantCreated(
-            request_id=command.request_id or deciding.new_id(),
+            request_id=request_id,
             wants=tuple(e.WantFact(id=deciding.new_id(), refs=refs) for refs in command.wants),
             source=command.source,
             source_id=command.source_id,
@@ -43,8 +48,15 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
             sla_seconds=command.sla_seconds,
             expires_at=None if command.ttl_seconds is None else deciding.now + command.ttl_seconds,
             deadline=_deadline(command, deciding.now),
-        )
+        ),
     ]
+
+
+def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> Answers:
+    """What is missing needs no look: it will be built."""
+    known = deciding.view.refs(texts)
+    anew = NEVER if command.rebuild else None
+    return answer({text: known[text] for text in texts if text in known}, deciding, rebuild_before=anew)
 
 
 def _deadline(command: c.CreateWants, now: float) -> float | None:

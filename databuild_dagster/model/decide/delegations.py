@@ -1,0 +1,93 @@
+"""Who asks gets an answer per ref, and what is not a build becomes a fact of the ledger (SPEC 8.1, 8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer
+from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.rows import InstanceRow, RefRow
+
+
+@dataclass
+class Answers:
+    """What a request gets for each of its refs, in their order."""
+
+    by_ref: dict[str, Answer] = field(default_factory=dict)
+    #: Refs that have to be tainted before they can be built.
+    opened: list[str] = field(default_factory=list)
+    #: Ref to the canonical instance, and to the job run that made it, for what is not built.
+    instances: dict[str, InstanceRow] = field(default_factory=dict)
+    job_runs: dict[str, str] = field(default_factory=dict)
+
+    def given(self, answer: Answer) -> list[str]:
+        """The refs that got it."""
+        return [ref for ref, each in self.by_ref.items() if each is answer]
+
+    def why_refused(self, ref: str) -> str:
+        instance = self.instances[ref]
+        return f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
+
+
+def answer(
+    rows: Mapping[str, RefRow | None], deciding: Deciding, *, opens: bool = False, rebuild_before: float | None = None
+) -> Answers:
+    """By the table; but who `opens` what failed has it built again, and who rebuilds also what is live.
+
+    `rebuild_before` spares what was made from that time on: it is what the rebuild wanted.
+    """
+    answers = Answers()
+    ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
+    instances = deciding.view.instances_by_id(ids)
+    builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
+    for ref, row in rows.items():
+        found = ANSWERS[None if row is None else row.state]
+        if found is not Answer.BUILD:
+            assert row is not None, "what is missing is built"
+            instance = instances[row.canonical_id or 0]
+            anew = rebuild_before is not None and instance.created_at < rebuild_before
+            if (found is Answer.REFUSE and (opens or anew)) or (found is Answer.REUSE and anew):
+                answers.opened.append(ref)
+                found = Answer.BUILD
+            else:
+                answers.instances[ref] = instance
+                answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
+        answers.by_ref[ref] = found
+    return answers
+
+
+def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:
+    """What has to be tainted first."""
+    if not answers.opened:
+        return []
+    return [e.TaintCreated(taint_id=deciding.new_id(), refs=tuple(answers.opened), reason=reason)]
+
+
+def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fact]:
+    """The fact of what others build, or have built; what the ledger says already is left out."""
+    rows = {ref: row.id for ref, row in deciding.view.refs(answers.instances).items()}
+    known = deciding.view.delegations(requester, rows.values())
+    facts = tuple(
+        e.DelegationFact(
+            ref=ref,
+            kind=kind.value,
+            job_run_id=answers.job_runs[ref],
+            uuid=answers.instances[ref].uuid,
+            reason=answers.why_refused(ref) if kind is Answer.REFUSE else "",
+        )
+        for ref, kind in answers.by_ref.items()
+        if kind is not Answer.BUILD and known.get(rows[ref]) != FIRST_OUTCOME[kind].value
+    )
+    return [e.PartitionDelegated(requester=requester, delegations=facts)] if facts else []
+
+
+def give_up_delegations(command: c.GiveUpDelegations, deciding: Deciding) -> list[e.Fact]:
+    """Nothing when nothing is waited for."""
+    waiting = deciding.view.waiting_delegations_of(command.requester)
+    if not waiting:
+        return []
+    refs = tuple(row.ref for row in deciding.view.refs_by_id(waiting).values())
+    return [e.DelegationGivenUp(requester=command.requester, refs=refs, reason=command.reason)]

@@ -1,0 +1,360 @@
+"""Stories of who asks for what others build, or have built: the ledger (SPEC 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.store import LedgerEntry
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z"))])
+    yield world
+    assert world.check() == []
+    world.store.close()
+
+
+def entry(world: World, requester: str, ref: str) -> LedgerEntry:
+    (found,) = [each for each in world.engine.ledger.of_requester(requester) if each.ref == ref]
+    return found
+
+
+def ledger(world: World, requester: str) -> dict[str, tuple[str, str]]:
+    """Ref to (kind, outcome)."""
+    return {each.ref: (each.kind.value, each.outcome.value) for each in world.engine.ledger.of_requester(requester)}
+
+
+# The seed's three scenarios, as the SPEC has corrected them: a job of the outputs x, y and z.
+
+
+def test_mixed_availability_builds_what_is_needed_and_delegates_the_rest_to_its_builders(world):
+    """Seed scenario 1, SPEC 8.2: outputs that are live keep their instance."""
+    x, z = world.succeed("x"), world.succeed("z")
+    before = world.seq
+
+    claim = world.claim("x", "y", "z", together=True, dagster_run_id="A").claim
+
+    assert list(claim.build) == ["y"]
+    assert world.log(before) == ["PartitionDelegated", "WantCreated", "JobRunBuffered", "JobRunStarted"]
+    assert ledger(world, "A") == {"x": ("reused", "live"), "y": ("built", "waiting"), "z": ("reused", "live")}
+    assert (entry(world, "A", "x").uuid, entry(world, "A", "z").uuid) == (x, z)
+    assert entry(world, "A", "x").message == "Delegated to historical build - partition already available"
+
+
+def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(world):
+    """Seed scenario 2, SPEC 8.2"""
+    uuids = {ref: world.succeed(ref) for ref in ("x", "y", "z")}
+    before = world.seq
+
+    world.claim("x", "y", "z", together=True, dagster_run_id="A")
+
+    assert world.log(before) == ["PartitionDelegated", "JobRunSkipped"]
+    assert {each.ref: each.uuid for each in world.engine.ledger.of_requester("A")} == uuids
+    assert len({each.job_run for each in world.engine.ledger.of_requester("A")}) == 3
+
+
+def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(world):
+    """Seed scenario 3, SPEC 8.2, 8.3: what is live is delegated to its own builder, never to whoever builds another."""
+    x = world.succeed("x")
+    builder = world.job_run("y")
+    before = world.seq
+
+    world.claim("x", "y", together=True, dagster_run_id="A")
+
+    assert world.log(before) == ["PartitionDelegated", "WantCreated"]
+    joined = entry(world, "A", "y")
+    assert (joined.job_run, joined.outcome.value) == (builder, "waiting")
+    assert joined.message == "Delegated to active build during execution"
+    assert entry(world, "A", "x").uuid == x
+    y = world.succeed("y")
+    assert (entry(world, "A", "y").outcome.value, entry(world, "A", "y").uuid) == ("live", y)
+
+
+# Following
+
+
+def test_an_active_delegation_goes_on_through_miss_retry_and_loss_and_names_the_present_job_run(world):
+    """SPEC 8.3"""
+    first = world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    assert entry(world, "A", "a").job_run == first
+
+    world.miss("a", "b")
+    assert ledger(world, "A") == {"a": ("joined", "waiting")}
+    world.live("b")
+    second = world.job_run("a")
+    world.lose("a")
+    world.clock.turn(3600)
+
+    assert ledger(world, "A") == {"a": ("joined", "waiting")}
+    assert entry(world, "A", "a").job_run == second
+    served = world.succeed("a")
+    assert (entry(world, "A", "a").uuid, entry(world, "A", "a").outcome.value) == (served, "live")
+
+
+@pytest.mark.parametrize("upstream", [False, True])
+def test_an_active_delegation_fails_with_its_ref(world, upstream):
+    """SPEC 8.3: Failed, or UpstreamFailed."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+
+    if upstream:
+        world.miss("a", "b")
+        world.fail("b", error="no such file")
+    else:
+        world.fail("a", error="no such file")
+
+    assert ledger(world, "A") == {"a": ("joined", "failed")}
+    assert entry(world, "A", "a").reason == ("b failed" if upstream else "no such file")
+
+
+def test_a_refusal_says_what_failed(world):
+    """SPEC 8.1"""
+    world.fail("a", error="no such file")
+
+    world.claim("a", by_person=False, dagster_run_id="A")
+
+    assert ledger(world, "A") == {"a": ("refused", "refused")}
+    assert entry(world, "A", "a").reason == "a is Failed: no such file"
+
+
+def test_who_waits_no_longer_is_told_apart_from_whom_the_build_failed(world):
+    """SPEC 8.3: the delegation timeout."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    world.claim("a", dagster_run_id="B")
+
+    world.handle(c.GiveUpDelegations(requester="A", reason="waited for 60 s"))
+    world.succeed("a")
+
+    assert ledger(world, "A") == {"a": ("joined", "given up")}
+    assert entry(world, "A", "a").reason == "waited for 60 s"
+    assert ledger(world, "B") == {"a": ("joined", "live")}
+    assert world.handle(c.GiveUpDelegations(requester="A", reason="again")).events == ()
+
+
+def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same(world):
+    """SPEC 8.1: one entry for each request and ref."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    asked = entry(world, "A", "a")
+    before = world.seq
+
+    world.clock.turn(5)
+    world.claim("a", dagster_run_id="A")
+
+    assert "PartitionDelegated" not in world.log(before)
+    assert entry(world, "A", "a") == asked
+
+
+def test_a_waiting_run_that_builds_the_ref_itself_in_the_end_is_served_by_its_own_build(world):
+    """SPEC 8.3: if the ref becomes schedulable first, the waiting run may claim it."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    world.cancel("a", keep_wants=True)
+
+    claim = world.claim("a", dagster_run_id="A").claim
+    world.succeed("a")
+
+    assert list(claim.build) == ["a"]
+    (joined,) = [each for each in world.engine.ledger.of_requester("A") if each.kind is Answer.JOIN]
+    assert (joined.outcome.value, joined.uuid) == ("live", world.uuid("a"))
+
+
+# Wants
+
+
+def test_a_want_for_what_is_there_or_being_built_is_in_the_ledger_too(world):
+    """SPEC 8.1: whoever asks."""
+    a = world.succeed("a")
+    builder = world.job_run("b")
+
+    request = world.handle(c.CreateWants(wants=(("a",), ("b",), ("c",)))).request_id
+
+    assert ledger(world, request) == {"a": ("reused", "live"), "b": ("joined", "waiting"), "c": ("built", "waiting")}
+    assert entry(world, request, "a").uuid == a
+    assert entry(world, request, "b").job_run == builder
+    c_uuid = world.succeed("c")
+    world.succeed("b")
+    assert ledger(world, request) == {"a": ("reused", "live"), "b": ("joined", "live"), "c": ("built", "live")}
+    assert entry(world, request, "c").uuid == c_uuid
+
+
+def test_a_want_that_is_taken_back_waits_no_longer(world):
+    """SPEC 8.3"""
+    world.claim("a")
+    want = world.want("a")
+    request = world.want_view(want).request_id
+
+    world.cancel_want(want)
+
+    assert ledger(world, request) == {"a": ("joined", "given up")}
+
+
+def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
+    """SPEC 6.4: who needs them is."""
+    world.job_run("b")
+    world.miss("a", "b")
+
+    assert [each.ref for each in world.engine.ledger.of_ref("b") if each.kind is not Answer.BUILD] == []
+
+
+# Asking without building
+
+
+def test_who_may_not_build_is_only_told_what_would_be_built(world):
+    """SPEC 8.4: nothing is recorded, so that whoever asks again decides anew."""
+    world.live("a")
+    before = world.seq
+
+    claim = ask_only(world, "a", "b").claim
+
+    assert (list(claim.reuse), list(claim.build)) == (["a"], ["b"])
+    assert world.seq == before
+
+
+def test_who_may_not_build_is_answered_when_others_do_all_of_it(world):
+    """SPEC 8.1, 8.2"""
+    world.live("a")
+    world.job_run("b")
+
+    ask_only(world, "a", "b")
+
+    assert ledger(world, "A") == {"a": ("reused", "live"), "b": ("joined", "waiting")}
+    assert [want.source for want in world.open_wants("b")] == ["user", "dagster run"]
+
+
+def ask_only(world, *refs):
+    runs = tuple(c.BufferedRun(world.ids(), (ref,), None) for ref in refs)
+    return world.handle(
+        c.ClaimRefs(
+            launch_id=world.ids(),
+            job="a",
+            location="here",
+            dagster_run_id="A",
+            holder="",
+            runs=runs,
+            may_build=False,
+        )
+    )
+
+
+# Rebuilding
+
+
+def test_a_want_to_rebuild_taints_what_is_live_or_failed_joins_what_is_being_built_and_wants_all(world):
+    """SPEC 8.7: one command."""
+    a = world.succeed("a")
+    world.fail("b")
+    world.job_run("c")
+    before = world.seq
+
+    outcome = world.handle(c.CreateWants(wants=(("a",), ("b",), ("c",), ("x",)), rebuild=True))
+
+    assert world.log(before) == ["TaintCreated", "PartitionDelegated", "WantCreated"]
+    assert world.states("a", "b", "c", "x") == [
+        InstanceState.TAINTED,
+        InstanceState.TAINTED,
+        InstanceState.BUILDING,
+        None,
+    ]
+    assert [world.want_state(want) for want in outcome.want_ids] == [
+        WantState.IDLE,
+        WantState.IDLE,
+        WantState.BUILDING,
+        WantState.IDLE,
+    ]
+    assert world.succeed("a") != a
+
+
+def test_a_run_that_rebuilds_builds_again_what_was_there_before_it_and_not_what_it_made_itself(world):
+    """SPEC 8.7: so that a re-execution, or a second look of the same run, does not build for ever."""
+    world.live("a")
+    world.clock.turn(10)
+    asked_at = world.clock.now
+    world.clock.turn(10)
+
+    first = rebuild(world, "a", asked_at).claim
+    world.succeed("a")
+    second = rebuild(world, "a", asked_at).claim
+
+    assert list(first.build) == ["a"]
+    assert (list(second.build), list(second.reuse)) == ([], ["a"])
+
+
+def rebuild(world, ref, before):
+    runs = (c.BufferedRun(world.ids(), (ref,), None),)
+    return world.handle(
+        c.ClaimRefs(
+            launch_id=world.ids(),
+            job=ref,
+            location="here",
+            dagster_run_id=world.ids(),
+            holder="",
+            runs=runs,
+            rebuild_before=before,
+        )
+    )
+
+
+# The table
+
+
+def test_every_state_has_an_answer():
+    """SPEC 8.1: exactly one of build, join, reuse and refused."""
+    assert set(ANSWERS) == {None, *InstanceState}
+    assert {state for state, answer in ANSWERS.items() if answer is Answer.BUILD} == {
+        None,
+        InstanceState.TAINTED,
+        InstanceState.UP_FOR_RETRY,
+    }
+
+
+# Metrics
+
+
+def test_metrics_count_each_ended_job_run_once_and_estimate_what_was_spared(world):
+    """SPEC 8.5"""
+    world.job_run("a")
+    world.clock.turn(20)
+    world.succeed("a")
+    for run in ("A", "B", "C"):
+        world.claim("a", dagster_run_id=run)
+    world.fail("b")
+    world.taint("b")
+    world.job_run("b")
+
+    metrics = {each.job: each for each in world.engine.ledger.metrics()}
+
+    assert metrics["a"].counts == {"Succeeded": 1, "Skipped": 3}
+    assert metrics["a"].success_rate == 1.0
+    assert (metrics["a"].avoided, metrics["a"].seconds_saved) == (3, 60.0)
+    assert metrics["b"].counts == {"Failed": 1, "Running": 1}
+    assert metrics["b"].success_rate == 0.0
+    assert metrics["b"].seconds_saved is None
+
+
+def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
+    """SPEC 8.5"""
+    world.miss("a", "b")
+
+    metrics = {each.job: each for each in world.engine.ledger.metrics()}
+
+    assert metrics["a"].counts == {"DepMissed": 1}
+    assert metrics["a"].success_rate is None
+
+
+def test_several_outputs_of_one_build_are_spared_together(world):
+    """SPEC 8.5: builds avoided, not refs."""
+    for ref in ("x", "y", "z"):
+        world.succeed(ref)
+
+    world.claim("x", "y", "z", together=True, dagster_run_id="A")
+
+    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["trio"] == 1
