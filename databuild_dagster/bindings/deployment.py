@@ -1,9 +1,9 @@
 """What `build_definitions` decides once for a code location, as steps and commands find it again."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagster import InitResourceContext, RepositoryDefinition, ResourceDefinition
+from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT
 from databuild_dagster.engine import TickLimits
@@ -17,6 +17,9 @@ DEFAULT_THREADS = 4
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
 
 
+_REBUILD = "Build anew what is live or has failed; what others are building is joined."
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """One code location's settings."""
@@ -27,6 +30,8 @@ class Deployment:
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
     limits: TickLimits = field(default_factory=TickLimits)
+    #: In the Dagster run at hand, what is live is built anew: asked for in the Launchpad (SPEC 8.7).
+    rebuild: bool = False
     #: The Spark resource as it was given, for who stops what dead Dagster runs left running.
     spark: Any = field(default=None, compare=False, repr=False)
 
@@ -39,10 +44,14 @@ class DeploymentResource(ResourceDefinition):
     """A deployment among Dagster's resources, where it can also be looked at without running anything."""
 
     def __init__(self, deployment: Deployment) -> None:
-        def get(_: InitResourceContext) -> Deployment:
-            return deployment
+        def get(context: InitResourceContext) -> Deployment:
+            return replace(deployment, rebuild=context.resource_config["rebuild"])
 
-        super().__init__(get, description="What build_definitions decided for this code location.")
+        super().__init__(
+            get,
+            config_schema={"rebuild": Field(bool, default_value=False, description=_REBUILD)},
+            description="What build_definitions decided for this code location.",
+        )
         self.deployment = deployment
 
 

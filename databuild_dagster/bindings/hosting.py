@@ -8,14 +8,15 @@ automation, `dagster asset materialize`, `materialize()`. Nothing of the user's 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from databuild_dagster.bindings.asking import Asking
 from databuild_dagster.bindings.keys import ref_of
-from databuild_dagster.bindings.tags import LAUNCH_TAG, is_by_person
 from databuild_dagster.engine import Engine, this_process
 from databuild_dagster.model.commands import ClaimRefs, StartLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import JobRunState
 
 #: Of some refs, those that are to have job runs of their own.
 Apart = Callable[[Sequence[str]], set[str]]
@@ -55,19 +56,18 @@ def begin(
     datasets: Mapping[str, DatasetSpec],
     partition_keys: Iterable[str | None],
     *,
-    dagster_run_id: str,
-    tags: Mapping[str, str],
+    asking: Asking,
+    launch_id: str | None,
     apart: Apart,
 ) -> Hosting:
-    """Start the launch that the Dagster run was made for, or claim the refs it is about.
+    """Start the launch that the Dagster run was made for, if it was, or claim the refs it is about.
 
     `datasets` are the outputs that were selected, by asset; `apart` is as for `claim`.
     """
-    launch_id = tags.get(LAUNCH_TAG)
-    if launch_id is not None and (hosting := _start(engine, datasets, launch_id, dagster_run_id)) is not None:
+    if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking.dagster_run_id)) is not None:
         return hosting
     refs = [ref_of(asset, key) for key in partition_keys for asset in datasets]
-    return claim(engine, datasets, refs, dagster_run_id=dagster_run_id, by_person=is_by_person(tags), apart=apart)
+    return claim(engine, datasets, refs, asking=asking, apart=apart)
 
 
 def claim(
@@ -75,8 +75,7 @@ def claim(
     datasets: Mapping[str, DatasetSpec],
     refs: Iterable[str],
     *,
-    dagster_run_id: str,
-    by_person: bool,
+    asking: Asking,
     apart: Apart = lambda refs: set(),
 ) -> Hosting:
     """Ask for refs: decision and lease are one transaction, so of any number of askers one builds.
@@ -97,13 +96,14 @@ def claim(
             launch_id=launch_id,
             job=dataset.job,
             location=dataset.location,
-            dagster_run_id=dagster_run_id,
+            dagster_run_id=asking.dagster_run_id,
             holder=this_process(),
             runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for (key, _), refs in together.items()),
-            by_person=by_person,
+            by_person=asking.by_person,
+            rebuild_before=asking.rebuild_before,
             code_version=dataset.code_version,
         ),
-        actor=f"dagster run {dagster_run_id}",
+        actor=f"dagster run {asking.dagster_run_id}",
     )
     given = outcome.claim
     assert given is not None, "a claim that was not repeated is answered"
@@ -112,6 +112,22 @@ def claim(
         refs_of_run.setdefault(job_run_id, []).append(ref)
     job_runs = tuple(HostedRun(job_run_id, tuple(refs)) for job_run_id, refs in refs_of_run.items())
     return Hosting(launch_id if job_runs else None, job_runs, asked, given.join, given.reuse, given.refused)
+
+
+def take_over(
+    engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: str, dagster_run_id: str
+) -> Hosting | None:
+    """Start the launch of a job run that is still queued, in place of the Dagster run that was to do it (SPEC 8.2).
+
+    None when it has begun, or makes more than this step can.
+    """
+    job_run = engine.queries.job_run(job_run_id)
+    if job_run is None or job_run.state is not JobRunState.QUEUED:
+        return None
+    runs = engine.queries.job_runs_of_launch(job_run.launch_id)
+    if not all(asset_of(ref) in datasets for run in runs for ref in run.refs):
+        return None
+    return _start(engine, datasets, job_run.launch_id, dagster_run_id)
 
 
 def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, dagster_run_id: str) -> Hosting | None:

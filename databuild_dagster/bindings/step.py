@@ -7,15 +7,15 @@ each as soon as it is done, from this one thread. Afterwards the others are wait
 
 import atexit
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from threading import Event
 from typing import Any
 
 from dagster import AssetExecutionContext, DagsterRunStatus, Failure
 
+from databuild_dagster.bindings.asking import asking
 from databuild_dagster.bindings.body import AssetBody
 from databuild_dagster.bindings.builds import Builder
 from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, AssetGraph
@@ -32,8 +32,9 @@ from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
-from databuild_dagster.bindings.tags import OUTCOME_DEP_MISS, SPARK_UI_TAG, is_by_person
+from databuild_dagster.bindings.tags import DELEGATED_TAG, LAUNCH_TAG, OUTCOME_DEP_MISS, SPARK_UI_TAG
 from databuild_dagster.bindings.threads import DaemonThreads
+from databuild_dagster.bindings.waiting import Waiting
 from databuild_dagster.model.commands import (
     CancelJobRuns,
     FailJobRuns,
@@ -42,18 +43,17 @@ from databuild_dagster.model.commands import (
     RunMiss,
     SucceedJobRuns,
 )
+from databuild_dagster.model.coordination import MESSAGES, Answer
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import FAILING, LEASED, InstanceState
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import spark_ui_url, watch_progress
 
 #: How often a run asks for refs again that others gave up while it waited for them.
 MAX_CLAIMS = 20
-#: How often it looks whether others are done.
-POLL_SECONDS = 1.0
 #: How long threads may take to notice that they were interrupted.
 STOP_SECONDS = 30.0
 
@@ -122,6 +122,7 @@ class _Step:
         self.builder: Builder | None = None
         self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
+        self.asking = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
         #: What is to be let go of with the step.
@@ -136,17 +137,17 @@ class _Step:
             self.engine,
             self.datasets,
             self._partition_keys(),
-            dagster_run_id=self.context.run.run_id,
-            tags=self.context.run.tags,
+            asking=self.asking,
+            launch_id=self.context.run.tags.get(LAUNCH_TAG),
             apart=self._with_missing_inputs,
         )
         asked = hosting.asked
         for _ in range(MAX_CLAIMS):
             yield from self._build(hosting)
-            yield from self._take_over(hosting)
-            if not (again := self._wait_for(hosting)):
+            yield from self._reuse(hosting)
+            if (goes_on := (yield from self._wait_for(hosting.join))) is None:
                 break
-            hosting = self._claim(again)
+            hosting = goes_on
         yield from self._finish(asked)
 
     def _registered(self) -> dict[str, DatasetSpec]:
@@ -363,62 +364,47 @@ class _Step:
 
     # What others build, or have built
 
-    def _take_over(self, hosting: Hosting) -> Iterator[Any]:
-        self.progress.live.update(hosting.reuse)
-        yield from self.painter.reused(hosting.reuse, as_materializations=self.is_backfill)
+    def _reuse(self, hosting: Hosting) -> Iterator[Any]:
+        yield from self._served(hosting.reuse)
         for ref, why in hosting.refused.items():
             self.progress.denied[ref] = why
             self.context.log.error(f"{why}. Taint it, or launch it yourself, to have it built again.")
 
-    def _wait_for(self, hosting: Hosting) -> list[str]:
-        """Wait until others are done; returns the refs that nobody builds any more."""
-        waiting = dict(hosting.join)
-        deadline = self.engine.clock() + self.deployment.delegation_timeout_seconds
-        pause = Event()
-        while waiting:
-            free = []
-            for ref, canonical in self.engine.queries.canonical(list(waiting)).items():
-                if canonical.state in LEASED:
-                    waiting[ref] = canonical.job_run or waiting[ref]
-                    continue
-                del waiting[ref]
-                if canonical.state is _LIVE and canonical.uuid is not None:
-                    self.progress.live[ref] = canonical.uuid
-                elif canonical.state in FAILING:
-                    self.progress.denied[ref] = canonical.reason or "its build failed"
-                    self.context.log.warning(f"{ref}, built elsewhere, failed: {self.progress.denied[ref]}")
-                else:
-                    free.append(ref)
-            if free:
-                return [*free, *waiting]
-            if waiting and self.engine.clock() > deadline:
-                ref, job_run = next(iter(waiting.items()))
-                raise Failure(
-                    f"Waited {self.deployment.delegation_timeout_seconds:.0f} s for {few_of(list(waiting))} "
-                    f"from elsewhere: job run {job_run} of {ref} has not ended. See `databuild job-runs`.",
-                    allow_retries=False,
-                )
-            if waiting:
-                pause.wait(POLL_SECONDS)
-        return []
+    def _served(self, uuids: Mapping[str, str]) -> Iterator[Any]:
+        """What others have built is as good as if it had been built here."""
+        self.progress.live.update(uuids)
+        yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
 
-    def _claim(self, refs: list[str]) -> Hosting:
-        by_person = is_by_person(self.context.run.tags)
-        run_id = self.context.run.run_id
-        return claim(
-            self.engine,
-            self.datasets,
-            refs,
-            dagster_run_id=run_id,
-            by_person=by_person,
-            apart=self._with_missing_inputs,
-        )
+    def _wait_for(self, join: Mapping[str, str]) -> Generator[Any, None, Hosting | None]:
+        """Until others are done; returns what this step is to build after all (SPEC 8.2, 8.3)."""
+        if join:
+            self.context.log.info(f"{few_of(list(join))} is being built elsewhere: {MESSAGES[Answer.JOIN]}.")
+        timeout_seconds = self.deployment.delegation_timeout_seconds
+        with Waiting(
+            self.engine, self.datasets, self.asking, join, timeout_seconds=timeout_seconds, claim=self._claim
+        ) as others:
+            while others.waiting:
+                news = others.look()
+                yield from self._served(news.live)
+                for ref, why in news.failed.items():
+                    self.progress.denied[ref] = why
+                    self.context.log.warning(f"{ref}, built elsewhere, failed: {why}")
+                if news.hosting is not None:
+                    return news.hosting
+                if others.waiting:
+                    others.pause()
+        return None
+
+    def _claim(self, refs: Sequence[str]) -> Hosting:
+        return claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
 
     # The end
 
     def _finish(self, asked: Sequence[str]) -> Iterator[Any]:
         progress = self.progress
         yield from self.painter.checks(progress.verdicts)
+        if progress.live and not progress.n_hosted:
+            self.painter.tag(DELEGATED_TAG, "true")
         if progress.failed:
             self.painter.only_failed(progress.failed)
             raise Failure(_failure_message(progress), allow_retries=False)

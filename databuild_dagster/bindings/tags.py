@@ -21,6 +21,10 @@ PROCESS_TAG: Final = "databuild/process"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
+#: A Dagster run that built nothing itself: others did, or had done so before.
+DELEGATED_TAG: Final = "databuild/delegated"
+#: Set to "true", what the run asks for is built anew (SPEC 8.7).
+REBUILD_TAG: Final = "databuild/rebuild"
 #: Where Spark's own UI shows what the run does.
 SPARK_UI_TAG: Final = "databuild/spark_ui"
 #: A launch of a plain asset, which does not report for itself.

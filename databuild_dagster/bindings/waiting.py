@@ -1,0 +1,118 @@
+"""Waiting for what others build, holding nothing: until it is live or failed, or is this run's to build after all (SPEC 8.3).
+
+An active delegation follows the ref from job run to job run, through dep miss, retry, loss and cancellation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event
+
+from dagster import Failure
+
+from databuild_dagster.bindings.asking import Asking
+from databuild_dagster.bindings.hosting import Hosting, take_over
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import GiveUpDelegations
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.states import FAILING, LEASED, InstanceState
+from databuild_dagster.model.wording import few_of
+
+#: How often it looks whether others are done.
+POLL_SECONDS = 1.0
+#: How long it waits for a launch that has not begun before it does that work itself.
+TAKE_OVER_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class News:
+    """What one look at the refs that are waited for has found."""
+
+    #: Ref to the instance that serves.
+    live: dict[str, str] = field(default_factory=dict)
+    #: Ref to why its build failed.
+    failed: dict[str, str] = field(default_factory=dict)
+    #: What the waiting run is to build itself, and goes on waiting for.
+    hosting: Hosting | None = None
+
+
+class Waiting:
+    """A context manager around the wait of one step; whatever ends it early is told to the ledger."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        datasets: Mapping[str, DatasetSpec],
+        asking: Asking,
+        join: Mapping[str, str],
+        *,
+        timeout_seconds: float,
+        claim: Callable[[Sequence[str]], Hosting],
+    ) -> None:
+        #: Ref to the job run that builds it at present.
+        self.waiting = dict(join)
+        self._engine = engine
+        self._datasets = datasets
+        self._asking = asking
+        self._timeout_seconds = timeout_seconds
+        self._claim = claim
+        self._began = engine.clock()
+        self._pause = Event()
+
+    def __enter__(self) -> "Waiting":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, ended: BaseException | None, trace: object) -> None:
+        if kind is None:
+            return
+        why = ended.description if isinstance(ended, Failure) else None
+        run_id = self._asking.dagster_run_id
+        self._engine.handle(
+            GiveUpDelegations(requester=run_id, reason=why or "its Dagster run was interrupted"),
+            actor=f"dagster run {run_id}",
+        )
+
+    def look(self) -> News:
+        """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
+        news = News()
+        free = []
+        for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
+            if canonical.state in LEASED:
+                self.waiting[ref] = canonical.job_run or self.waiting[ref]
+                continue
+            del self.waiting[ref]
+            if canonical.state is InstanceState.LIVE and canonical.uuid is not None:
+                news.live[ref] = canonical.uuid
+            elif canonical.state in FAILING:
+                news.failed[ref] = canonical.reason or "its build failed"
+            else:
+                free.append(ref)
+        waited = self._engine.clock() - self._began
+        if free:
+            news.hosting = self._claim([*free, *self.waiting])
+        elif self.waiting and waited > self._timeout_seconds:
+            if not news.live and not news.failed:
+                raise Failure(self._stalled(), allow_retries=False)
+        elif self.waiting and waited > TAKE_OVER_SECONDS:
+            news.hosting = self._take_over()
+        return news
+
+    def pause(self) -> None:
+        """Until the next look."""
+        self._pause.wait(POLL_SECONDS)
+
+    def _stalled(self) -> str:
+        ref, job_run = next(iter(self.waiting.items()))
+        return (
+            f"Waited {self._timeout_seconds:.0f} s for {few_of(list(self.waiting))} from elsewhere: "
+            f"job run {job_run} of {ref} has not ended. See `databuild job-runs`."
+        )
+
+    def _take_over(self) -> Hosting | None:
+        """A launch that never begins may be waiting for the very slot that this Dagster run holds (SPEC 8.2)."""
+        for job_run_id in dict.fromkeys(self.waiting.values()):
+            hosting = take_over(self._engine, self._datasets, job_run_id, self._asking.dagster_run_id)
+            if hosting is not None and hosting.launch_id is not None:
+                built_here = {ref for run in hosting.job_runs for ref in run.refs}
+                left = {ref: each for ref, each in self.waiting.items() if ref not in built_here}
+                return replace(hosting, join=left)
+        return None

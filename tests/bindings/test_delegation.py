@@ -1,0 +1,234 @@
+"""What a Dagster run does about refs that others build or have built: reuse, rebuild, join, wait, take over (SPEC 8)."""
+
+import threading
+import time
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildContext, databuild_asset
+from databuild_dagster.bindings import waiting
+from databuild_dagster.bindings.asking import asking
+from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RETRY_NUMBER_TAG
+from databuild_dagster.bindings.inprocess import execute_order
+from databuild_dagster.bindings.launcher import OrderCollector
+from databuild_dagster.bindings.orchestrator import run_tick
+from databuild_dagster.bindings.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.tags import DELEGATED_TAG, REBUILD_TAG
+from databuild_dagster.engine import this_process
+from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
+from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.states import InstanceState, JobRunState
+
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
+#: Nothing here takes longer.
+MAX_SECONDS = 60
+
+
+@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01"))
+def numbers(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
+
+
+@pytest.fixture
+def site(deploy: Any) -> Any:
+    return deploy(numbers)
+
+
+def uuid(site: Any, key: str = DAY) -> str:
+    found = site.engine.queries.canonical([f"numbers@{key}"])[f"numbers@{key}"].uuid
+    assert found is not None
+    return str(found)
+
+
+def ledger(site: Any, requester: str) -> dict[str, tuple[str, str]]:
+    return {
+        each.ref.partition("@")[2]: (each.kind.value, each.outcome.value)
+        for each in site.engine.ledger.of_requester(requester)
+    }
+
+
+# Reuse and rebuild
+
+
+def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
+    """SPEC 8.7: asking again does nothing but delegate."""
+    site.launch(["numbers"], [DAY])
+    built = uuid(site)
+
+    again = site.launch(["numbers"], [DAY])
+
+    assert again.status is SUCCESS
+    assert again.tags[DELEGATED_TAG] == "true"
+    assert uuid(site) == built
+    assert ledger(site, again.run_id) == {DAY: ("reused", "live")}
+    assert DELEGATED_TAG not in site.runs[0].tags
+
+
+@pytest.mark.parametrize("how", ["tag", "Launchpad"])
+def test_a_run_that_says_so_builds_again_what_is_live(site: Any, how: str) -> None:
+    """SPEC 8.7"""
+    site.launch(["numbers"], [DAY])
+    built = uuid(site)
+
+    if how == "tag":
+        run = site.launch(["numbers"], [DAY], tags={REBUILD_TAG: "true"})
+    else:
+        run = site.launch(["numbers"], [DAY], run_config={"resources": {DEPLOYMENT: {"config": {"rebuild": True}}}})
+
+    assert run.status is SUCCESS
+    assert uuid(site) != built
+    assert ledger(site, run.run_id) == {DAY: ("built", "live")}
+    assert [each.state for each in site.engine.queries.history(f"numbers@{DAY}")] == [
+        InstanceState.TAINTED,
+        InstanceState.LIVE,
+    ]
+
+
+def test_a_retry_of_a_run_that_rebuilds_keeps_what_that_one_has_built(instance: dg.DagsterInstance) -> None:
+    """SPEC 8.7: a retry goes on, a person's new run starts anew."""
+    first = dg.DagsterRun(job_name="any", tags={REBUILD_TAG: "true"})
+    instance.add_run(first)
+    record = instance.get_run_record_by_id(first.run_id)
+    assert record is not None
+    retry = dg.DagsterRun(
+        job_name="any",
+        root_run_id=first.run_id,
+        parent_run_id=first.run_id,
+        tags={REBUILD_TAG: "true", RETRY_NUMBER_TAG: "1"},
+    )
+    by_hand = dg.DagsterRun(
+        job_name="any", root_run_id=first.run_id, parent_run_id=first.run_id, tags={REBUILD_TAG: "true"}
+    )
+    for run in (retry, by_hand):
+        instance.add_run(run)
+
+    assert asking(instance, first).rebuild_before == record.create_timestamp.timestamp()
+    assert asking(instance, retry).rebuild_before == record.create_timestamp.timestamp()
+    assert (asking(instance, by_hand).rebuild_before or 0) > record.create_timestamp.timestamp()
+    assert asking(instance, dg.DagsterRun(job_name="any")).rebuild_before is None
+
+
+# Others are building
+
+
+class Elsewhere:
+    """A Dagster run of another process that holds the lease of a day."""
+
+    def __init__(self, site: Any) -> None:
+        self.site = site
+        self.job_run = site.engine.new_id()
+        self.ref = f"numbers@{DAY}"
+        claim = ClaimRefs(
+            launch_id=site.engine.new_id(),
+            job="numbers",
+            location="tests",
+            dagster_run_id=site.engine.new_id(),
+            holder=this_process(),
+            runs=(BufferedRun(self.job_run, (self.ref,), DAY),),
+        )
+        site.engine.handle(claim)
+
+    def succeed(self) -> None:
+        manifest = ManifestFact(state="empty", uri="elsewhere")
+        output = OutputFact(ref=self.ref, manifest=manifest)
+        self.site.engine.handle(SucceedJobRuns(runs=(RunSuccess(self.job_run, (output,)),)))
+
+    def cancel(self) -> None:
+        self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=True))
+
+    def once_joined(self, then: Any) -> threading.Thread:
+        """Do it as soon as somebody waits."""
+
+        def watch() -> None:
+            deadline = time.monotonic() + MAX_SECONDS
+            pause = threading.Event()
+            while not any(each.outcome.value == "waiting" for each in joined(self.site)):
+                assert time.monotonic() < deadline
+                pause.wait(0.05)
+            then()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        return thread
+
+
+def joined(site: Any) -> list[Any]:
+    return [each for each in site.engine.ledger.of_ref(f"numbers@{DAY}") if each.kind.value == "joined"]
+
+
+@pytest.fixture
+def elsewhere(site: Any) -> Elsewhere:
+    return Elsewhere(site)
+
+
+@pytest.mark.parametrize("in_a_backfill", [False, True])
+def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
+    site: Any, elsewhere: Elsewhere, in_a_backfill: bool
+) -> None:
+    """SPEC 8.2, 8.3; ARCHITECTURE: a backfill is told that the others' partitions are materialized."""
+    helper = elsewhere.once_joined(elsewhere.succeed)
+
+    run = site.launch(["numbers"], [DAY, NEXT_DAY], tags={BACKFILL_ID_TAG: "b"} if in_a_backfill else {})
+    helper.join()
+
+    assert run.status is SUCCESS
+    assert ledger(site, run.run_id) == {DAY: ("joined", "live"), NEXT_DAY: ("built", "live")}
+    assert site.materialized("numbers") == ([DAY, NEXT_DAY] if in_a_backfill else [NEXT_DAY])
+    assert uuid(site) == site.engine.queries.history(f"numbers@{DAY}")[0].uuid
+
+
+def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere) -> None:
+    """SPEC 8.3"""
+    helper = elsewhere.once_joined(elsewhere.cancel)
+
+    run = site.launch(["numbers"], [DAY])
+    helper.join()
+
+    assert run.status is SUCCESS
+    assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
+    assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
+    assert [each.outcome.value for each in joined(site)] == ["live"]
+
+
+def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waited_for_in_the_ledger(
+    deploy: Any,
+) -> None:
+    """SPEC 8.3"""
+    site = deploy(numbers, delegation_timeout_seconds=0.1)
+    elsewhere = Elsewhere(site)
+
+    run = site.launch(["numbers"], [DAY])
+
+    assert run.status is FAILURE
+    assert f"job run {elsewhere.job_run} of numbers@{DAY} has not ended" in site.failure()
+    (given_up,) = joined(site)
+    assert given_up.outcome.value == "given up"
+    assert elsewhere.job_run in given_up.reason
+    assert site.state(f"numbers@{DAY}") is InstanceState.BUILDING
+
+
+def test_a_waiting_run_starts_a_launch_that_nobody_starts_and_its_own_dagster_run_then_delegates(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 8.2: the launch may be waiting for the very run slot that the waiter holds."""
+    monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
+    site.want(f"numbers@{DAY}", f"numbers@{NEXT_DAY}")
+    launcher = OrderCollector(site.instance)
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+
+    waiter = site.launch(["numbers"], [DAY])
+    launched = [run.id for run in site.engine.queries.job_runs_of_launch(order.launch_id)]
+    site._follow(execute_order(site.instance, site.repository, order))
+
+    assert [run.status for run in site.runs] == [SUCCESS, SUCCESS]
+    assert ledger(site, waiter.run_id) == {DAY: ("joined", "live")}
+    assert {run.id: run.state for run in site.engine.queries.job_runs_of_launch(order.launch_id)} == dict.fromkeys(
+        launched, JobRunState.SUCCEEDED
+    )
+    assert ledger(site, site.runs[-1].run_id) == {DAY: ("reused", "live"), NEXT_DAY: ("reused", "live")}
+    assert len(site.engine.queries.history(f"numbers@{DAY}")) == 1
