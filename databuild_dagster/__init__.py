@@ -8,30 +8,54 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from databuild_dagster.bindings.component import DatabuildComponent
     from databuild_dagster.bindings.context import BuildContext
+    from databuild_dagster.bindings.coordinator import DatabuildRunCoordinator
     from databuild_dagster.bindings.decorator import databuild_asset
     from databuild_dagster.bindings.definitions import build_definitions
+    from databuild_dagster.bindings.lookups import (
+        check_build_coordination,
+        get_active_builds_for_partition,
+        get_build_request_for_available_partition,
+        get_canonical_partition,
+        get_canonical_partition_uuid,
+        get_latest_partition_status,
+        get_partition_by_uuid,
+        get_wants_for_partition,
+    )
     from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
     from databuild_dagster.bindings.reading import read, table
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
+    from databuild_dagster.bindings.translator import DatabuildTranslator
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 
 __all__ = [
     "EMPTY",
     "BuildContext",
+    "DatabuildComponent",
+    "DatabuildRunCoordinator",
     "DatabuildSpark",
+    "DatabuildTranslator",
     "DepMiss",
     "InvalidAsset",
     "PartitionRef",
     "Transient",
     "Wants",
     "build_definitions",
+    "check_build_coordination",
     "databuild_asset",
     "databuild_multi_asset",
     "derive_partition_uuid",
+    "get_active_builds_for_partition",
+    "get_build_request_for_available_partition",
+    "get_canonical_partition",
+    "get_canonical_partition_uuid",
+    "get_latest_partition_status",
+    "get_partition_by_uuid",
+    "get_wants_for_partition",
     "read",
     "table",
     "want_schedule",
@@ -40,7 +64,10 @@ __all__ = [
 
 _HOME = {
     "BuildContext": "bindings.context",
+    "DatabuildComponent": "bindings.component",
+    "DatabuildRunCoordinator": "bindings.coordinator",
     "DatabuildSpark": "bindings.resources",
+    "DatabuildTranslator": "bindings.translator",
     "DepMiss": "bindings.outcomes",
     "EMPTY": "bindings.outcomes",
     "InvalidAsset": "bindings.parameters",
@@ -48,9 +75,17 @@ _HOME = {
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
     "build_definitions": "bindings.definitions",
+    "check_build_coordination": "bindings.lookups",
     "databuild_asset": "bindings.decorator",
     "databuild_multi_asset": "bindings.multi_decorator",
     "derive_partition_uuid": "model.refs",
+    "get_active_builds_for_partition": "bindings.lookups",
+    "get_build_request_for_available_partition": "bindings.lookups",
+    "get_canonical_partition": "bindings.lookups",
+    "get_canonical_partition_uuid": "bindings.lookups",
+    "get_latest_partition_status": "bindings.lookups",
+    "get_partition_by_uuid": "bindings.lookups",
+    "get_wants_for_partition": "bindings.lookups",
     "read": "bindings.reading",
     "table": "bindings.reading",
     "want_schedule": "bindings.wanting",

@@ -12,21 +12,25 @@ from databuild_dagster.bindings.body import body_of
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.location import CodeLocation
-from databuild_dagster.bindings.resources import DatabuildSpark
+from databuild_dagster.bindings.resources import DatabuildSpark, open_ahead
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import check_startable
 from databuild_dagster.warehouse import Warehouse
 
 
-def check_machine(instance: DagsterInstance, locations: Iterable[CodeLocation], refs: Iterable[str]) -> None:
-    """Whether these refs, and what they need, can be built here; nothing is looked at when all are live.
+def prepare_machine(
+    instance: DagsterInstance, locations: Iterable[CodeLocation], refs: Iterable[str], *, rebuild: bool = False
+) -> None:
+    """Whether these refs, and what they need, can be built here; and Spark begins to open while wants are recorded.
 
-    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    Nothing is looked at when all are live, unless they are to be built anew. Raises `JavaMissing`,
+    `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
     """
     states = engine_for(instance).queries.states(refs)
-    wanted = {asset_of(ref) for ref, state in states.items() if state is not InstanceState.LIVE}
+    wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
     needed = set(_with_upstreams(instance, wanted))
+    to_open: list[DatabuildSpark] = []
     for location in locations:
         if location.deployment is None:
             continue
@@ -40,6 +44,9 @@ def check_machine(instance: DagsterInstance, locations: Iterable[CodeLocation], 
             Warehouse(location.deployment.warehouse or warehouse_of(instance)).check_usable()
         if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
             check_startable(spark.settings_at(instance.root_directory))
+            to_open.append(spark)
+    for spark in to_open:
+        open_ahead(spark, instance.root_directory)
 
 
 def _with_upstreams(instance: DagsterInstance, assets: set[str]) -> Iterator[str]:

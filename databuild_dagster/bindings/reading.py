@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
-from databuild_dagster.bindings.home import existing_home, store_url_of_home
+from databuild_dagster.bindings.home import existing_home
+from databuild_dagster.bindings.opening import opened_store
 from databuild_dagster.bindings.readable import (
     AsOf,
     Readable,
@@ -30,7 +31,7 @@ from databuild_dagster.bindings.readable import (
     neighbour,
     readable_ref,
 )
-from databuild_dagster.model.errors import DatabuildError, InvalidRequest, Refused
+from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
 from databuild_dagster.spark import (
     PARTITION_KEY,
@@ -47,7 +48,7 @@ from databuild_dagster.spark import (
     refuse_taken,
     united,
 )
-from databuild_dagster.store import Queries, open_store
+from databuild_dagster.store import Queries
 from databuild_dagster.warehouse import Manifest, Warehouse
 
 if TYPE_CHECKING:
@@ -60,12 +61,6 @@ Format = Literal["spark", "pandas"]
 _FORMATS = ("spark", "pandas")
 #: What Spark takes for the name of a view, or of a column, without quotes.
 _A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class NothingBuilt(DatabuildError):
-    """Nothing was ever built in {home}: there is no {path}."""
-
-    hint = "Give the home that was built in, by home= or DAGSTER_HOME, or build something: `databuild build REF`."
 
 
 class SparkNotGiven(Refused):
@@ -280,18 +275,12 @@ class _Place:
 
 @contextmanager
 def _opened(home: str | Path | None, instance: "DagsterInstance | None") -> Iterator[_Place]:
-    """The store is open for the block alone: a notebook is open for days, and its home may be made anew."""
-    if instance is not None:
-        if home is not None:
-            raise InvalidRequest(what="home", value=str(home), why="instance= has one of its own; give one of them")
-        yield _place_of_instance(instance)
-        return
-    path = existing_home(home)
-    store = open_store(_store_url(path))
-    try:
+    with opened_store(home, instance) as store:
+        if instance is not None:
+            yield _place_of_instance(instance)
+            return
+        path = existing_home(home)
         yield _Place(Queries(store), lambda spec, key: _why_not(path, spec, key), lambda: _session_of_home(path))
-    finally:
-        store.close()
 
 
 def _place_of_instance(instance: "DagsterInstance") -> _Place:
@@ -305,19 +294,6 @@ def _place_of_instance(instance: "DagsterInstance") -> _Place:
         engine.catalog.why_not,
         temporary_session if root is None else lambda: _session_of_home(root),
     )
-
-
-def _store_url(home: Path) -> str:
-    """Raises `NothingBuilt`: opening a store that is not there would make one."""
-    url = store_url_of_home(home)
-    if url is None:
-        from databuild_dagster.bindings.instance import open_instance, store_url
-
-        url = store_url(open_instance(home))
-    path = url.removeprefix("sqlite:///")
-    if path != url and not os.path.exists(path):
-        raise NothingBuilt(home=home, path=path)
-    return url
 
 
 def _why_not(home: Path, spec: Any, key: str | None) -> str | None:

@@ -3,8 +3,9 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Final, Literal
 
 from dagster import (
@@ -183,6 +184,18 @@ def _session_for(settings: SparkSettings) -> Any:
         if key not in _sessions:
             _sessions[key] = open_session(settings)
         return _sessions[key]
+
+
+def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
+    """Begin to open the session that Dagster runs of an instance will ask for, in a thread; they wait for it, or see
+    for themselves why it cannot be opened.
+    """
+
+    def try_it() -> None:
+        with suppress(Exception):
+            _session_for(spark.settings_at(home))
+
+    Thread(target=try_it, name="databuild session", daemon=True).start()
 
 
 def temporary_session() -> Any:

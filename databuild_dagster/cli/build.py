@@ -17,16 +17,17 @@ from databuild_dagster.cli.state import the_instance
 @click.argument("refs", nargs=-1, required=True)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list of wants.")
+@click.option("--rebuild", is_flag=True, help="Build REFS anew, also what is live or has failed.")
 @definitions
 @common
-def build(refs: tuple[str, ...], priority: int, comment: str, where: Where, as_json: bool) -> None:
+def build(refs: tuple[str, ...], priority: int, comment: str, rebuild: bool, where: Where, as_json: bool) -> None:
     """Want REFS, build whatever they need, and wait until they are live or have failed.
 
-    What is live already is not built again; what another process is building is waited for.
+    What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
     """
     workshop = _workshop(where)
     with follow(workshop.engine, refs) as progress:
-        built = build_refs(workshop, refs, priority=priority, comment=comment, progress=progress)
+        built = build_refs(workshop, refs, priority=priority, comment=comment, rebuild=rebuild, progress=progress)
     if as_json:
         emit(built.as_json())
     else:

@@ -112,15 +112,22 @@ class Built:
         }
 
 
-def build_refs(workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, progress: Progress) -> Built:
+def build_refs(
+    workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, rebuild: bool, progress: Progress
+) -> Built:
     """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
-    from databuild_dagster.bindings.preflight import check_machine
+    from databuild_dagster.bindings.preflight import prepare_machine
 
     began = time.monotonic()
     engine = workshop.engine
-    check_machine(workshop.instance, workshop.locations, refs)
+    prepare_machine(workshop.instance, workshop.locations, refs, rebuild=rebuild)
     first_seq = engine.queries.head().seq
-    command = CreateWants(wants=tuple((ref,) for ref in refs), priority=priority, comment=comment or "databuild build")
+    command = CreateWants(
+        wants=tuple((ref,) for ref in refs),
+        priority=priority,
+        comment=comment or "databuild build",
+        rebuild=rebuild,
+    )
     outcome = engine.handle(command, actor="user")
     assert outcome.request_id is not None
     built = Built(outcome.request_id)

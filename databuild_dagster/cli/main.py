@@ -20,12 +20,18 @@ from databuild_dagster.model.errors import DatabuildError
 #: Where each subcommand stands, in the order of `databuild --help`.
 _COMMANDS = {
     "build": "build:build",
+    "plan": "plan:plan",
+    "explain": "explain:explain",
     "want": "wants:want",
     "partitions": "partitions:partitions",
     "show": "partitions:show",
     "history": "partitions:history",
     "read": "read:read",
     "job-runs": "job_runs:job_runs",
+    "delegations": "delegations:delegations",
+    "metrics": "delegations:metrics",
+    "adopt": "adopt:adopt",
+    "locations": "locations:locations",
     "taint": "taints:taint",
     "untaint": "taints:untaint",
     "events": "log:events",

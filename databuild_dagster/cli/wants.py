@@ -32,6 +32,7 @@ def want() -> None:
 @click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list.")
+@click.option("--rebuild", is_flag=True, help="Build them anew, also what is live or has failed.")
 @definitions
 @common
 def create(
@@ -41,6 +42,7 @@ def create(
     sla: float | None,
     priority: int,
     comment: str,
+    rebuild: bool,
     where: Where,
     as_json: bool,
 ) -> None:
@@ -51,6 +53,7 @@ def create(
         sla_seconds=sla,
         priority=priority,
         comment=comment,
+        rebuild=rebuild,
     )
     outcome = handle_with_definitions(the_engine(), command, where)
     wants = the_queries().wants_named(outcome.request_id or "")

@@ -11,7 +11,7 @@ import msgspec
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.sqlite import Store
@@ -130,6 +130,43 @@ class DueRef(NamedTuple):
     wanted_since: float
     #: Whether its last call named inputs that are not declared.
     has_learned: bool
+
+
+class Standing(NamedTuple):
+    """How a ref stands with those who might ask for it."""
+
+    ref: str
+    #: Of its canonical instance, None when it is missing.
+    state: InstanceState | None
+    #: Its backoff has not passed.
+    backs_off: bool
+    #: An open want within its TTL names it.
+    is_wanted: bool
+
+    @property
+    def is_schedulable(self) -> bool:
+        """SPEC 4.5."""
+        return self.state in SCHEDULABLE and not self.backs_off
+
+
+class Wanted(NamedTuple):
+    """What the open wants of a ref add up to, and how often it was tried."""
+
+    n_open_wants: int = 0
+    #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
+    since: float = NEVER
+    until: float = 0.0
+    #: Failed attempts since it was last live or tainted (SPEC 6.8).
+    attempts: int = 0
+
+
+class LaunchSpan(NamedTuple):
+    """How long a past launch worked on the job runs of it that succeeded."""
+
+    n_job_runs: int
+    #: From its start to the end of the first of them, and of the last.
+    first_seconds: float
+    seconds: float
 
 
 class Need(NamedTuple):
@@ -275,6 +312,11 @@ class Queries:
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, _json(refs)))
 
+    def build_request_of_live(self, ref: str) -> str | None:
+        """What built the live instance of a ref: its Dagster run, or its launch; None when it is not live."""
+        rows = self._all(f"SELECT build_request_id FROM {PREFIX}available_partitions WHERE partition_ref = ?", ref)
+        return rows[0][0] if rows else None
+
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
         return [
@@ -355,6 +397,120 @@ class Queries:
             JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
             WHERE i.uuid = ? ORDER BY t.id"""
         return [Taint(*row) for row in self._all(sql, uuid)]
+
+    def taints_to_show(self, refs: Iterable[str]) -> dict[str, Taint]:
+        """What is held against refs that are not live again: the newest taint in force of the canonical instance if it
+        is tainted, else of the last one that was live. The others are left out."""
+        sql = f"""
+            WITH RECURSIVE chain(ref, state, id, found) AS (
+                SELECT r.ref, r.state, i.id, i.was_live OR i.state = 'Tainted' FROM {PREFIX}refs r
+                JOIN {PREFIX}instances i ON i.id = r.last_id WHERE r.ref IN (SELECT value FROM json_each(?))
+                UNION ALL
+                SELECT c.ref, c.state, p.id, p.was_live FROM chain c JOIN {PREFIX}instances i ON i.id = c.id
+                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE NOT c.found
+            )
+            SELECT c.ref, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM chain c
+            JOIN {PREFIX}taint_instances x ON x.instance_id = c.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE c.found AND c.state <> 'Live' AND t.canceled_at IS NULL ORDER BY t.id"""
+        return {ref: Taint(*taint) for ref, *taint in self._all(sql, _json(refs))}
+
+    def tainted_by(self, taint_id: str) -> tuple[str, ...]:
+        """The refs whose canonical instance has, or had, a taint."""
+        sql = f"""
+            SELECT r.ref FROM {PREFIX}taints t JOIN {PREFIX}taint_instances x ON x.taint_id = t.id
+            JOIN {PREFIX}instances i ON i.id = x.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+            WHERE t.taint_id = ? ORDER BY r.ref"""
+        return tuple(ref for (ref,) in self._all(sql, taint_id))
+
+    def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """How many refs of each dataset are tainted, and the first of them; by the index of what is tainted."""
+        sql = f"""
+            SELECT d.asset, count(*), (
+                SELECT json_group_array(ref) FROM (
+                    SELECT ref FROM {PREFIX}refs s WHERE s.state = 'Tainted' AND s.dataset_id = d.id ORDER BY ref LIMIT ?
+                ))
+            FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
+            WHERE r.state = 'Tainted' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
+        found = {asset: (n, _list_decoder.decode(refs)) for asset, n, refs in self._all(sql, most, _json(assets))}
+        return {asset: found.get(asset, (0, ())) for asset in assets}
+
+    def wants_served_by(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """The wants that were open when instances became live, by uuid of the instance."""
+        sql = f"""
+            SELECT i.uuid, w.want_id FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id
+            JOIN {PREFIX}wants w ON w.id = h.want_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.created_at <= i.live_at
+              AND coalesce(w.ended_at, i.live_at) >= i.live_at ORDER BY w.id"""
+        found: dict[str, list[str]] = {}
+        for uuid, want_id in self._all(sql, _json(uuids)):
+            found.setdefault(uuid, []).append(want_id)
+        return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
+
+    def standings(self, refs: Iterable[str], now: float) -> dict[str, Standing]:
+        """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
+        asked = list(refs)
+        sql = f"""
+            SELECT ref, state, coalesce(retry_at, 0) > ?, n_open_wants > 0 AND wanted_until > ? FROM {PREFIX}refs
+            WHERE ref IN (SELECT value FROM json_each(?))"""
+        found = {
+            ref: Standing(ref, InstanceState(state) if state else None, bool(backs_off), bool(is_wanted))
+            for ref, state, backs_off, is_wanted in self._all(sql, now, now, _json(asked))
+        }
+        return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
+
+    # Refs and instances, for plans and explanations
+
+    def wanted(self, refs: Iterable[str]) -> dict[str, Wanted]:
+        """For every ref asked for, what its open wants add up to (SPEC 5.4)."""
+        asked = list(refs)
+        sql = f"""
+            SELECT ref, n_open_wants, wanted_since, wanted_until, attempts FROM {PREFIX}refs
+            WHERE ref IN (SELECT value FROM json_each(?))"""
+        found = {row[0]: Wanted(*row[1:]) for row in self._all(sql, _json(asked))}
+        return {ref: found.get(ref) or Wanted() for ref in asked}
+
+    def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """`missing_of` for many instances, by uuid; those that wait for nothing are left out."""
+        sql = f"""
+            SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
+            JOIN {PREFIX}refs r ON r.id = m.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            ORDER BY r.ref"""
+        found: dict[str, list[str]] = {}
+        for uuid, ref in self._all(sql, _json(uuids)):
+            found.setdefault(uuid, []).append(ref)
+        return {uuid: tuple(refs) for uuid, refs in found.items()}
+
+    def taints_in_force(self, uuids: Iterable[str]) -> dict[str, list[Taint]]:
+        """The taints of many instances that nobody took back, by uuid."""
+        sql = f"""
+            SELECT i.uuid, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM {PREFIX}instances i
+            JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND t.canceled_at IS NULL ORDER BY t.id"""
+        found: dict[str, list[Taint]] = {}
+        for uuid, *taint in self._all(sql, _json(uuids)):
+            found.setdefault(uuid, []).append(Taint(*taint))
+        return found
+
+    def job_runs_named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
+        """By job run id; those that do not exist are left out."""
+        rows = self._all(_JOB_RUNS + "WHERE j.job_run_id IN (SELECT value FROM json_each(?))", _json(job_run_ids))
+        return {row[0]: _job_run(row) for row in rows}
+
+    def launch_spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
+        """The newest launches that built what is canonical of a dataset, among its last refs by name."""
+        found = f"""
+            SELECT DISTINCT j.launch_id FROM (
+                SELECT r.canonical_id FROM {PREFIX}refs r WHERE {_OF_DATASET} AND r.canonical_id IS NOT NULL
+                ORDER BY r.ref DESC LIMIT ?
+            ) c JOIN {PREFIX}instances i ON i.id = c.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            WHERE j.state = 'Succeeded' AND j.started_at IS NOT NULL ORDER BY j.launch_id DESC LIMIT ?"""
+        launches = [launch_id for (launch_id,) in self._all(found, *_dataset_range(asset), most_refs, most)]
+        spans = f"""
+            SELECT count(*), min(j.ended_at) - min(j.started_at), max(j.ended_at) - min(j.started_at) FROM {PREFIX}launches l
+            JOIN {PREFIX}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
+            WHERE l.id IN (SELECT value FROM json_each(?)) AND j.state = 'Succeeded' GROUP BY l.id ORDER BY l.id"""
+        return [LaunchSpan(*row) for row in self._all(spans, _json(launches))]
 
     # Datasets
 
@@ -462,11 +618,30 @@ class Queries:
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return [_want(row) for row in self._all(_WANTS + sql, ref)]
 
+    # Counts
+
+    def ref_counts(self) -> list[tuple[str, str, int]]:
+        """(asset, canonical state, how many refs), the missing ones left out. Looks at every ref."""
+        sql = f"""
+            SELECT d.asset, r.state, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
+            WHERE r.state IS NOT NULL GROUP BY d.asset, r.state ORDER BY d.asset, r.state"""
+        return [(asset, state, n) for asset, state, n in self._all(sql)]
+
+    def n_open_wants(self) -> int:
+        """How many wants are open."""
+        ((n,),) = self._all(f"SELECT count(DISTINCT want_id) FROM {PREFIX}holds WHERE open = 1")
+        return int(n)
+
     # The log
 
     def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
         with self._store.reading() as connection:
             return log.events_after(connection, after_seq, most)
+
+    def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
+        """The events of some types within a stretch of the log; the others are not even decoded."""
+        with self._store.reading() as connection:
+            return log.events_named(connection, _json(names), after_seq, last_seq)
 
     def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
         """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""

@@ -126,6 +126,8 @@ refs = _table(
 #: index for both, since a lease moves a ref from the one to the other.
 _AT_HAND = text("due = 1 OR state = 'Building'")
 Index(PREFIX + "refs_at_hand", refs.c.due, refs.c.dataset_id, sqlite_where=_AT_HAND, postgresql_where=_AT_HAND)
+_TAINTED = text("state = 'Tainted'")
+Index(PREFIX + "refs_tainted", refs.c.dataset_id, sqlite_where=_TAINTED, postgresql_where=_TAINTED)
 
 instances = _table(
     "instances",
@@ -318,3 +320,24 @@ PROJECTIONS: tuple[Table, ...] = (
     delegations,
     history,
 )
+
+#: For people and their tools: the delegation seed's two questions (SPEC 13). A build request is the Dagster run that
+#: built, or is to build; before there is one, the launch.
+VIEWS: dict[str, str] = {
+    PREFIX + "available_partitions": f"""
+        SELECT r.ref AS partition_ref, coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,
+               j.job_run_id AS job_run_id, i.uuid AS uuid, i.live_at AS live_at
+        FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+        JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+        WHERE r.state = 'Live'""",
+    PREFIX + "active_builds": f"""
+        SELECT r.ref AS partition_ref, coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,
+               j.job_run_id AS job_run_id, i.uuid AS uuid, r.state AS state
+        FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+        JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+        WHERE r.state = 'Building' OR r.state = 'UpstreamBuilding'""",
+}
+for _name, _select in VIEWS.items():
+    # Made anew with the tables, for a rebuild may follow a version that knew other columns.
+    event.listen(metadata, "after_create", DDL(f"DROP VIEW IF EXISTS {_name}"))
+    event.listen(metadata, "after_create", DDL(f"CREATE VIEW {_name} AS {_select}"))

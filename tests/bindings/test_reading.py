@@ -23,7 +23,7 @@ from databuild_dagster.bindings.readable import (
     NotOurs,
     TaintedRef,
 )
-from databuild_dagster.bindings.reading import NothingBuilt
+from databuild_dagster.bindings.opening import NothingBuilt
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.states import InstanceState

@@ -1,0 +1,73 @@
+"""The state as Prometheus reads it: counted from the store whenever somebody scrapes, so that nothing is kept twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Event
+
+import click
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from databuild_dagster.store import Ledger, Queries, Store
+
+HOST = "127.0.0.1"
+
+
+class StoreCollector:
+    """A collector of prometheus-client over one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        job_runs = GaugeMetricFamily("databuild_job_runs", "Job runs by job and state.", labels=["job", "state"])
+        rate = GaugeMetricFamily(
+            "databuild_job_success_ratio", "Share of a job's ended runs that went well.", labels=["job"]
+        )
+        avoided = CounterMetricFamily(
+            "databuild_builds_avoided", "Builds that were not needed because another's served.", labels=["job"]
+        )
+        saved = CounterMetricFamily(
+            "databuild_seconds_saved", "What those builds would have taken, by the job's median.", labels=["job"]
+        )
+        for each in Ledger(self._store).metrics():
+            for state, n in each.counts.items():
+                job_runs.add_metric([each.job, state], n)
+            if each.success_rate is not None:
+                rate.add_metric([each.job], each.success_rate)
+            avoided.add_metric([each.job], each.avoided)
+            if each.seconds_saved is not None:
+                saved.add_metric([each.job], each.seconds_saved)
+        queries = Queries(self._store)
+        refs = GaugeMetricFamily("databuild_refs", "Refs by dataset and canonical state.", labels=["dataset", "state"])
+        for asset, state, n in queries.ref_counts():
+            refs.add_metric([asset, state], n)
+        wants = GaugeMetricFamily("databuild_open_wants", "Wants that are open.")
+        wants.add_metric([], queries.n_open_wants())
+        yield from (job_runs, rate, avoided, saved, refs, wants)
+
+
+def text(store: Store) -> str:
+    """What a scrape answers."""
+    return generate_latest(_registry(store)).decode()
+
+
+def serve(store: Store, port: int) -> None:
+    """Answer scrapes until Ctrl-C. Raises a click error where the port is taken."""
+    try:
+        server, thread = start_http_server(port, addr=HOST, registry=_registry(store))
+    except OSError as error:
+        raise click.UsageError(f"Port {port} of {HOST} cannot be had: {error.strerror}; choose another.") from error
+    click.echo(f"Metrics on http://{HOST}:{server.server_port}/metrics; Ctrl-C ends it.", err=True)
+    try:
+        Event().wait()
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def _registry(store: Store) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(StoreCollector(store))
+    return registry

@@ -1,0 +1,173 @@
+"""`build --rebuild`, `delegations`, `metrics`, and the same from Python: who asked, who built, what it was worth (SPEC 8)."""
+
+import re
+import signal
+import sqlite3
+import urllib.request
+
+import pytest
+
+import databuild_dagster as db
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAY, NEXT_DAY = "orders@2024-01-29", "orders@2024-01-30"
+
+
+def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Project) -> None:
+    """SPEC 8.7"""
+    first = project.build(DAY)
+    uuid = project.ask("show", DAY)["canonical"]["uuid"]
+
+    again = project.build(DAY)
+    assert (again["launches"], again["reused"]) == (0, 1)
+    assert project.ask("show", DAY)["canonical"]["uuid"] == uuid
+
+    anew = project.build(DAY, "--rebuild")
+    assert (anew["launches"], anew["reused"]) == (1, 0)
+    rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
+    assert rebuilt != uuid
+
+    kinds = {each["requester"]: (each["kind"], each["outcome"]) for each in project.ask("delegations", "--ref", DAY)}
+    assert kinds == {
+        first["request_id"]: ("built", "live"),
+        again["request_id"]: ("reused", "live"),
+        anew["request_id"]: ("built", "live"),
+    }
+    (entry,) = project.ask("delegations", "--request", again["request_id"])
+    assert (entry["ref"], entry["uuid"]) == (DAY, uuid)
+    assert entry["message"] == "Delegated to historical build - partition already available"
+
+
+def test_two_commands_at_once_build_once_and_the_ledger_says_who(project: Project) -> None:
+    """SPEC 8.3, 8.4"""
+    project.hold("2024-01-29")
+    builder = project.start("build", DAY, "--json")
+    project.wait_until_held("2024-01-29")
+    joiner = project.start("build", DAY, "--json")
+    try:
+        request = wait_for_join(project)
+    finally:
+        project.release("2024-01-29")
+
+    assert builder.wait(60) == 0
+    assert joiner.wait(60) == 0
+    (entry,) = project.ask("delegations", "--request", request)
+    assert (entry["kind"], entry["outcome"], entry["ref"]) == ("joined", "live", DAY)
+    assert [each["uuid"] for each in project.ask("history", DAY)] == [entry["uuid"]]
+    assert project.is_sound()
+
+
+def wait_for_join(project: Project) -> str:
+    from .conftest import wait_until
+
+    found: list[str] = []
+
+    def somebody_waits() -> bool:
+        found[:] = [each["requester"] for each in project.ask("delegations") if each["kind"] == "joined"]
+        return bool(found)
+
+    wait_until(somebody_waits, "the second command joins the first")
+    return found[0]
+
+
+def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> None:
+    """SPEC 8.5"""
+    assert project.ask("metrics") == {}
+    project.fail("2024-01-30")
+    assert project.run("build", DAY, NEXT_DAY).code == 1
+    project.ask("want", "create", DAY)
+
+    (job,) = project.ask("metrics").items()
+    assert job[0] == "orders"
+    assert (job[1]["success_rate"], job[1]["avoided"]) == (0.5, 1)
+    assert job[1]["seconds_saved"] == job[1]["median_seconds"] > 0
+    table = project.call("metrics").out
+    assert re.search(r"orders +50\.0% +1 +1 +0 +0 +1 ", table), table
+    assert 'databuild_job_success_ratio{job="orders"} 0.5' in project.call("metrics", "--prometheus").out
+
+
+def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
+    project.build(DAY)
+    serving = project.start("metrics", "--serve", "0")
+    assert serving.stderr is not None
+    told = serving.stderr.readline()
+    while "http" not in told:
+        told = serving.stderr.readline()
+    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", told)
+    assert url is not None, told
+
+    with urllib.request.urlopen(url[0], timeout=30) as answer:
+        text = answer.read().decode()
+    serving.send_signal(signal.SIGINT)
+
+    assert 'databuild_job_runs{job="orders",state="Succeeded"} 1.0' in text
+    assert 'databuild_refs{dataset="orders",state="Live"} 1.0' in text
+    assert "databuild_open_wants 0.0" in text
+    assert serving.wait(30) == 130
+
+
+def test_wrong_questions_are_refused_with_one_sentence(project: Project) -> None:
+    project.call("tick")
+
+    nobody = project.call("delegations", "--request", "nobody", "--json")
+    both = project.call("delegations", "--request", "a", "--ref", "b")
+    mixed = project.call("metrics", "--prometheus", "--json")
+
+    assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no request 'nobody'.")
+    assert (both.code, "exclude each other" in both.err) == (2, True)
+    assert mixed.code == 2
+    assert project.ask("delegations") == []
+    assert "Nobody has asked for anything yet." in project.call("delegations").out
+
+
+def test_current_state_is_asked_by_the_names_of_the_design(project: Project) -> None:
+    """SPEC 13"""
+    project.fail("2024-01-30")
+    done = project.run("build", DAY, NEXT_DAY, "--json")
+    assert done.code == 1
+    home = str(project.home)
+
+    canonical = db.get_canonical_partition(DAY, home=home)
+    assert canonical is not None
+    assert (
+        canonical.uuid
+        == db.get_canonical_partition_uuid(DAY, home=home)
+        == project.ask("show", DAY)["canonical"]["uuid"]
+    )
+    instance = db.get_partition_by_uuid(canonical.uuid or "", home=home)
+    assert instance is not None
+    assert (instance.ref, instance.job_run) == (DAY, canonical.job_run)
+    assert db.derive_partition_uuid(canonical.job_run or "", DAY) == canonical.uuid
+    assert str(db.get_latest_partition_status(NEXT_DAY, home=home)) == "Failed"
+    assert db.get_latest_partition_status("orders@2024-01-31", home=home) is None
+    assert [want.request_id for want in db.get_wants_for_partition(DAY, home=home)] == [done.json["request_id"]]
+    (job_run,) = [each for each in project.ask("job-runs") if each["refs"] == [DAY]]
+    assert db.get_build_request_for_available_partition(DAY, home=home) == job_run["dagster_run_id"]
+    assert db.get_build_request_for_available_partition(NEXT_DAY, home=home) is None
+    assert db.get_active_builds_for_partition(DAY, home=home) == []
+    coordination = db.check_build_coordination([DAY, NEXT_DAY, "orders@2024-01-31"], home=home)
+    assert (coordination.build, coordination.join) == (("orders@2024-01-31",), {})
+    assert coordination.reuse == {DAY: canonical.uuid}
+    assert "no orders on 2024-01-30" in coordination.refused[NEXT_DAY]
+
+
+def test_the_seeds_two_queries_are_views_of_the_database(project: Project) -> None:
+    """SPEC 13: read-only, for whoever speaks SQL."""
+    project.hold("2024-01-30")
+    builder = project.start("build", DAY, NEXT_DAY, "--json")
+    project.wait_until_held("2024-01-30")
+    try:
+        with sqlite3.connect(f"file:{project.home}/databuild.db?mode=ro", uri=True) as connection:
+            active = connection.execute("SELECT partition_ref, state FROM databuild_active_builds").fetchall()
+    finally:
+        project.release("2024-01-30")
+    assert builder.wait(60) == 0
+
+    assert (NEXT_DAY, "Building") in active
+    with sqlite3.connect(f"file:{project.home}/databuild.db?mode=ro", uri=True) as connection:
+        available = connection.execute("SELECT partition_ref, uuid FROM databuild_available_partitions").fetchall()
+        assert connection.execute("SELECT count(*) FROM databuild_active_builds").fetchone() == (0,)
+    assert dict(available) == {ref: project.ask("show", ref)["canonical"]["uuid"] for ref in (DAY, NEXT_DAY)}
