@@ -49,6 +49,18 @@ class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
     reason: str = ""
 
 
+class WantExpired(Fact, frozen=True, tag="WantExpired"):
+    """Wants' time to live ended before their refs were live (SPEC 5.5)."""
+
+    want_ids: tuple[str, ...]
+
+
+class WantSlaMissed(Fact, frozen=True, tag="WantSlaMissed"):
+    """Wants were not successful by their deadline; said once, and it changes nothing else (SPEC 5.5)."""
+
+    want_ids: tuple[str, ...]
+
+
 class BufferedRun(msgspec.Struct, frozen=True):
     """A job run of a launch: the partition key and the refs whose leases it takes."""
 
@@ -259,6 +271,8 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
 EVENT_TYPES: tuple[type[Fact], ...] = (
     WantCreated,
     WantCanceled,
+    WantExpired,
+    WantSlaMissed,
     JobRunBuffered,
     JobRunStarted,
     JobRunSucceeded,

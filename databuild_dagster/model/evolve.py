@@ -69,6 +69,8 @@ def _want_created(folding: Folding, fact: e.WantCreated) -> None:
             data_timestamp=fact.data_timestamp,
             expires_at=expires_at,
             deadline=deadline,
+            # Who is waited for has a deadline too, and no SLA: there is one alert, for who asked.
+            sla_at=fact.deadline if fact.sla_seconds is not None else None,
             n_refs=len(entry.refs),
         )
         view.add(want)
@@ -86,6 +88,16 @@ def _want_created(folding: Folding, fact: e.WantCreated) -> None:
 def _want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
     for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
         folding.end_want(want, WantCause.CANCELED)
+
+
+def _want_expired(folding: Folding, fact: e.WantExpired) -> None:
+    for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
+        folding.end_want(want, WantCause.EXPIRED)
+
+
+def _want_sla_missed(folding: Folding, fact: e.WantSlaMissed) -> None:
+    for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
+        want.sla_missed_at, want.sla_at = folding.at, None
 
 
 def _launch(
@@ -411,6 +423,8 @@ def _dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCreated: _want_created,
     e.WantCanceled: _want_canceled,
+    e.WantExpired: _want_expired,
+    e.WantSlaMissed: _want_sla_missed,
     e.JobRunBuffered: _job_run_buffered,
     e.JobRunStarted: _job_run_started,
     e.JobRunSucceeded: _job_run_succeeded,

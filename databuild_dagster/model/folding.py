@@ -181,6 +181,9 @@ class Folding:
         self.move_want(want, cause)
         want.ended_at = self.at
         successful = want.state is WantState.SUCCESSFUL
+        if successful or want.state is WantState.CANCELED:
+            # One that failed, or expired, will miss its SLA; that is said when its time has come.
+            want.sla_at = None
         self.view.set_openness(want.id, Openness.SUCCESSFUL if successful else Openness.ENDED)
         self.ended_wants.append(want)
 

@@ -178,6 +178,9 @@ class WantRow(msgspec.Struct, gc=False):
     n_upstream_failed: int = 0
     n_building: int = 0
     n_upstream_building: int = 0
+    #: When an alert is due unless it is successful by then; None without an SLA of its own, and once that is settled.
+    sla_at: float | None = None
+    sla_missed_at: float | None = None
     #: 1 once a taint has opened it again: then it stands for itself, even if it was derived.
     reopened: int = 0
 

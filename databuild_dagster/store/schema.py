@@ -205,9 +205,16 @@ wants = _table(
     Column("n_upstream_failed", Integer, nullable=False),
     Column("n_building", Integer, nullable=False),
     Column("n_upstream_building", Integer, nullable=False),
+    Column("sla_at", Float),
+    Column("sla_missed_at", Float),
     Column("reopened", Integer, nullable=False),
     _in("state", WantState),
 )
+#: What time does to wants is looked for in every tick, among the few that it can happen to.
+_OPEN_WANT = text("ended_at IS NULL")
+Index(PREFIX + "wants_expiring", wants.c.expires_at, sqlite_where=_OPEN_WANT, postgresql_where=_OPEN_WANT)
+_HAS_SLA = text("sla_at IS NOT NULL")
+Index(PREFIX + "wants_sla", wants.c.sla_at, sqlite_where=_HAS_SLA, postgresql_where=_HAS_SLA)
 
 #: What a want names, which never changes.
 want_refs = _table(

@@ -241,6 +241,14 @@ class Histories(RuleBasedStateMachine):
     def turn_the_clock(self, seconds):
         self.world.clock.turn(seconds)
 
+    @rule()
+    def end_what_is_overdue(self):
+        expiring, late = self.world.queries.overdue_wants(self.world.clock.now, 100)
+        if late:
+            self.do(c.MissSlas(want_ids=tuple(late)))
+        if expiring:
+            self.do(c.ExpireWants(want_ids=tuple(expiring)))
+
     @precondition(lambda self: self.last is not None)
     @rule()
     def say_it_again(self):

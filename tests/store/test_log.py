@@ -100,6 +100,8 @@ STORED = [
         '{"type":"WantCreated","request_id":"r","wants":[{"id":"w","refs":["a","days@1"]}],"source":"user","priority":2,"ttl_seconds":60.0,"expires_at":1060.0}',
     ),
     ("WantCanceled", '{"type":"WantCanceled","want_ids":["w"],"reason":"enough"}'),
+    ("WantExpired", '{"type":"WantExpired","want_ids":["w"]}'),
+    ("WantSlaMissed", '{"type":"WantSlaMissed","want_ids":["w"]}'),
     (
         "JobRunBuffered",
         '{"type":"JobRunBuffered","launch_id":"l","job":"a","location":"here","owner":"me","runs":[{"job_run_id":"j","refs":["a"],"partition_key":null}],"code_version":"1"}',

@@ -16,7 +16,7 @@ from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_ru
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.misses import miss_deps
 from databuild_dagster.model.decide.taints import taint_partitions, untaint_partitions
-from databuild_dagster.model.decide.wants import cancel_wants, create_wants
+from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
 from databuild_dagster.model.events import Fact
 
 __all__ = ["Deciding", "decide"]
@@ -25,6 +25,8 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.RegisterDatasets: register_datasets,
     c.CreateWants: create_wants,
     c.CancelWants: cancel_wants,
+    c.ExpireWants: expire_wants,
+    c.MissSlas: miss_slas,
     c.BufferLaunch: buffer_launch,
     c.BufferMissed: buffer_missed,
     c.StartLaunch: start_launch,

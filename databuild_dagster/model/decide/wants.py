@@ -78,6 +78,28 @@ def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
     return facts
 
 
+def expire_wants(command: c.ExpireWants, deciding: Deciding) -> list[e.Fact]:
+    """Whoever looked has looked before; only what is open and past its time now ends (SPEC 5.5)."""
+    wants = _known(command.want_ids, deciding)
+    due = tuple(want.want_id for want in wants if want.state in OPEN_WANTS and want.expires_at <= deciding.now)
+    return [e.WantExpired(want_ids=due)] if due else []
+
+
+def miss_slas(command: c.MissSlas, deciding: Deciding) -> list[e.Fact]:
+    """Said once of each want, open or failed, that was not successful by its deadline (SPEC 5.5)."""
+    wants = _known(command.want_ids, deciding)
+    late = tuple(want.want_id for want in wants if want.sla_at is not None and want.sla_at <= deciding.now)
+    return [e.WantSlaMissed(want_ids=late)] if late else []
+
+
+def _known(want_ids: tuple[str, ...], deciding: Deciding) -> list[WantRow]:
+    wants = deciding.view.wants(want_ids)
+    for want_id in want_ids:
+        if want_id not in wants:
+            raise NotFound(kind="want", name=want_id)
+    return list(wants.values())
+
+
 def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
     named = deciding.view.wants(command.ids)
     of_requests = deciding.view.wants_of_requests([i for i in command.ids if i not in named])

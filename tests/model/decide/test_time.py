@@ -1,0 +1,211 @@
+"""Stories of wants that run out of time: TTL, SLA, and who hears of it (SPEC 5.5, 5.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.engine import Judge, tick
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.catalog import HERE, dataset
+from tests.support.ports import HandForeign, HandLauncher
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([*(dataset(name) for name in "abc"), dataset("top", "a")])
+    yield world
+    assert world.check() == []
+    world.store.close()
+
+
+def turn(world):
+    """One tick."""
+    return tick(
+        world.engine,
+        location=HERE,
+        launcher=HandLauncher(),
+        foreign=HandForeign(),
+        judge=Judge(gone=lambda holder: False),
+        owner="orchestrator",
+    )
+
+
+def test_a_want_expires_at_the_tick_after_its_time_and_never_again(world):
+    """SPEC 5.5: the orchestrator appends WantExpired."""
+    world.live("b")
+    want = world.want("a", "b", ttl=60)
+    world.start("a")
+    before = world.seq
+
+    world.clock.turn(59)
+    assert turn(world).expired == []
+    world.clock.turn(1)
+    report = turn(world)
+
+    assert report.expired == [want]
+    assert world.log(before) == ["WantExpired"]
+    assert world.want_state(want) is WantState.EXPIRED
+    assert turn(world).expired == []
+
+
+def test_an_expired_want_is_not_scheduled_even_before_anybody_says_that_it_expired(world):
+    """SPEC 5.4, 5.5"""
+    world.want("a", ttl=60)
+
+    world.clock.turn(60)
+
+    assert world.due() == []
+
+
+def test_the_queued_job_run_of_an_expired_want_ends_and_a_running_one_goes_on(world):
+    """SPEC 5.5, 6.10"""
+    world.want("a", ttl=60)
+    queued = world.buffer("a")
+    world.want("b", ttl=60)
+    world.start("b")
+
+    world.clock.turn(60)
+    turn(world)
+
+    assert [run.state for run in world.queries.job_runs_of_launch(queued)] == [JobRunState.CANCELED]
+    assert world.states("a", "b") == [InstanceState.UP_FOR_RETRY, InstanceState.BUILDING]
+
+
+def test_the_lease_of_a_waiting_ref_and_its_derivative_wants_end_with_its_last_want(world):
+    """SPEC 6.4"""
+    world.want("a", ttl=60)
+    world.miss("a", "b")
+    assert world.derivative_wants("b")
+
+    world.clock.turn(60)
+    turn(world)
+
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+    assert world.open_wants("b") == []
+
+
+def test_another_want_that_lives_longer_keeps_it_going(world):
+    """SPEC 5.4"""
+    short = world.want("a", ttl=60)
+    long = world.want("a", ttl=None)
+    launch = world.buffer("a")
+
+    world.clock.turn(60)
+    turn(world)
+
+    assert (world.want_state(short), world.want_state(long)) == (WantState.EXPIRED, WantState.BUILDING)
+    assert [run.state for run in world.queries.job_runs_of_launch(launch)] == [JobRunState.QUEUED]
+
+
+def test_a_missed_sla_is_said_once_and_changes_nothing_else(world):
+    """SPEC 5.5"""
+    want = world.want("a", sla=60)
+    world.start("a")
+    before = world.seq
+
+    world.clock.turn(60)
+    first, second = turn(world), turn(world)
+
+    assert (first.sla_missed, second.sla_missed) == ([want], [])
+    assert world.log(before) == ["WantSlaMissed"]
+    assert world.want_state(want) is WantState.BUILDING
+    assert world.want_view(want).sla_missed_at == world.clock.now
+
+
+def test_an_sla_counts_from_the_datas_own_time_if_that_is_given(world):
+    """SPEC 5.5"""
+    outcome = world.handle(c.CreateWants(wants=(("a",),), sla_seconds=3600.0, data_timestamp=world.clock.now - 3000))
+
+    world.clock.turn(599)
+    assert turn(world).sla_missed == []
+    world.clock.turn(1)
+
+    assert turn(world).sla_missed == list(outcome.want_ids)
+
+
+@pytest.mark.parametrize("end", ["success", "cancel"])
+def test_what_was_done_or_taken_back_in_time_misses_no_sla(world, end):
+    """SPEC 5.5"""
+    want = world.want("a", sla=60)
+    if end == "success":
+        world.succeed("a")
+    else:
+        world.cancel_want(want)
+
+    world.clock.turn(3600)
+
+    assert turn(world).sla_missed == []
+
+
+@pytest.mark.parametrize("end", ["failure", "expiry"])
+def test_what_cannot_be_done_any_more_misses_its_sla_when_its_time_comes(world, end):
+    """SPEC 5.5"""
+    want = world.want("a", sla=60, ttl=30 if end == "expiry" else None)
+    if end == "failure":
+        world.fail("a")
+    else:
+        world.start("a")
+        world.clock.turn(30)
+        turn(world)
+    before = world.want_state(want)
+
+    assert turn(world).sla_missed == []
+    world.clock.turn(60)
+
+    assert turn(world).sla_missed == [want]
+    assert world.want_state(want) is before
+
+
+def test_a_derivative_want_inherits_the_deadline_and_raises_no_alert_of_its_own(world):
+    """SPEC 5.8: what blocks urgent work is urgent; there is one alert, for who asked."""
+    want = world.want("a", sla=60, priority=3)
+    world.miss("a", "b")
+    (derivative,) = world.derivative_wants("b")
+    assert (derivative.priority, derivative.deadline) == (3, world.want_view(want).deadline)
+
+    world.clock.turn(60)
+
+    assert turn(world).sla_missed == [want]
+
+
+def test_the_most_urgent_is_launched_first(world):
+    """SPEC 11.1: highest priority, then earliest deadline, then oldest."""
+    world.want("a")
+    world.clock.turn(1)
+    world.want("b", sla=600)
+    world.clock.turn(1)
+    world.want("c", priority=1)
+
+    assert world.due() == ["c", "b", "a"]
+
+
+def test_what_is_overdue_is_recorded_by_one_of_several_orchestrators(world):
+    """SPEC 11.1: ticks may overlap."""
+    want = world.want("a", ttl=60, sla=30)
+    world.clock.turn(60)
+    expiring, late = world.queries.overdue_wants(world.clock.now, 10)
+    turn(world)
+    before = world.seq
+
+    assert world.handle(c.ExpireWants(want_ids=tuple(expiring))).events == ()
+    assert world.handle(c.MissSlas(want_ids=tuple(late))).events == ()
+    assert (expiring, late, world.seq) == ([want], [want], before)
+
+
+def test_a_want_that_nobody_knows_is_refused(world):
+    with pytest.raises(NotFound, match="'nobody'"):
+        world.handle(c.ExpireWants(want_ids=("nobody",)))
+
+
+def test_a_clock_that_was_set_back_expires_nothing_early_and_forgets_nothing(world):
+    """SPEC 3.1: events never go back in time."""
+    want = world.want("a", ttl=60)
+    world.clock.turn(-3600)
+
+    assert turn(world).expired == []
+    world.clock.turn(3660)
+
+    assert turn(world).expired == [want]
