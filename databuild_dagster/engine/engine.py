@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from databuild_dagster.engine.ids import new_id
@@ -16,6 +17,7 @@ from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.standing import DERIVATIVE, follow_ups
 from databuild_dagster.store import Heartbeats, Ledger, Queries, Store, log
+from databuild_dagster.store.queries import Change
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Longest chain of derivative wants that one command may set going.
@@ -93,28 +95,49 @@ class Engine:
         with self.store.writing() as work:
             if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
                 return Outcome(tuple(before), repeated=True)
-            head = log.head(work.connection)
-            now = max(self.clock(), head.at)
-            deciding = Deciding(work, now, self.new_id, self.catalog)
-            recording = _Recording(work, head.seq, now, command_id or self.new_id(), actor)
-            facts = decide(command, deciding)
-            for _ in range(MAX_FOLLOW_UPS):
-                for fact in facts:
-                    recording.record(fact)
-                facts = follow_ups(work, now, self.new_id)
-                if not facts:
-                    return Outcome(tuple(recording.events), claim=deciding.claim)
-            raise IllegalMove(
-                seq=head.seq,
-                entity=type(command).__name__,
-                state="-",
-                on="follow-ups",
-                why=f"more than {MAX_FOLLOW_UPS}",
-            )
+            return self._handled(work, command, command_id or self.new_id(), actor)
+
+    def preview(self, command: Command, *, actor: str = "databuild") -> list[Change]:
+        """What a command would change, by doing it and taking it back. Raises what `handle` raises.
+
+        Holds the write lock for as long as the command takes, and leaves no trace.
+        """
+        changes: list[Change] = []
+        with suppress(_TakenBack), self.store.writing() as work:
+            self._handled(work, command, self.new_id(), actor)
+            moves = work.moves
+            work.flush()
+            changes += self.queries.named_changes(moves)
+            raise _TakenBack
+        return changes
+
+    def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
+        head = log.head(work.connection)
+        now = max(self.clock(), head.at)
+        deciding = Deciding(work, now, self.new_id, self.catalog)
+        recording = _Recording(work, head.seq, now, command_id, actor)
+        facts = decide(command, deciding)
+        for _ in range(MAX_FOLLOW_UPS):
+            for fact in facts:
+                recording.record(fact)
+            facts = follow_ups(work, now, self.new_id)
+            if not facts:
+                return Outcome(tuple(recording.events), claim=deciding.claim)
+        raise IllegalMove(
+            seq=head.seq,
+            entity=type(command).__name__,
+            state="-",
+            on="follow-ups",
+            why=f"more than {MAX_FOLLOW_UPS}",
+        )
 
     def beat(self, launch_ids: Iterable[str]) -> None:
         """Say that launches are alive. Never waits for the log (SPEC 6.9)."""
         self.heartbeats.beat(launch_ids, self.clock())
+
+
+class _TakenBack(Exception):
+    """Ends the transaction of a preview."""
 
 
 class _Recording:

@@ -54,6 +54,18 @@ class CancelWants(Command, frozen=True, kw_only=True):
     terminate: bool = False
 
 
+class ExpireWants(Command, frozen=True, kw_only=True):
+    """The orchestrator found wants whose time to live has ended. Those that ended otherwise by now are left out."""
+
+    want_ids: tuple[str, ...]
+
+
+class MissSlas(Command, frozen=True, kw_only=True):
+    """The orchestrator found wants past their deadline. Those that succeeded, or said so before, are left out."""
+
+    want_ids: tuple[str, ...]
+
+
 class BufferLaunch(Command, frozen=True, kw_only=True):
     """The orchestrator takes the leases of one launch. Refs that are no longer due are left out; a launch without refs is nothing."""
 
@@ -160,10 +172,16 @@ class LoseLaunches(Command, frozen=True, kw_only=True):
 
 
 class TaintPartitions(Command, frozen=True, kw_only=True):
-    """Say that canonical instances are wrong. All or nothing (SPEC 7.1)."""
+    """Say that canonical instances are wrong. All or nothing (SPEC 7.1).
 
-    refs: tuple[str, ...]
+    `uuids` names instances themselves, which were live once; `downstream` says it of whatever was built from all
+    these by recorded inputs, and of what still will be (7.3).
+    """
+
+    refs: tuple[str, ...] = ()
     reason: str
+    uuids: tuple[str, ...] = ()
+    downstream: bool = False
     taint_id: str | None = None
 
 
@@ -174,7 +192,31 @@ class UntaintPartitions(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RevertCanonical(Command, frozen=True, kw_only=True):
+    """Let readers of a ref see an earlier instance of it again (SPEC 7.4).
+
+    Refused while the ref is leased, for what was never live, and, without `force`, for what was built from an
+    instance that a downstream taint covers. That its data still exists is for the caller to see.
+    """
+
+    ref: str
+    uuid: str
+    force: bool = False
+    reason: str = ""
+
+
+class RetryRefs(Command, frozen=True, kw_only=True):
+    """Open what failed behind these refs, and want again everything whose want failed of it (SPEC 6.6)."""
+
+    refs: tuple[str, ...]
+    reason: str = ""
+
+
 class ArriveLots(Command, frozen=True, kw_only=True):
-    """Data of refs came from outside. Leased refs are refused; an origin that is canonical already is left out."""
+    """Data of refs came from outside. Leased refs are refused; an origin that is known already is left out.
+
+    `seen` names the canonical instance that the caller saw, by ref, None for none: another one is refused.
+    """
 
     arrivals: tuple[Arrival, ...]
+    seen: dict[str, str | None] = {}

@@ -12,6 +12,8 @@ import msgspec
 
 #: Registrations kept unpacked; a code location has some hundreds at most.
 MAX_UNPACKED = 2_000
+#: The location of assets that run without a deployed one: a script's or a test's `materialize([…])`. It owns nothing.
+AD_HOC_LOCATION = "(ad hoc)"
 
 
 class DatasetKind(StrEnum):
@@ -49,6 +51,26 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     max_partitions_per_launch: int = 1000
     #: Launches of its job that may run at once; None leaves it to the tick's limits.
     concurrency: int | None = None
+
+
+class Standing(StrEnum):
+    """How a code location's word on a dataset stands to what is registered under that name."""
+
+    #: Its own to tell.
+    OWN = "own"
+    #: It only says that the asset exists, and another location has registered it: nothing to tell.
+    KNOWN = "known"
+    #: Another location can build it. One asset has one owner, or each load would overwrite the other's.
+    TAKEN = "taken"
+
+
+def standing_of(told: DatasetSpec, present: DatasetSpec | None) -> Standing:
+    """Who can build a dataset goes before who only waits for it; among equals, who was first (SPEC 5.7)."""
+    if present is None or present.location in (told.location, AD_HOC_LOCATION):
+        return Standing.OWN
+    if told.kind is DatasetKind.SOURCE:
+        return Standing.KNOWN
+    return Standing.OWN if present.kind is DatasetKind.SOURCE else Standing.TAKEN
 
 
 _decoder = msgspec.json.Decoder(DatasetSpec)

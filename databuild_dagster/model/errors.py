@@ -79,6 +79,30 @@ class InvalidRequest(Refused):
     """{what} is {value!r}, which is not possible: {why}."""
 
 
+class AssetTaken(Refused):
+    """Code location {location!r} declares {assets}, which code location {owner!r} has registered."""
+
+    hint = (
+        "Keep it in one of the two: when {owner!r} has loaded without it, {location!r} gets it. If {owner!r} is gone "
+        "for good: `databuild locations forget {owner}`."
+    )
+
+
+class LocationTaken(Refused):
+    """Code location {location!r} has registered {assets}, and what calls itself so now declares none of them."""
+
+    hint = (
+        "If these are two code locations, name each: build_definitions(…, location='…'). If everything was renamed: "
+        "`databuild locations forget {location}`."
+    )
+
+
+class CanonicalMoved(Refused):
+    """{ref} has got another instance since it was looked at."""
+
+    hint = "Nothing was recorded; look again and repeat the command."
+
+
 class AlreadyStarted(Refused):
     """Launch {launch_id} was started already, by Dagster run {dagster_run_id}."""
 
@@ -103,6 +127,18 @@ class NothingToTaint(Refused):
     hint = "It will be built when it is wanted: `databuild want create {ref}`."
 
 
+class CannotRevert(Refused):
+    """{ref} cannot go back to instance {uuid}: {why}."""
+
+    hint = "See `databuild history {ref}`."
+
+
+class NothingToRetry(Refused):
+    """{ref} is {state}, so there is nothing to retry."""
+
+    hint = "Only what failed, or what needs something that failed, is opened by a retry; see `databuild show {ref}`."
+
+
 class NothingToUntaint(Refused):
     """Taint {taint_id} holds no canonical instance back: {why}."""
 
@@ -125,3 +161,15 @@ class InstanceExists(Refused):
     """Instance {uuid} of {ref} exists already."""
 
     hint = "Job run ids must be fresh UUIDv7 strings; this one was used before."
+
+
+class PlanTooLarge(Refused):
+    """The plan for {wanted} refs is too large: with their inputs they come to more than {most:,} {what}."""
+
+    hint = "Ask for fewer partitions at once."
+
+
+class CyclicInputs(Refused):
+    """The declared inputs lead back to where they began: {cycle}."""
+
+    hint = "Take one of these inputs out of its asset; what needs itself can never be built."

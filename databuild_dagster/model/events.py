@@ -235,12 +235,24 @@ class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
     taint_id: str
     refs: tuple[str, ...]
     reason: str
+    #: Instances that were named themselves, canonical or not (7.3).
+    uuids: tuple[str, ...] = ()
+    #: Whatever was built from them, or will be, is wrong too; the fold walks the lineage (7.3).
+    downstream: bool = False
 
 
 class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
     """A taint was taken back from every instance."""
 
     taint_id: str
+    reason: str = ""
+
+
+class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
+    """Readers see an earlier instance again; whatever said that it is wrong does so no more (SPEC 7.4)."""
+
+    ref: str
+    uuid: str
     reason: str = ""
 
 
@@ -285,6 +297,7 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     DelegationGivenUp,
     TaintCreated,
     TaintCanceled,
+    CanonicalReverted,
     LotArrived,
     DatasetRegistered,
 )

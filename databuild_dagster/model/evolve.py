@@ -188,6 +188,8 @@ def _job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         _keep_origin(folding, instance, output.origin)
         _keep_manifest(instance, output.manifest)
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
+        if spreading := [inputs[uuid].id for uuid in output.inputs.values() if inputs[uuid].n_spreading]:
+            folding.late.append((instance, spreading))
 
 
 def _keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:
@@ -352,26 +354,40 @@ def _taint_created(folding: Folding, fact: e.TaintCreated) -> None:
         reason=fact.reason,
         actor=folding.event.actor,
         created_at=folding.at,
+        downstream=int(fact.downstream),
     )
     view.add(taint)
     refs = folding.found(view.refs(fact.refs), fact.refs, "ref")
-    instances = view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
-    view.add_taint_links(taint.id, instances)
-    for instance in instances.values():
-        instance.n_taints += 1
-        if instance.state is not InstanceState.TAINTED:
-            folding.move_instance(instance, InstanceCause.TAINTED)
+    canonical = view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
+    named = folding.found(view.instances_by_uuid(fact.uuids), fact.uuids, "instance")
+    instances = {instance.id: instance for instance in (*canonical.values(), *named.values())}
+    folding.carry(taint, instances.values())
+    if fact.downstream:
+        _taint_downstream(folding, taint, set(instances))
+
+
+def _taint_downstream(folding: Folding, taint: TaintRow, seen: set[int]) -> None:
+    """Through every instance built from these by recorded inputs, whatever has become of it (SPEC 7.3)."""
+    level = list(seen)
+    while level:
+        level = [each for each in folding.view.instances_built_from(level) if each not in seen]
+        seen.update(level)
+        folding.carry(taint, folding.view.instances_by_id(level).values())
 
 
 def _taint_canceled(folding: Folding, fact: e.TaintCanceled) -> None:
     view = folding.view
     taint = folding.found(view.taints([fact.taint_id]), [fact.taint_id], "taint")[fact.taint_id]
     taint.canceled_at = folding.at
-    for instance in view.instances_by_id(view.instances_of_taint(taint.id)).values():
-        instance.n_taints -= 1
-        canonical = folding.ref_of(instance).canonical_id == instance.id
-        if instance.n_taints == 0 and canonical and instance.was_live:
-            folding.move_instance(instance, InstanceCause.UNTAINTED)
+    pairs = [(instance_id, taint.id) for instance_id in view.instances_of_taint(taint.id)]
+    folding.let_go_of_taints(pairs, InstanceCause.UNTAINTED)
+
+
+def _canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
+    view = folding.view
+    ref = folding.found(view.refs([fact.ref]), [fact.ref], "ref")[fact.ref]
+    instance = folding.found(view.instances_by_uuid([fact.uuid]), [fact.uuid], "instance")[fact.uuid]
+    folding.revert(ref, instance)
 
 
 def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
@@ -437,6 +453,7 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.DelegationGivenUp: _delegation_given_up,
     e.TaintCreated: _taint_created,
     e.TaintCanceled: _taint_canceled,
+    e.CanonicalReverted: _canonical_reverted,
     e.LotArrived: _lot_arrived,
     e.DatasetRegistered: _dataset_registered,
 }

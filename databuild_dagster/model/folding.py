@@ -11,10 +11,11 @@ from typing import TypeVar
 from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
-from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, WantRow
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
     INSTANCE,
     JOB_RUN,
+    TAINTABLE,
     WANT,
     InstanceCause,
     InstanceState,
@@ -57,6 +58,8 @@ class Folding:
         #: The canonical state of each changed ref when its wants last looked.
         self.seen_by_wants: dict[int, InstanceState | None] = {}
         self.new_wants: list[WantRow] = []
+        #: What became live from inputs that a taint goes on from: the instance, and those inputs.
+        self.late: list[tuple[InstanceRow, list[int]]] = []
         #: Wants that ended and still have to let go of their refs.
         self.ended_wants: list[WantRow] = []
 
@@ -142,6 +145,42 @@ class Folding:
         if before is not after:
             self.seen_by_wants.setdefault(ref.id, before)
             self.crossings.append((ref, before, after))
+
+    # Taints.
+
+    def carry(self, taint: TaintRow, instances: Iterable[InstanceRow]) -> None:
+        """Put a taint on instances; those that readers see become Tainted, the others are history and only carry it."""
+        carrying = list(instances)
+        self.view.add_taint_links(taint.id, [instance.id for instance in carrying])
+        self.view.refs_by_id(instance.ref_id for instance in carrying)
+        for instance in carrying:
+            instance.n_taints += 1
+            instance.n_spreading += taint.downstream
+            canonical = self.ref_of(instance).canonical_id == instance.id
+            if canonical and instance.state in TAINTABLE and instance.state is not InstanceState.TAINTED:
+                self.move_instance(instance, InstanceCause.TAINTED)
+
+    def let_go_of_taints(self, pairs: list[tuple[int, int]], cause: InstanceCause) -> None:
+        """Take taints back from instances, given as (instance, taint); what has none left and was live is so again."""
+        taints = self.view.taints_by_id(taint_id for _, taint_id in pairs)
+        instances = self.view.instances_by_id(instance_id for instance_id, _ in pairs)
+        self.view.cancel_taint_links(pairs, self.at)
+        for instance_id, taint_id in pairs:
+            instances[instance_id].n_taints -= 1
+            instances[instance_id].n_spreading -= taints[taint_id].downstream
+        for instance in instances.values():
+            canonical = self.ref_of(instance).canonical_id == instance.id
+            is_tainted = instance.state is InstanceState.TAINTED
+            if is_tainted and canonical and instance.n_taints == 0 and instance.was_live:
+                self.move_instance(instance, cause)
+
+    def revert(self, ref: RefRow, instance: InstanceRow) -> None:
+        """Readers see this instance again, without any taint (SPEC 7.4)."""
+        ref.canonical_id = instance.id
+        self.view.add_revert(ref.id, self.seq, instance.id)
+        self.let_go_of_taints(self.view.taints_of_instances([instance.id]), InstanceCause.REVERTED)
+        if ref.state is not instance.state or ref.retry_at is not instance.retry_at:
+            self._canonical_moved(ref, instance)
 
     def wait_for(self, instance: InstanceRow, missing: list[RefRow]) -> None:
         self.view.add_missing(instance.id, [ref.id for ref in missing])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from databuild_dagster.model.coordination import LAST_OUTCOME
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Crossing, Folding
-from databuild_dagster.model.rows import NEVER, RefRow, WantRow
+from databuild_dagster.model.rows import NEVER, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
     FAILING,
     OPEN_WANTS,
@@ -39,6 +39,8 @@ def settle(folding: Folding) -> None:
             _move_wants(folding)
         elif folding.ended_wants:
             _let_go(folding)
+        elif folding.late:
+            _taint_late(folding)
         else:
             return
     raise IllegalMove(
@@ -108,6 +110,21 @@ def _repair(folding: Folding, instance_ids: list[int]) -> None:
         if canonical and instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
             instance.reason = None
             folding.move_instance(instance, InstanceCause.REPAIRED)
+
+
+def _taint_late(folding: Folding) -> None:
+    """What finished after a downstream taint, from what it covers, was live for a moment and has it too (SPEC 7.3)."""
+    view = folding.view
+    late, folding.late = folding.late, []
+    pairs = view.taints_of_instances({input_id for _, inputs in late for input_id in inputs})
+    taints = view.taints_by_id(taint_id for _, taint_id in pairs)
+    of_input: dict[int, list[TaintRow]] = {}
+    for input_id, taint_id in pairs:
+        if taints[taint_id].downstream:
+            of_input.setdefault(input_id, []).append(taints[taint_id])
+    for instance, inputs in late:
+        for taint in {taint.id: taint for input_id in inputs for taint in of_input[input_id]}.values():
+            folding.carry(taint, [instance])
 
 
 def _move_wants(folding: Folding) -> None:

@@ -105,6 +105,8 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: How many of its missing refs are not live, while it waits.
     n_unmet: int = 0
     n_taints: int = 0
+    #: Of these, the taints that go on to whatever is built from it (7.3).
+    n_spreading: int = 0
     was_live: int = 0
     live_at: float | None = None
     #: Why it failed or waits.
@@ -212,6 +214,8 @@ class TaintRow(msgspec.Struct, gc=False):
     reason: str
     actor: str
     created_at: float
+    #: 1 when it goes on to whatever was built from what it names.
+    downstream: int = 0
     canceled_at: float | None = None
 
 

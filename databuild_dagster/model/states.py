@@ -69,6 +69,8 @@ class InstanceCause(Label):
     TAINTED = "tainted"
     #: Its last taint was canceled while it was canonical.
     UNTAINTED = "untainted"
+    #: CanonicalReverted names it: its taints are taken back from it.
+    REVERTED = "reverted"
 
 
 _I, _IC = InstanceState, InstanceCause
@@ -99,6 +101,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(_I.FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
         Move(_I.UPSTREAM_FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
         Move(_I.TAINTED, _IC.UNTAINTED, _I.LIVE, "its last taint is gone, it was live and is canonical"),
+        Move(_I.TAINTED, _IC.REVERTED, _I.LIVE, "somebody went back to it, and it was live"),
     ],
     # Left only by another instance becoming canonical: nothing happens to this one any more.
     final=[_I.UP_FOR_RETRY],

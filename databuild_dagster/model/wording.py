@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Letters of somebody else's text, such as an exception's, that go into a sentence of ours.
+MAX_QUOTED = 300
+
 
 def few_of(names: Sequence[str], most: int = 5) -> str:
     """Such as: a, b, c and 4 more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def one_line(text: str) -> str:
+    """A text of several lines, such as an exception's, as part of a sentence."""
+    return " ".join(text.split())[:MAX_QUOTED]

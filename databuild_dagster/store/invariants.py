@@ -49,9 +49,11 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I2",
-        f"""SELECT r.ref, 'its canonical instance is not the last created' FROM {P}refs r
+        f"""SELECT r.ref, 'its canonical instance is neither the last created nor what was reverted to' FROM {P}refs r
         LEFT JOIN (SELECT ref_id, max(id) AS last FROM {P}instances GROUP BY ref_id) i ON i.ref_id = r.id
-        WHERE r.canonical_id IS NOT i.last OR r.last_id IS NOT i.last""",
+        WHERE r.last_id IS NOT i.last OR r.canonical_id IS NOT coalesce(
+            (SELECT v.instance_id FROM {P}reverts v WHERE v.ref_id = r.id AND v.seq > (i.last >> {BITS})
+             ORDER BY v.seq DESC LIMIT 1), i.last)""",
     ),
     (
         "I2",
@@ -205,12 +207,33 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'counts ' || i.n_taints || ' taints' FROM {P}instances i WHERE i.n_taints <>
-        (SELECT count(*) FROM {P}taint_instances x JOIN {P}taints t ON t.id = x.taint_id
-         WHERE x.instance_id = i.id AND t.canceled_at IS NULL)""",
+        (SELECT count(*) FROM {P}taint_instances x WHERE x.instance_id = i.id AND x.canceled_at IS NULL)""",
+    ),
+    (
+        "SPEC 7.1",
+        f"""SELECT t.taint_id, 'is taken back, and instance ' || i.uuid || ' still has it' FROM {P}taints t
+        JOIN {P}taint_instances x ON x.taint_id = t.id JOIN {P}instances i ON i.id = x.instance_id
+        WHERE t.canceled_at IS NOT NULL AND x.canceled_at IS NULL""",
+    ),
+    (
+        "SPEC 7.3",
+        f"""SELECT i.uuid, 'counts ' || i.n_spreading || ' taints that go on downstream' FROM {P}instances i
+        WHERE i.n_spreading <> (SELECT count(*) FROM {P}taint_instances x JOIN {P}taints t ON t.id = x.taint_id
+                                WHERE x.instance_id = i.id AND x.canceled_at IS NULL AND t.downstream = 1)""",
+    ),
+    (
+        "SPEC 7.3",
+        f"""SELECT i.uuid, 'was built from ' || u.uuid || ', which is under taint ' || t.taint_id || ', and has it not'
+        FROM {P}instances u JOIN {P}instance_inputs n ON n.input_id = u.id JOIN {P}instances i ON i.id = n.instance_id
+        JOIN {P}taint_instances x ON x.instance_id = u.id AND x.canceled_at IS NULL
+        JOIN {P}taints t ON t.id = x.taint_id AND t.downstream = 1
+        WHERE u.n_spreading > 0 AND NOT EXISTS (
+            SELECT 1 FROM {P}taint_instances y WHERE y.taint_id = t.id AND y.instance_id = i.id)""",
     ),
     (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'is ' || i.state || ' with ' || i.n_taints || ' taints' FROM {P}instances i
+        JOIN {P}refs r ON r.canonical_id = i.id
         WHERE i.state IN ('Live', 'Building', 'UpstreamBuilding', 'UpForRetry') AND i.n_taints > 0""",
     ),
     (

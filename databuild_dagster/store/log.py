@@ -58,6 +58,15 @@ def events_after(connection: sqlite3.Connection, seq: int, limit: int) -> list[E
     return [_event(row) for row in rows]
 
 
+def events_named(connection: sqlite3.Connection, names: str, after_seq: int, last_seq: int) -> list[Event]:
+    """Within a stretch of the log, those of the types named in a JSON list."""
+    rows = connection.execute(
+        f"{READ} WHERE seq > ? AND seq <= ? AND type IN (SELECT value FROM json_each(?)) ORDER BY seq",
+        (after_seq, last_seq, names),
+    )
+    return [_event(row) for row in rows]
+
+
 def all_events(connection: sqlite3.Connection, page: int = 1000) -> Iterator[Event]:
     seq = 0
     while events := events_after(connection, seq, page):

@@ -118,6 +118,8 @@ class WantView(NamedTuple):
     #: None for a want that never expires, or has no SLA.
     expires_at: float | None
     deadline: float | None
+    #: When it was said that its SLA was missed.
+    sla_missed_at: float | None
 
 
 class DueRef(NamedTuple):
@@ -147,6 +149,17 @@ class Standing(NamedTuple):
     def is_schedulable(self) -> bool:
         """SPEC 4.5."""
         return self.state in SCHEDULABLE and not self.backs_off
+
+
+class Change(NamedTuple):
+    """A move of an instance, a want or a job run: from a state, None at birth, to another."""
+
+    #: "instances", "wants" or "job_runs".
+    kind: str
+    #: A ref for an instance, else the id that people see.
+    entity: str
+    before: str | None
+    after: str
 
 
 class Wanted(NamedTuple):
@@ -200,23 +213,34 @@ FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREF
 WHERE """
 
 #: What was canonical when the log ended at a seq: from the newest instance of each ref back to the first one that was
-#: there by then. An instance is canonical from its creation to the next one's (SPEC 4.2), its id begins with the seq
-#: of its creation, and its state then is its last row of history that is not younger.
+#: there by then, unless somebody had reverted to another since. An instance is canonical from its creation on (SPEC
+#: 4.2), its id begins with the seq of its creation, and its state then is its last row of history that is not younger.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
     SELECT r.id, r.last_id FROM {PREFIX}refs r WHERE r.last_id IS NOT NULL AND {{refs}}
     UNION ALL
     SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
-    WHERE chain.id >= ? AND p.previous_id IS NOT NULL
+    WHERE chain.id >= :end AND p.previous_id IS NOT NULL
 )
 SELECT r.ref,
-       (SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= ?
+       (SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq
         ORDER BY h.seq DESC, h.place DESC LIMIT 1),
        i.uuid, j.job_run_id, NULL, NULL, i.code_version, i.manifest_state, i.manifest_uri,
        i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, NULL
-FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id JOIN {PREFIX}instances i ON i.id = chain.id
+FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id
+     JOIN {PREFIX}instances i ON i.id = coalesce(
+        (SELECT v.instance_id FROM {PREFIX}reverts v
+         WHERE v.ref_id = chain.ref_id AND v.seq <= :seq AND v.seq > (chain.id >> {BITS}) ORDER BY v.seq DESC LIMIT 1),
+        chain.id)
      JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
-WHERE chain.id < ? ORDER BY r.ref"""
+WHERE chain.id < :end ORDER BY r.ref"""
+
+_NAMES = {
+    "instances": f"SELECT i.id, r.ref FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id "
+    "WHERE i.id IN (SELECT value FROM json_each(?))",
+    "wants": f"SELECT id, want_id FROM {PREFIX}wants WHERE id IN (SELECT value FROM json_each(?))",
+    "job_runs": f"SELECT id, job_run_id FROM {PREFIX}job_runs WHERE id IN (SELECT value FROM json_each(?))",
+}
 
 _JOB_RUNS = f"""
 SELECT j.job_run_id, l.job, j.partition_key, j.refs, j.state, l.dagster_run_id, l.launch_id, j.buffered_at, j.started_at,
@@ -234,7 +258,7 @@ WHERE r.due = 0 AND r.state = 'Building'"""
 _WANTS = f"""
 SELECT w.want_id, w.request_id,
        (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
-       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline
+       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at
 FROM {PREFIX}wants w """
 
 _INSTANCES = f"""
@@ -273,7 +297,7 @@ def _need(row: tuple[Any, ...]) -> Need:
 def _want(row: tuple[Any, ...]) -> WantView:
     expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
     refs, state = _list_decoder.decode(row[2]), WantState(row[3])
-    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline))
+    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, row[11]))
 
 
 def _instance(row: tuple[Any, ...]) -> Instance:
@@ -335,18 +359,21 @@ class Queries:
         The state is that of then, and so are uuid and manifest, which never change; reasons and retries are left
         out.
         """
-        found = self._canonical_at("r.ref IN (SELECT value FROM json_each(?))", (_json(refs),), seq)
+        found = self._canonical_at("r.ref IN (SELECT value FROM json_each(:refs))", {"refs": _json(refs)}, seq)
         by_ref = {each.ref: each for each in found}
         return {ref: by_ref.get(ref) or Canonical(ref) for ref in refs}
 
     def canonical_of_dataset_at(self, asset: str, seq: int) -> list[Canonical]:
         """Every ref of a dataset that had an instance when `seq` was the last event, ordered by ref."""
-        return self._canonical_at(_OF_DATASET, _dataset_range(asset), seq)
+        one, first, end = _dataset_range(asset)
+        of_dataset = "(r.ref = :one OR (r.ref >= :first AND r.ref < :after)) "
+        return self._canonical_at(of_dataset, {"one": one, "first": first, "after": end}, seq)
 
-    def _canonical_at(self, refs: str, parameters: tuple[str, ...], seq: int) -> list[Canonical]:
+    def _canonical_at(self, refs: str, parameters: dict[str, str], seq: int) -> list[Canonical]:
         seq = min(seq, MAX_SEQ)
-        end = (seq + 1) << BITS
-        return [_canonical(row) for row in self._all(_CANONICAL_AT.format(refs=refs), *parameters, end, seq, end)]
+        named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
+        with self._store.reading() as connection:
+            return [_canonical(row) for row in connection.execute(_CANONICAL_AT.format(refs=refs), named)]
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
         """How an instance came into its state, or into that it had when `seq` was the last event (SPEC 3.2)."""
@@ -393,7 +420,7 @@ class Queries:
 
     def taints_of(self, uuid: str) -> list[Taint]:
         sql = f"""
-            SELECT t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM {PREFIX}taints t
+            SELECT t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM {PREFIX}taints t
             JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
             WHERE i.uuid = ? ORDER BY t.id"""
         return [Taint(*row) for row in self._all(sql, uuid)]
@@ -503,7 +530,7 @@ class Queries:
             SELECT DISTINCT j.launch_id FROM (
                 SELECT r.canonical_id FROM {PREFIX}refs r WHERE {_OF_DATASET} AND r.canonical_id IS NOT NULL
                 ORDER BY r.ref DESC LIMIT ?
-            ) c JOIN {PREFIX}instances i ON i.id = c.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            ) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
             WHERE j.state = 'Succeeded' AND j.started_at IS NOT NULL ORDER BY j.launch_id DESC LIMIT ?"""
         launches = [launch_id for (launch_id,) in self._all(found, *_dataset_range(asset), most_refs, most)]
         spans = f"""
@@ -605,6 +632,15 @@ class Queries:
         condition = "WHERE w.state IN ('New', 'Idle', 'Building', 'UpstreamBuilding') " if open_only else ""
         return [_want(row) for row in self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most)]
 
+    def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
+        """(open wants whose time to live has ended, wants past the deadline of their SLA), the first first."""
+        expiring = (
+            f"SELECT want_id FROM {PREFIX}wants WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+        )
+        late = f"SELECT want_id FROM {PREFIX}wants WHERE sla_at IS NOT NULL AND sla_at <= ? ORDER BY sla_at LIMIT ?"
+        with self._store.reading() as connection:
+            return tuple([name for (name,) in connection.execute(sql, (now, most))] for sql in (expiring, late))  # type: ignore[return-value]
+
     def wants_named(self, name: str) -> list[WantView]:
         """By want id or by request id."""
         return [
@@ -617,6 +653,15 @@ class Queries:
         sql = f"""
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return [_want(row) for row in self._all(_WANTS + sql, ref)]
+
+    def named_changes(self, moves: Iterable[tuple[str, int, str | None, str]]) -> list[Change]:
+        """Moves of rows as people name them."""
+        listed = list(moves)
+        names = {
+            kind: dict(self._all(sql, _json({row_id for of, row_id, *_ in listed if of == kind})))
+            for kind, sql in _NAMES.items()
+        }
+        return [Change(kind, names[kind][row_id], before, after) for kind, row_id, before, after in listed]
 
     # Counts
 

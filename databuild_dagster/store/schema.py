@@ -142,6 +142,7 @@ instances = _table(
     Column("retry_at", Float),
     Column("n_unmet", Integer, nullable=False),
     Column("n_taints", Integer, nullable=False),
+    Column("n_spreading", Integer, nullable=False),
     Column("was_live", Integer, nullable=False),
     Column("live_at", Float),
     Column("reason", Text),
@@ -264,6 +265,7 @@ taints = _table(
     Column("reason", Text, nullable=False),
     Column("actor", Text, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("downstream", Integer, nullable=False),
     Column("canceled_at", Float),
 )
 
@@ -271,10 +273,22 @@ taint_instances = _table(
     "taint_instances",
     Column("taint_id", Integer, nullable=False),
     Column("instance_id", Integer, nullable=False),
+    #: Set with the taint's own, or earlier when somebody reverted to this instance.
+    Column("canceled_at", Float),
     PrimaryKeyConstraint("taint_id", "instance_id"),
     clustered=True,
 )
 Index(PREFIX + "taint_instances_of_instance", taint_instances.c.instance_id)
+
+#: Where the canonical pointer was turned back, which no instance's birth tells.
+reverts = _table(
+    "reverts",
+    Column("ref_id", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("instance_id", Integer, nullable=False),
+    PrimaryKeyConstraint("ref_id", "seq"),
+    clustered=True,
+)
 
 delegations = _table(
     "delegations",
@@ -324,6 +338,7 @@ PROJECTIONS: tuple[Table, ...] = (
     instance_inputs,
     taints,
     taint_instances,
+    reverts,
     delegations,
     history,
 )

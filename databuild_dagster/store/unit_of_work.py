@@ -389,8 +389,27 @@ class UnitOfWork:
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]:
         return self._taints.keys(taint_ids)
 
+    def taints_by_id(self, ids: Iterable[int]) -> dict[int, TaintRow]:
+        return self._taints.ids(ids)
+
     def instances_of_taint(self, taint_id: int) -> list[int]:
         return [instance_id for _, instance_id in self._pairs(_INSTANCES_OF_TAINT, [taint_id])]
+
+    def taints_of_instances(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
+        return self._pairs(_TAINTS_OF_INSTANCE, instance_ids)
+
+    def cancel_taint_links(self, pairs: Iterable[tuple[int, int]], at: float) -> None:
+        """Of (instance, taint) pairs."""
+        self._link(_CANCEL_TAINT, [(at, taint_id, instance_id) for instance_id, taint_id in pairs])
+
+    def instances_built_from(self, instance_ids: Iterable[int]) -> list[int]:
+        return sorted({instance_id for _, instance_id in self._linked(_BUILT_FROM, instance_ids)})
+
+    def inputs_of(self, instance_ids: Iterable[int]) -> list[int]:
+        return sorted({input_id for _, input_id in self._linked(_INPUTS_OF, instance_ids)})
+
+    def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None:
+        self._link(_ADD_REVERT, [(ref_id, seq, instance_id)])
 
     def add_taint_links(self, taint_id: int, instance_ids: Iterable[int]) -> None:
         self._link(_ADD_TAINT, ((taint_id, instance_id) for instance_id in instance_ids))
@@ -442,6 +461,11 @@ class UnitOfWork:
 
     def add(self, row: Row) -> None:
         self._rows[type(row)].add(row)
+
+    @property
+    def moves(self) -> list[tuple[str, int, str | None, str]]:
+        """The moves that are not written yet, in order: (table, row id, from, to)."""
+        return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
 
     def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None:
         last_seq, place = self._place
@@ -520,7 +544,14 @@ _OUTPUTS = _Lookup(
 _REFS_OF_WANTS = _Lookup(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE", "want_id")
 _WAITERS = _Lookup(f"SELECT ref_id, instance_id FROM {PREFIX}missing WHERE active = 1 AND", "ref_id")
 _MISSING_OF = _Lookup(f"SELECT instance_id, ref_id FROM {PREFIX}missing WHERE", "instance_id")
-_INSTANCES_OF_TAINT = _Lookup(f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE", "taint_id")
+_INSTANCES_OF_TAINT = _Lookup(
+    f"SELECT taint_id, instance_id FROM {PREFIX}taint_instances WHERE canceled_at IS NULL AND", "taint_id"
+)
+_TAINTS_OF_INSTANCE = _Lookup(
+    f"SELECT instance_id, taint_id FROM {PREFIX}taint_instances WHERE canceled_at IS NULL AND", "instance_id"
+)
+_BUILT_FROM = _Lookup(f"SELECT input_id, instance_id FROM {PREFIX}instance_inputs WHERE", "input_id")
+_INPUTS_OF = _Lookup(f"SELECT instance_id, input_id FROM {PREFIX}instance_inputs WHERE", "instance_id")
 
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
 _ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"
@@ -528,6 +559,8 @@ _TURN_HOLD = f"UPDATE {PREFIX}holds SET open = ? WHERE ref_id = ? AND open = ? A
 _ADD_MISSING = f"INSERT INTO {PREFIX}missing (instance_id, ref_id, active) VALUES (?, ?, 1)"
 _END_WAITING = f"UPDATE {PREFIX}missing SET active = 0 WHERE instance_id = ?"
 _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUES (?, ?)"
+_CANCEL_TAINT = f"UPDATE {PREFIX}taint_instances SET canceled_at = ? WHERE taint_id = ? AND instance_id = ?"
+_ADD_REVERT = f"INSERT INTO {PREFIX}reverts (ref_id, seq, instance_id) VALUES (?, ?, ?)"
 _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_id) VALUES (?, ?, ?)"
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
 _DELEGATION_COLUMNS = ", ".join(DelegationRow._fields)
@@ -551,6 +584,8 @@ _LINK_ORDER = (
     _ADD_MISSING,
     _END_WAITING,
     _ADD_TAINT,
+    _CANCEL_TAINT,
+    _ADD_REVERT,
     _ADD_INPUT,
     _PUT_DELEGATION,
     _END_DELEGATION,

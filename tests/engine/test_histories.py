@@ -107,6 +107,25 @@ class Histories(RuleBasedStateMachine):
     def taint(self, refs):
         self.do(c.TaintPartitions(refs=refs, reason="it looks wrong"))
 
+    def instance(self, ref, at):
+        history = self.world.queries.history(ref)
+        return history[at % len(history)].uuid if history else None
+
+    @rule(refs=some_refs, at=which, by_instance=st.booleans())
+    def taint_downstream(self, refs, at, by_instance):
+        uuid = self.instance(refs[0], at)
+        uuids = (uuid,) if by_instance and uuid else ()
+        self.do(c.TaintPartitions(refs=() if uuids else refs, uuids=uuids, reason="wrong", downstream=True))
+
+    @rule(ref=st.sampled_from(REFS), at=which, force=st.booleans())
+    def revert(self, ref, at, force):
+        if uuid := self.instance(ref, at):
+            self.do(c.RevertCanonical(ref=ref, uuid=uuid, force=force))
+
+    @rule(refs=some_refs)
+    def retry(self, refs):
+        self.do(c.RetryRefs(refs=refs))
+
     @precondition(lambda self: self.taints)
     @rule(at=which)
     def untaint(self, at):

@@ -132,6 +132,7 @@ STORED = [
     ("DelegationGivenUp", '{"type":"DelegationGivenUp","requester":"d","refs":["a"],"reason":"its time is up"}'),
     ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
     ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
+    ("CanonicalReverted", '{"type":"CanonicalReverted","ref":"a","uuid":"u","reason":"the new one is wrong"}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),
     (
         "DatasetRegistered",

@@ -58,21 +58,14 @@ class Deciding:
     #: Filled by the decision about `ClaimRefs`.
     claim: Claim | None = None
 
-    def dataset_of(self, ref: PartitionRef) -> DatasetRow:
-        """Raises `UnknownAsset`, with the nearest names that exist."""
-        row = self.view.datasets([ref.asset]).get(ref.asset)
-        if row is None or row.removed:
-            near = difflib.get_close_matches(ref.asset, self.view.asset_names(), n=3)
-            suggestion = f"Did you mean {' or '.join(near)}?" if near else "Load a code location that defines it first."
-            raise UnknownAsset(asset=ref.asset, suggestion=suggestion)
-        return row
+    def dataset_of(self, asset: str) -> DatasetSpec | None:
+        """What is registered under a name now."""
+        row = self.view.datasets([asset]).get(asset)
+        return None if row is None or row.removed else spec_of(row)
 
     def check_wantable(self, text: str) -> None:
         """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (SPEC 5.7)."""
-        ref = PartitionRef.parse(text)
-        spec = spec_of(self.dataset_of(ref))
-        if why := self.catalog.why_not(spec, ref.partition_key):
-            raise UnknownPartition(ref=text, why=why, asset=ref.asset)
+        check_wantable(text, self.dataset_of, self.view.asset_names, self.catalog)
 
     def why_not_wantable(self, text: str) -> str | None:
         try:
@@ -134,9 +127,38 @@ class Deciding:
             found[instance.job_run_id].append((refs[instance.ref_id], instance))
         return found
 
+    def builder_of(self, ref: RefRow) -> str:
+        """The job run that made the canonical instance of a ref."""
+        instance = self.view.instances_by_id([ref.canonical_id or 0])[ref.canonical_id or 0]
+        return self.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id].job_run_id
+
     def backoff(self, attempts: int) -> float:
         """When to try again after that many attempts (SPEC 6.8)."""
         return self.now + min(BACKOFF_SECONDS * 2.0 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
+
+
+def check_wantable(
+    text: str,
+    dataset_of: Callable[[str], DatasetSpec | None],
+    asset_names: Callable[[], Iterable[str]],
+    catalog: Catalog,
+) -> None:
+    """Whether something can build a ref, or it is a source's (SPEC 5.7).
+
+    Raises `InvalidRef`; `UnknownAsset`, with the nearest names that exist; `UnknownPartition`.
+    """
+    ref = PartitionRef.parse(text)
+    spec = dataset_of(ref.asset)
+    if spec is None:
+        near = difflib.get_close_matches(ref.asset, list(asset_names()), n=3)
+        suggestion = (
+            f"Did you mean {' or '.join(near)}?"
+            if near
+            else "Load a code location that defines it first: `databuild tick` does."
+        )
+        raise UnknownAsset(asset=ref.asset, suggestion=suggestion)
+    if why := catalog.why_not(spec, ref.partition_key):
+        raise UnknownPartition(ref=text, why=why, asset=ref.asset)
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

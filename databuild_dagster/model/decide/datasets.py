@@ -6,30 +6,52 @@ import msgspec
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec, Standing, standing_of
+from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
 from databuild_dagster.model.decide.job_runs import check_manifest
-from databuild_dagster.model.errors import BeingBuilt
+from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
 from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.wording import few_of
+
+#: So many datasets do not vanish together because somebody renamed one.
+MIN_VANISHED = 2
 
 _json = msgspec.json.Encoder()
 
 
 def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e.Fact]:
-    """Only what changed since the location last told is a fact."""
+    """Only what changed since the location last told is a fact; what another location can build is refused."""
     for dataset in command.datasets:
         PartitionRef(dataset.asset)
-    known = deciding.view.datasets(dataset.asset for dataset in command.datasets)
+    told = _own(command, deciding)
+    known = deciding.view.datasets(told)
     changed = tuple(
         dataset
-        for dataset in command.datasets
-        if (row := known.get(dataset.asset)) is None or row.removed or row.spec != _json.encode(dataset).decode()
+        for asset, dataset in told.items()
+        if (row := known.get(asset)) is None or row.removed or row.spec != _json.encode(dataset).decode()
     )
-    told = {dataset.asset for dataset in command.datasets}
-    before = deciding.view.datasets_of_location(command.location)
-    removed = tuple(row.asset for row in before if row.asset not in told and not row.removed)
+    before = [row.asset for row in deciding.view.datasets_of_location(command.location) if not row.removed]
+    removed = tuple(asset for asset in before if asset not in told)
+    if told and len(removed) == len(before) >= MIN_VANISHED and command.location != AD_HOC_LOCATION:
+        # Two locations of one name would take turns in erasing each other (decision 0011).
+        raise LocationTaken(location=command.location, assets=few_of(removed))
     if not changed and not removed:
         return []
     return [e.DatasetRegistered(location=command.location, datasets=changed, removed=removed)]
+
+
+def _own(command: c.RegisterDatasets, deciding: Deciding) -> dict[str, DatasetSpec]:
+    """What is the location's to tell. Raises `AssetTaken`, of one owner at a time."""
+    rows = deciding.view.datasets(dataset.asset for dataset in command.datasets)
+    present = {asset: spec_of(row) for asset, row in rows.items() if not row.removed}
+    standings = {each.asset: standing_of(each, present.get(each.asset)) for each in command.datasets}
+    taken = [asset for asset, standing in standings.items() if standing is Standing.TAKEN]
+    if taken:
+        owner = present[taken[0]].location
+        of_owner = [asset for asset in taken if present[asset].location == owner]
+        raise AssetTaken(location=command.location, assets=few_of(of_owner), owner=owner)
+    return {each.asset: each for each in command.datasets if standings[each.asset] is Standing.OWN}
 
 
 def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
@@ -47,4 +69,15 @@ def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
             raise BeingBuilt(ref=arrival.ref, job_run=job_run.job_run_id)
         if row is None or row.origin != arrival.origin:
             fresh.append(arrival)
+    _check_seen(command.seen, rows, deciding)
     return [e.LotArrived(arrivals=tuple(fresh))] if fresh else []
+
+
+def _check_seen(seen: dict[str, str | None], rows: dict[str, RefRow | None], deciding: Deciding) -> None:
+    """What the caller decided about is still so. Raises `CanonicalMoved`."""
+    ids = {ref: row.canonical_id for ref in seen if (row := rows.get(ref)) is not None}
+    instances = deciding.view.instances_by_id(found for found in ids.values() if found is not None)
+    for ref, uuid in seen.items():
+        found = ids.get(ref)
+        if (None if found is None else instances[found].uuid) != uuid:
+            raise CanonicalMoved(ref=ref)

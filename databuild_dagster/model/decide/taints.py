@@ -4,28 +4,54 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.errors import BeingBuilt, InvalidRequest, NotFound, NothingToTaint, NothingToUntaint
-from databuild_dagster.model.states import TAINTABLE
+from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.errors import (
+    BeingBuilt,
+    CannotRevert,
+    InvalidRequest,
+    NotFound,
+    NothingToTaint,
+    NothingToUntaint,
+)
+from databuild_dagster.model.rows import InstanceRow
+from databuild_dagster.model.states import TAINTABLE, InstanceState
 
 
 def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.Fact]:
     """A list is all or nothing. Refused for what is being built, missing, or free to be built anyway."""
-    if not command.refs:
+    if not command.refs and not command.uuids:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
+    _check_instances(command.uuids, deciding)
     for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:
             raise NothingToTaint(ref=ref, state="missing")
         if row.leased:
-            instance = deciding.view.instances_by_id([row.canonical_id])[row.canonical_id]
-            job_run = deciding.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id]
-            raise BeingBuilt(ref=ref, job_run=job_run.job_run_id)
+            raise BeingBuilt(ref=ref, job_run=deciding.builder_of(row))
         if row.state not in TAINTABLE:
             raise NothingToTaint(ref=ref, state=row.state.value)
     if command.taint_id is not None and deciding.view.taints([command.taint_id]):
         raise InvalidRequest(what="taint id", value=command.taint_id, why="a taint has it already")
     taint_id = command.taint_id or deciding.new_id()
-    return [e.TaintCreated(taint_id=taint_id, refs=command.refs, reason=command.reason)]
+    return [
+        e.TaintCreated(
+            taint_id=taint_id,
+            refs=command.refs,
+            reason=command.reason,
+            uuids=command.uuids,
+            downstream=command.downstream,
+        )
+    ]
+
+
+def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
+    """What was never live was never read, so it can have spoilt nothing (SPEC 7.3)."""
+    instances = deciding.view.instances_by_uuid(uuids)
+    for uuid in uuids:
+        if uuid not in instances:
+            raise NotFound(kind="instance", name=uuid)
+        if not instances[uuid].was_live:
+            raise InvalidRequest(what="the instance to taint", value=uuid, why="it was never live")
+    no_duplicates(uuids)
 
 
 def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list[e.Fact]:
@@ -48,3 +74,28 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
             replaced_by = deciding.view.instances_by_id([ref.canonical_id])[ref.canonical_id].uuid
             why.append(f"{ref.ref} was replaced by instance {replaced_by}")
     raise NothingToUntaint(taint_id=command.taint_id, why="; ".join(why[:3]))
+
+
+def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.Fact]:
+    """SPEC 7.4. Refused while a job run holds the lease, and for what nobody should read."""
+    ref = deciding.existing_refs([command.ref])[command.ref]
+    instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
+    if instance is None or ref is None or instance.ref_id != ref.id:
+        raise NotFound(kind=f"instance of {command.ref}", name=command.uuid)
+    if ref.leased:
+        raise BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
+    why = None
+    if not instance.was_live:
+        why = "it was never live"
+    elif ref.canonical_id == instance.id and instance.state is InstanceState.LIVE:
+        why = "readers see it already"
+    elif not command.force and (bad := _tainted_input(instance, deciding)) is not None:
+        why = f"it was built from instance {bad}, which a downstream taint covers; --force reverts to it all the same"
+    if why is not None:
+        raise CannotRevert(ref=command.ref, uuid=command.uuid, why=why)
+    return [e.CanonicalReverted(ref=command.ref, uuid=command.uuid, reason=command.reason)]
+
+
+def _tainted_input(instance: InstanceRow, deciding: Deciding) -> str | None:
+    inputs = deciding.view.instances_by_id(deciding.view.inputs_of([instance.id]))
+    return next((each.uuid for each in inputs.values() if each.n_spreading), None)

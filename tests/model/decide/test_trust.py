@@ -1,0 +1,360 @@
+"""Stories of trust: taints that go downstream, going back to an earlier instance, and trying again (SPEC 7.3, 7.4, 6.6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import (
+    BeingBuilt,
+    CannotRevert,
+    InvalidRequest,
+    NotFound,
+    NothingToRetry,
+)
+from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.store.rebuild import rebuild
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+LIVE, TAINTED, FAILED = InstanceState.LIVE, InstanceState.TAINTED, InstanceState.FAILED
+UP_FOR_RETRY, BUILDING = InstanceState.UP_FOR_RETRY, InstanceState.BUILDING
+
+
+def a_world():
+    return World([dataset(name) for name in "abcdef"])
+
+
+@pytest.fixture
+def world():
+    world = a_world()
+    yield world
+    assert world.check() == []
+    world.store.close()
+
+
+def taint(world, *refs, uuids=(), downstream=True):
+    outcome = world.handle(c.TaintPartitions(refs=refs, uuids=uuids, reason="wrong", downstream=downstream))
+    return outcome.taint_id
+
+
+def chain(world):
+    """`b` from `a`, `c` from `b`; `d` from nothing."""
+    world.live("a", "d")
+    world.succeed("b", inputs=["a"])
+    world.succeed("c", inputs=["b"])
+
+
+# Downstream
+
+
+def test_a_downstream_taint_follows_recorded_inputs_to_the_end_and_nothing_else(world):
+    """SPEC 7.3"""
+    chain(world)
+
+    taint(world, "a")
+
+    assert world.states("a", "b", "c", "d") == [TAINTED, TAINTED, TAINTED, LIVE]
+
+
+def test_it_walks_through_what_is_canonical_no_more_and_spares_what_was_built_from_other_data(world):
+    """SPEC 7.3: never by declared edges."""
+    chain(world)
+    world.taint("b")
+    world.succeed("b")
+
+    taint(world, "a")
+
+    assert world.states("a", "b", "c") == [TAINTED, LIVE, TAINTED], "the new b was not built from a"
+
+
+def test_an_old_instance_can_be_named_and_the_canonical_one_is_not_touched(world):
+    """SPEC 7.3: --instance."""
+    chain(world)
+    old = world.uuid("a")
+    world.taint("a")
+    world.succeed("a")
+
+    taint(world, uuids=(old,))
+
+    assert world.states("a", "b", "c") == [LIVE, TAINTED, TAINTED]
+
+
+def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world):
+    """SPEC 7.3: live and tainted in one transaction."""
+    world.live("a")
+    read = world.uuid("a")
+    job_run = world.job_run("b")
+    want = world.want("b")
+    taint_id = taint(world, "a")
+
+    output = c.RunSuccess(job_run, (c_output("b", {"a": read}),))
+    world.handle(c.SucceedJobRuns(runs=(output,)))
+
+    assert world.state("b") is TAINTED
+    assert [each.taint_id for each in world.queries.taints_of(world.uuid("b"))] == [taint_id]
+    assert world.want_state(want) is WantState.IDLE, "it asks for good data, and is open again"
+
+
+def c_output(ref, inputs):
+    from databuild_dagster.model.events import OutputFact
+    from tests.support.world import COMPLETE
+
+    return OutputFact(ref=ref, inputs=inputs, code_version="1", manifest=COMPLETE)
+
+
+def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
+    """SPEC 6.6: a dep that is tainted before the others arrive counts as missing again."""
+    world.live("a")
+    read = world.uuid("a")
+    job_run = world.job_run("b")
+    world.miss("c", "b", "d")
+    taint(world, "a")
+
+    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+    world.live("d")
+
+    assert world.state("c") is InstanceState.UPSTREAM_BUILDING
+    world.live("a")
+    world.succeed("b", inputs=["a"])
+    assert world.state("c") is UP_FOR_RETRY
+
+
+def test_a_plain_taint_does_not_go_on_to_who_finishes_late(world):
+    """SPEC 7.1"""
+    world.live("a")
+    read = world.uuid("a")
+    job_run = world.job_run("b")
+    world.taint("a")
+
+    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+
+    assert world.state("b") is LIVE
+
+
+def test_taking_a_downstream_taint_back_takes_it_from_all(world):
+    """SPEC 7.1, 7.3"""
+    chain(world)
+    first = taint(world, "a")
+    second = world.taint("c")
+
+    world.untaint(first)
+
+    assert world.states("a", "b", "c") == [LIVE, LIVE, TAINTED], "c has another taint"
+    world.untaint(second)
+    assert world.state("c") is LIVE
+
+
+@pytest.mark.parametrize(("uuid", "error"), [("nobody", NotFound), ("failed", InvalidRequest)])
+def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
+    """SPEC 7.3"""
+    world.fail("a")
+    before = world.seq
+
+    with pytest.raises(error):
+        taint(world, uuids=(world.uuid("a") if uuid == "failed" else uuid,))
+
+    assert world.seq == before
+
+
+def test_a_preview_tells_exactly_what_would_happen_and_leaves_no_trace(world):
+    """SPEC 7.3: --dry-run."""
+    chain(world)
+    want = world.want("c")
+    before = world.seq
+    command = c.TaintPartitions(refs=("a",), reason="wrong", downstream=True)
+
+    changes = world.engine.preview(command)
+
+    assert world.seq == before
+    assert world.states("a", "b", "c") == [LIVE, LIVE, LIVE]
+    assert [each.entity for each in changes if each.after == "Tainted"] == ["a", "b", "c"]
+    assert want in [each.entity for each in changes if each.kind == "wants" and each.before == "Successful"]
+
+
+# Reverting
+
+
+def test_readers_see_an_earlier_instance_again_and_could_be_told_what_they_saw_meanwhile(world):
+    """SPEC 7.4, 3.2"""
+    first = world.succeed("a")
+    world.taint("a")
+    second = world.succeed("a")
+    then = world.seq
+
+    world.handle(c.RevertCanonical(ref="a", uuid=first))
+
+    assert (world.state("a"), world.uuid("a")) == (LIVE, first)
+    assert world.queries.canonical_at(["a"], then)["a"].uuid == second
+    assert world.queries.canonical_at(["a"], world.seq)["a"].uuid == first
+    assert [each.uuid for each in world.queries.history("a")] == [first, second]
+    world.taint("a")
+    third = world.succeed("a")
+    assert world.queries.canonical_at(["a"], world.seq)["a"].uuid == third
+    assert world.queries.instance(third) is not None
+
+
+def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
+    """SPEC 6.6, 7.4: as any change of canonical state."""
+    first = world.succeed("a")
+    world.taint("a")
+    world.fail("a")
+    world.miss("b", "a")
+    assert world.states("a", "b") == [FAILED, InstanceState.UPSTREAM_FAILED]
+
+    world.handle(c.RevertCanonical(ref="a", uuid=first))
+
+    assert world.states("a", "b") == [LIVE, UP_FOR_RETRY]
+    assert world.want_state(world.want("a")) is WantState.SUCCESSFUL
+
+
+def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world):
+    """SPEC 7.4"""
+    chain(world)
+    first = world.uuid("b")
+    taint(world, "a")
+    world.live("a")
+    world.succeed("b", inputs=["a"])
+
+    world.handle(c.RevertCanonical(ref="b", uuid=first, force=True))
+
+    assert world.states("b", "c") == [LIVE, TAINTED]
+    assert all(each.canceled_at for each in world.queries.taints_of(first))
+
+
+def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
+    """SPEC 7.4"""
+    chain(world)
+    first, spoilt = world.uuid("b"), world.uuid("a")
+    taint(world, "a")
+    world.live("a")
+    world.succeed("b", inputs=["a"])
+    before = world.seq
+
+    with pytest.raises(CannotRevert, match=f"built from instance {spoilt}.*--force"):
+        world.handle(c.RevertCanonical(ref="b", uuid=first))
+
+    assert world.seq == before
+
+
+def test_a_revert_is_refused_while_a_job_run_holds_the_lease_naming_it(world):
+    """SPEC 7.4"""
+    first = world.succeed("a")
+    world.taint("a")
+    job_run = world.job_run("a")
+
+    with pytest.raises(BeingBuilt, match=job_run):
+        world.handle(c.RevertCanonical(ref="a", uuid=first))
+
+
+@pytest.mark.parametrize("case", ["never live", "another ref's", "unknown", "canonical"])
+def test_a_revert_to_what_nobody_should_read_is_refused(world, case):
+    """SPEC 7.4"""
+    world.fail("a")
+    failed = world.uuid("a")
+    world.taint("a")
+    world.live("a", "b")
+    uuid = {"never live": failed, "another ref's": world.uuid("b"), "unknown": "nobody", "canonical": world.uuid("a")}
+    before = world.seq
+
+    with pytest.raises((CannotRevert, NotFound)):
+        world.handle(c.RevertCanonical(ref="a", uuid=uuid[case]))
+
+    assert world.seq == before
+
+
+# Trying again
+
+
+def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(world):
+    """SPEC 6.6"""
+    wants = {ref: world.want(ref, priority=priority) for ref, priority in (("a", 0), ("b", 2), ("d", 0))}
+    world.miss("b", "a")
+    world.fail("a")
+    world.live("d")
+    assert world.want_state(wants["b"]) is WantState.UPSTREAM_FAILED
+
+    outcome = world.handle(c.RetryRefs(refs=("a",)))
+
+    assert world.states("a", "b") == [TAINTED, UP_FOR_RETRY]
+    again = [want for want in world.queries.wants_named(outcome.request_id or "") if want.source == "user"]
+    assert {(want.refs, want.priority) for want in again} == {(("a",), 0), (("b",), 2)}
+    assert set(world.due()) == {"a", "b"}
+
+
+def test_a_retry_of_what_waits_opens_what_it_waits_for(world):
+    """SPEC 6.6: tainting the last of a chain alone would only have it fail again."""
+    world.want("c")
+    world.miss("b", "a")
+    world.miss("c", "b")
+    world.fail("a")
+
+    world.handle(c.RetryRefs(refs=("c",)))
+
+    assert world.states("a", "b", "c") == [TAINTED, UP_FOR_RETRY, UP_FOR_RETRY]
+    world.live("a")
+    world.succeed("b", inputs=["a"])
+    world.succeed("c", inputs=["b"])
+    assert world.want_state(world.queries.wants_of_ref("c")[-1].id) is WantState.SUCCESSFUL
+
+
+def test_a_retry_without_wants_of_before_wants_what_was_named(world):
+    """SPEC 6.6"""
+    want = world.want("a", ttl=60)
+    world.fail("a")
+    world.clock.turn(3600)
+    assert world.want_state(want) is WantState.FAILED
+
+    world.handle(c.RetryRefs(refs=("a",)))
+
+    assert [each.refs for each in world.open_wants("a")] == [("a",)]
+
+
+@pytest.mark.parametrize("ref", ["a", "b", "c"])
+def test_what_has_not_failed_is_not_retried(world, ref):
+    """SPEC 6.6"""
+    world.live("a")
+    world.start("b")
+    before = world.seq
+
+    with pytest.raises(NothingToRetry):
+        world.handle(c.RetryRefs(refs=(ref,)))
+
+    assert world.seq == before
+
+
+# Whatever the lineage
+
+
+@given(data=st.data())
+def test_a_downstream_taint_covers_what_was_built_from_it_and_a_rebuild_agrees(data):
+    """SPEC 7.3, 3.4: against a walk of our own."""
+    world = a_world()
+    built: dict[str, tuple[str, dict[str, str]]] = {}
+    for _ in range(data.draw(st.integers(3, 12))):
+        ref = data.draw(st.sampled_from("abcdef"))
+        if world.state(ref) is LIVE:
+            world.taint(ref)
+        inputs = [
+            each for each in data.draw(st.sets(st.sampled_from("abcdef"), max_size=3)) if world.state(each) is LIVE
+        ]
+        read = {each: world.uuid(each) for each in inputs}
+        built[world.succeed(ref, inputs=inputs)] = (ref, read)
+    start = data.draw(st.sampled_from(sorted(built)))
+    canonical = {ref: world.canonical(ref) for ref in "abcdef"}
+
+    taint(world, uuids=(start,))
+
+    covered = {start}
+    for uuid, (_, read) in built.items():  # in the order of building, so once through is all
+        if covered & set(read.values()):
+            covered.add(uuid)
+    for ref, before in canonical.items():
+        expected = TAINTED if before.uuid in covered else before.state
+        assert world.state(ref) is expected
+    assert world.check() == []
+    rebuild(world.store)
+    assert world.check() == []
+    world.store.close()
