@@ -73,8 +73,10 @@ class S3Server:
                 if about in " ".join(request):
                     self.refusals.remove(refusal)
                     body = f"<Error><Code>{code}</Code><Message>{code} by the test</Message></Error>".encode()
-                    start_response(f"{status} {code}", [("Content-Type", "application/xml")])
-                    return [body]
+                    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+                    start_response(f"{status} {code}", headers)
+                    # What follows the answer to a HEAD would be taken for the next answer, if it comes in time.
+                    return [] if request[0] == "HEAD" else [body]
             return app(environ, start_response)
 
         return gated
