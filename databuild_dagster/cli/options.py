@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+
+from databuild_dagster.bindings.readable import Moment, moment_of
+from databuild_dagster.store import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +23,21 @@ def common(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(
         function
     )
+
+
+def as_of(function: F) -> F:
+    """--as-of, passed on as text; `moment` says what it means."""
+    return click.option(
+        "--as-of",
+        metavar="TIME|SEQ",
+        default=None,
+        help="As it was then: an ISO 8601 time with its offset, or a seq of `databuild events`.",
+    )(function)
+
+
+def moment(queries: Queries, told: str | None) -> Moment:
+    """The moment that --as-of names. Raises `InvalidAsOf`, `BeforeAnything`."""
+    return moment_of(queries, int(told) if told and told.isdecimal() else told, datetime.now(UTC))
 
 
 @dataclass(frozen=True)

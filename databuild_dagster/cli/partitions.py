@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import NotFound, UnknownPartition
@@ -22,20 +22,28 @@ from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
     type=click.Choice([*(state.value for state in InstanceState), "missing"], case_sensitive=False),
     help="Only those in this state; `missing` for those without any.",
 )
+@click.option(
+    "--outdated", is_flag=True, help="Only those that are live and were built by another code version than today's."
+)
+@as_of
 @common
-def partitions(asset: str, state: str | None, as_json: bool) -> None:
+def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, as_json: bool) -> None:
     """Every partition of ASSET with its state."""
     queries = the_queries()
+    then = moment(queries, as_of)
     dataset = queries.dataset(asset)
     if dataset is None:
         raise NotFound(kind="registered asset", name=asset)
     from databuild_dagster.bindings.catalog import refs_of_dataset
 
-    known = {each.ref: each for each in queries.canonical_of_dataset(asset)}
+    seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
+    known = {each.ref: each for each in seen}
     refs = list(dict.fromkeys([*refs_of_dataset(dataset, the_instance()), *known]))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [each for each in found if (each.state.value if each.state else "missing").lower() == state.lower()]
+    if outdated:
+        found = [each for each in found if _is_outdated(each, dataset.code_version)]
     if as_json:
         emit(
             [{"ref": each.ref, "state": each.state.value if each.state else None, "uuid": each.uuid} for each in found]
@@ -45,13 +53,25 @@ def partitions(asset: str, state: str | None, as_json: bool) -> None:
     table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
 
 
+def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
+    """What came from outside was built by no code of ours."""
+    is_ours = canonical.manifest_uri is not None and canonical.origin is None
+    return canonical.state is InstanceState.LIVE and is_ours and canonical.code_version != code_version
+
+
 @click.command()
 @click.argument("ref")
+@as_of
 @common
-def show(ref: str, as_json: bool) -> None:
+def show(ref: str, as_of: str | None, as_json: bool) -> None:
     """What readers of REF see: its canonical instance, what it was built from, its files."""
     queries = the_queries()
     canonical = canonical_of(queries, ref)
+    if (then := moment(queries, as_of)).seq is not None:
+        canonical = queries.canonical_at([ref], then.seq)[ref]
+        if canonical.state is None and not as_json:
+            click.echo(f"{ref} was missing as of {then.told}.")
+            return
     if as_json:
         emit(_show_as_json(queries, canonical))
         return
@@ -60,14 +80,14 @@ def show(ref: str, as_json: bool) -> None:
         return
     told = _show_as_json(queries, canonical)["canonical"]
     assert isinstance(told, dict)
-    stale = canonical.uuid in queries.stale([canonical.uuid])
+    now = then.seq is None
+    stale = now and canonical.uuid in queries.stale([canonical.uuid])
     lines = {
         "ref": ref,
         "state": canonical.state.value + (" (stale: an input was tainted or replaced)" if stale else ""),
         "why": canonical.reason,
-        "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None,
-        "taints": "; ".join(f"{t.taint_id} {t.reason}" for t in queries.taints_of(canonical.uuid) if not t.canceled_at)
-        or None,
+        "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None if now else None,
+        "taints": "; ".join(_taints(queries, canonical.uuid)) or None if now else None,
         "instance": canonical.uuid,
         "job run": canonical.job_run,
         "live since": when(canonical.live_at),
@@ -82,6 +102,10 @@ def show(ref: str, as_json: bool) -> None:
     for name, value in lines.items():
         if value is not None:
             click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def _taints(queries: Queries, uuid: str) -> list[str]:
+    return [f"{taint.taint_id} {taint.reason}" for taint in queries.taints_of(uuid) if not taint.canceled_at]
 
 
 def canonical_of(queries: Queries, ref: str) -> Canonical:
@@ -148,13 +172,16 @@ def history(ref: str, as_json: bool) -> None:
             each.state.value,
             each.seq,
             when(each.at),
+            when(each.live_at),
+            each.actor,
             each.job_run,
-            each.reason,
+            f"{len(each.inputs)} instances" if each.inputs else None,
+            "; ".join(_taints(queries, each.uuid)) or each.reason,
         )
         for each in instances
     ]
     table(
-        ("instance (* canonical)", "state", "seq", "created", "job run", "why"),
+        ("instance (* canonical)", "state", "seq", "created", "live", "by", "job run", "built from", "why"),
         rows,
         empty=f"Nothing has built {ref} yet.",
     )

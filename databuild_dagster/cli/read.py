@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from databuild_dagster.bindings.readable import moment_of, readable_ref
-from databuild_dagster.cli.options import common
+from databuild_dagster.bindings.readable import readable_ref
+from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.model.datasets import DatasetSpec
@@ -19,21 +19,13 @@ from databuild_dagster.warehouse import read_table
 @click.command()
 @click.argument("ref")
 @click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
-@click.option(
-    "--as-of",
-    metavar="TIME|SEQ",
-    default=None,
-    help="What readers saw then: an ISO 8601 time with its offset, or a seq of `databuild events`.",
-)
+@as_of
 @click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
 @common
 def read(ref: str, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """The rows of REF, from the files that its manifest lists."""
     queries = the_queries()
-    moment = moment_of(
-        queries, int(as_of) if as_of and as_of.isdecimal() else as_of, datetime.datetime.now(datetime.UTC)
-    )
-    one = readable_ref(queries, ref, moment, _why_not, allow_tainted=allow_tainted)
+    one = readable_ref(queries, ref, moment(queries, as_of), _why_not, allow_tainted=allow_tainted)
     found = read_table(one.warehouse, [one.manifest], limit=limit)
     rows = found.to_pylist()
     if as_json:

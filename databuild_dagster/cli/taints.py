@@ -1,27 +1,72 @@
-"""`databuild taint` and `untaint` (SPEC 7.1)."""
+"""`databuild taint`, `untaint`, `revert`, `retry`: what is not to be trusted, and what to do about it (SPEC 7, 6.6)."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
+from databuild_dagster.bindings.readable import check_data_of
 from databuild_dagster.cli.options import common
-from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.model.commands import TaintPartitions, UntaintPartitions
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.refs import asset_of
 
 
 @click.command()
-@click.argument("refs", nargs=-1, required=True)
+@click.argument("refs", nargs=-1)
 @click.option("--reason", required=True, help="What is wrong with them.")
+@click.option(
+    "--downstream", is_flag=True, help="Also whatever was built from them, or still will be, by recorded inputs."
+)
+@click.option(
+    "--instance", "uuids", multiple=True, metavar="UUID", help="An instance that was live once, canonical or not."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Only say exactly what would be tainted, and which wants would open again."
+)
 @common
-def taint(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
+def taint(
+    refs: tuple[str, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
     """Say that the data of REFS is wrong; wants within their TTL bring the rebuild."""
-    outcome = the_engine().handle(TaintPartitions(refs=refs, reason=reason), actor="user")
+    if not refs and not uuids:
+        raise click.UsageError("Name a REF, or an instance with --instance.")
+    engine = the_engine()
+    command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
+    if dry_run:
+        _preview(engine, command, as_json=as_json)
+        return
+    outcome = engine.handle(command, actor="user")
+    assert outcome.taint_id is not None
+    tainted = engine.queries.tainted_by(outcome.taint_id)
     if as_json:
-        emit({"taint_id": outcome.taint_id, "refs": list(refs)})
+        emit({"taint_id": outcome.taint_id, "refs": list(tainted)})
         return
     click.echo(
-        f"Tainted {count(len(refs), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."
+        f"Tainted {count(len(tainted), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."
+    )
+    if ended := engine.queries.failed_wants_of(refs):
+        what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
+        click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
+
+
+def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
+    changes = engine.preview(command, actor="user")
+    refs = [each.entity for each in changes if each.kind == "instances" and each.after == "Tainted"]
+    wants = [each.entity for each in changes if each.kind == "wants" and each.before == "Successful"]
+    by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
+    if as_json:
+        emit({"would_taint": len(refs), "by_dataset": by_dataset, "refs": refs, "wants_reopened": wants})
+        return
+    table(("dataset", "would be tainted"), by_dataset.items(), empty="No canonical instance would be tainted.")
+    for ref in refs:
+        click.echo(ref)
+    click.echo(
+        f"{count(len(refs), 'ref')} would be tainted, {count(len(wants), 'want')} opened again. Nothing was done."
     )
 
 
@@ -36,3 +81,43 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
         emit({"taint_id": taint_id})
     else:
         click.echo(f"Taint {taint_id} is taken back.")
+
+
+@click.command()
+@click.argument("ref")
+@click.option(
+    "--to", "uuid", required=True, metavar="UUID", help="An earlier instance of it: see `databuild history REF`."
+)
+@click.option("--force", is_flag=True, help="Also to what was built from an instance that a downstream taint covers.")
+@click.option("--reason", default="", help="Why.")
+@common
+def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None:
+    """Let readers of REF see an earlier instance again, whose data still exists."""
+    engine = the_engine()
+    instance = engine.queries.instance(uuid)
+    if instance is None or instance.ref != ref:
+        raise NotFound(kind=f"instance of {ref}", name=uuid)
+    check_data_of(instance)
+    engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor="user")
+    if as_json:
+        emit({"ref": ref, "uuid": uuid})
+    else:
+        click.echo(f"Readers of {ref} see instance {uuid} again.")
+
+
+@click.command()
+@click.argument("refs", nargs=-1, required=True)
+@click.option("--reason", default="", help="What was mended.")
+@common
+def retry(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Open what failed behind REFS, and want again everything whose want failed of it."""
+    engine = the_engine()
+    outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor="user")
+    wants = engine.queries.wants_named(outcome.request_id or "")
+    opened = engine.queries.tainted_by(outcome.taint_id or "")
+    if as_json:
+        emit({"request_id": outcome.request_id, "opened": list(opened), "wants": [each.id for each in wants]})
+        return
+    click.echo(
+        f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}."
+    )

@@ -6,7 +6,7 @@ import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.durations import DURATION
-from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
@@ -74,12 +74,17 @@ def list_wants(every: bool, limit: int, as_json: bool) -> None:
 
 @want.command("show")
 @click.argument("want_or_request")
+@as_of
 @common
-def show(want_or_request: str, as_json: bool) -> None:
+def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """One want, or all of a request."""
-    wants = the_queries().wants_named(want_or_request)
+    queries = the_queries()
+    wants = queries.wants_named(want_or_request)
     if not wants:
         raise NotFound(kind="want or request", name=want_or_request)
+    if (then := moment(queries, as_of)).seq is not None:
+        states = {each.id: queries.want_state_at(each.id, then.seq) for each in wants}
+        wants = [each._replace(state=state) for each in wants if (state := states[each.id]) is not None]
     _print(wants, as_json)
 
 

@@ -1,0 +1,78 @@
+"""`databuild receipt REF`: what a live instance was made of, complete enough to build it again and compare (SPEC 4.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.partitions import canonical_of
+from databuild_dagster.cli.state import the_queries
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Instance
+from databuild_dagster.warehouse import Warehouse, read_manifest
+
+
+@click.command()
+@click.argument("ref")
+@click.option("--instance", "uuid", metavar="UUID", help="Of this instance of REF instead of the canonical one.")
+@common
+def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
+    """What the instance of REF that readers see was made of, down to what came from outside."""
+    queries = the_queries()
+    uuid = uuid or canonical_of(queries, ref).uuid
+    lineage = queries.lineage(uuid) if uuid is not None else []
+    if not lineage or all(each.uuid != uuid or each.ref != ref or each.live_at is None for each in lineage):
+        raise NotFound(kind="instance that was ever live of", name=ref if uuid is None else f"{ref}: {uuid}")
+    entries = [_entry(queries, each) for each in lineage]
+    if as_json:
+        emit({"ref": ref, "uuid": uuid, "instances": entries})
+        return
+    columns = ("instance", "ref", "code version", "job run", "live since", "rows", "files", "built from")
+    rows = [
+        (
+            each["uuid"],
+            each["ref"],
+            each["code_version"],
+            each["job_run"],
+            each["live_since"],
+            each["rows"],
+            len(each["files"]),
+            len(each["inputs"]) or each["origin"],
+        )
+        for each in reversed(entries)
+    ]
+    table(columns, rows, empty="")
+
+
+def _entry(queries: Queries, instance: Instance) -> dict[str, Any]:
+    job_run = queries.job_run(instance.job_run)
+    manifest = None
+    if instance.manifest_uri is not None:
+        asset = asset_of(instance.ref)
+        manifest = read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, instance.uuid)
+    return {
+        "uuid": instance.uuid,
+        "ref": instance.ref,
+        "state": instance.state.value,
+        "code_version": instance.code_version,
+        "job": job_run.job if job_run else None,
+        "job_run": instance.job_run,
+        "dagster_run_id": job_run.dagster_run_id if job_run else None,
+        "live_since": when(instance.live_at),
+        "inputs": list(instance.inputs),
+        "origin": None if manifest else "outside",
+        "rows": manifest.rows if manifest else None,
+        "schema": [[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
+        "files": [
+            {"uri": file.uri, "bytes": file.bytes, "rows": file.rows, "checksum": file.checksum}
+            for file in manifest.files
+        ]
+        if manifest
+        else [],
+        "manifest": instance.manifest_uri,
+    }

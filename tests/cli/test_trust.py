@@ -1,0 +1,148 @@
+"""`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (SPEC 7.3, 7.4, 6.6, 3.2, 4.6)."""
+
+import shutil
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
+DAY, MONTH = DAYS[0], "revenue@2024-01-01"
+
+
+def state(project: Project, ref: str, *options: str) -> str | None:
+    answer: dict[str, str | None] = project.ask("show", ref, *options)
+    return answer["state"]
+
+
+def uuid(project: Project, ref: str) -> str:
+    found: str = project.ask("show", ref)["canonical"]["uuid"]
+    return found
+
+
+def test_a_taint_goes_downstream_as_its_dry_run_has_said_and_one_can_look_back_and_go_back(project: Project) -> None:
+    project.build(MONTH)
+    before = project.queries.head().seq
+    first = {ref: uuid(project, ref) for ref in (DAY, MONTH)}
+
+    dry = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream", "--dry-run")
+    assert {name: dry[name] for name in ("would_taint", "by_dataset", "refs")} == {
+        "would_taint": 2,
+        "by_dataset": {"orders": 1, "revenue": 1},
+        "refs": [DAY, MONTH],
+    }
+    assert len(dry["wants_reopened"]) >= 1
+    assert project.queries.head().seq == before
+    told = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream")
+    assert sorted(told["refs"]) == sorted(dry["refs"])
+    assert [state(project, ref) for ref in (*DAYS, MONTH)] == ["Tainted", "Live", "Live", "Tainted"]
+
+    # Looking back.
+    assert state(project, MONTH, "--as-of", str(before)) == "Live"
+    assert project.ask("show", MONTH, "--as-of", str(before))["canonical"]["uuid"] == first[MONTH]
+    then = {each["ref"]: each["state"] for each in project.ask("partitions", "orders", "--as-of", str(before))}
+    assert then[DAY] == "Live"
+    (want,) = [each for each in project.ask("want", "list", "--all") if each["refs"] == [MONTH]]
+    assert want["state"] == "Idle"
+    (want,) = project.ask("want", "show", want["id"], "--as-of", str(before))
+    assert want["state"] == "Successful"
+
+    # Built anew, and back again.
+    project.build(MONTH)
+    assert uuid(project, MONTH) != first[MONTH]
+    refused = project.call("revert", MONTH, "--to", first[MONTH], "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "CannotRevert")
+    project.ask("revert", MONTH, "--to", first[MONTH], "--force", "--reason", "the till was fine")
+    assert uuid(project, MONTH) == first[MONTH]
+    assert project.ask("read", MONTH) == [{"revenue": 12.0}]
+    assert "the till was broken" in project.call("history", DAY).out
+    assert project.is_sound()
+
+
+def test_what_was_removed_from_the_disk_cannot_be_reverted_to(project: Project) -> None:
+    """SPEC 7.4"""
+    project.build(DAY)
+    first = uuid(project, DAY)
+    project.build(DAY, "--rebuild")
+    (folder,) = project.home.glob(f"warehouse/orders/data/instance={first}")
+    shutil.rmtree(folder)
+    events = project.n_events()
+
+    refused = project.call("revert", DAY, "--to", first, "--json")
+
+    assert (refused.code, refused.json["error"]["type"]) == (2, "DataRemoved")
+    assert project.n_events() == events
+
+
+def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
+    """SPEC 6.6"""
+    project.fail("2024-01-29")
+    assert project.run("build", MONTH, DAY).code == 1
+    assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
+    project.fail("2024-01-29", yes=False)
+
+    told = project.ask("retry", MONTH)
+    assert (told["opened"], len(told["wants"])) == ([DAY], 2)
+    done = project.run("tick", "--json")
+    while any(done.json.values()):
+        done = project.run("tick", "--json")
+
+    assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
+    assert {each["state"] for each in project.ask("want", "show", told["request_id"])} == {"Successful"}
+    refused = project.call("retry", MONTH, "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToRetry")
+
+
+def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
+    """SPEC 6.6"""
+    project.fail("2024-01-29")
+    assert project.run("build", DAY).code == 1
+
+    told = project.call("taint", DAY, "--reason", "mended")
+
+    assert "1 want that has failed of it stays ended" in told.out
+
+
+def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(project: Project) -> None:
+    """SPEC 4.6"""
+    project.build(MONTH)
+
+    receipt = project.ask("receipt", MONTH)
+
+    made_of = {each["ref"]: each for each in receipt["instances"]}
+    assert set(made_of) == {*DAYS, MONTH}
+    assert receipt["uuid"] == made_of[MONTH]["uuid"] == uuid(project, MONTH)
+    assert sorted(made_of[MONTH]["inputs"]) == sorted(made_of[day]["uuid"] for day in DAYS)
+    (file,) = made_of[DAY]["files"]
+    assert file["rows"] == 2
+    assert file["checksum"]
+    assert [name for name, _ in made_of[DAY]["schema"]] == ["day", "amount"]
+    assert uuid(project, DAY) in project.call("receipt", MONTH).out
+    missing = project.call("receipt", "orders@2024-02-01", "--json")
+    assert (missing.code, missing.json["error"]["type"]) == (2, "NotFound")
+
+
+def test_what_older_code_has_built_is_found(project: Project) -> None:
+    project.build(DAY)
+    assert project.ask("partitions", "orders", "--outdated") == []
+    definitions = project.folder / "definitions.py"
+    text = definitions.read_text()
+    definitions.write_text(text.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
+    project.run("tick")
+
+    assert [each["ref"] for each in project.ask("partitions", "orders", "--outdated")] == [DAY]
+    project.build(DAY, "--rebuild")
+    assert project.ask("partitions", "orders", "--outdated") == []
+
+
+def test_a_moment_that_never_was_is_refused(project: Project) -> None:
+    """SPEC 3.2"""
+    project.run("tick")
+
+    for command in (("show", DAY), ("partitions", "orders")):
+        for as_of in ("0", "999999", "2024-01-01", "never"):
+            refused = project.call(*command, "--as-of", as_of, "--json")
+            assert refused.code == 2
+            assert refused.json["error"]["type"] in ("InvalidAsOf", "BeforeAnything")
