@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from databuild_dagster.cli.options import Where
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import UnknownAsset
@@ -32,13 +34,22 @@ def load_deployed(where: Where) -> list[CodeLocation]:
 
 
 def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
-    """Tell the store what these locations can build (SPEC 5.7)."""
+    """Tell the store what these locations can build (SPEC 5.7), and the user what another location has.
+
+    Raises `LocationTaken`.
+    """
     from databuild_dagster.bindings.registration import datasets_of, register
 
-    for location in locations:
-        if location.deployment is not None:
-            name = location.deployment.location
-            register(engine, name, datasets_of(location.repository.asset_graph, name))
+    left = [(each, each.deployment.location) for each in locations if each.deployment is not None]
+    # Twice: an asset that moved from the second location to the first is free when the second has told.
+    for is_last in (False, True):
+        taken = {name: register(engine, name, datasets_of(each.repository.asset_graph, name)) for each, name in left}
+        left = [(each, name) for each, name in left if taken[name]]
+        if not left or is_last:
+            break
+    for _, name in left:
+        for refusal in taken[name]:
+            click.echo(f"Warning: {refusal}", err=True)
 
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:

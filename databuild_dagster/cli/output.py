@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from databuild_dagster.engine import wording
 from databuild_dagster.model.wording import few_of
 
 #: The colour of a state, the same wherever it is shown.
@@ -53,7 +54,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) 
 
 def when(at: float | None) -> str | None:
     """A time as people and programs read it: ISO 8601, UTC, to the second."""
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at is None else wording.when(at)
 
 
 def exactly(at: float) -> str:
@@ -66,5 +67,5 @@ def shown(refs: Sequence[str], most: int = 3) -> str:
     return few_of(refs, most)
 
 
-def count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {plural or noun + 's'}"

@@ -16,6 +16,7 @@ from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import DueRef
@@ -48,10 +49,13 @@ def plan_due(
     room: int,
     out: Counter[str],
     most: int,
+    is_last: bool = False,
 ) -> Plan:
-    """One level: of the refs that are due, those with missing inputs miss, the others are launched, `room` launches at most.
+    """One level: of the refs that are due, those with missing inputs miss; when none does, or on the last level, the
+    others are launched, `room` launches at most.
 
-    Those that learned of an input which is being built wait for it; nothing is recorded of them.
+    What is missed becomes due by that, and may belong into the same launches, or be more urgent than they are. Those
+    that learned of an input which is being built wait for it; nothing is recorded of them.
 
     `out` counts the launches of each job that have not ended.
     """
@@ -71,7 +75,6 @@ def plan_due(
         for ref in buildable
         if (found := tuple(i for i in inputs[ref.ref] if states[i] is not InstanceState.LIVE))
     }
-    held = held_back(engine, datasets, buildable, missing)
     by_job: dict[str, list[DueRef]] = defaultdict(list)
     for ref in buildable:
         by_job[datasets[ref.dataset_id].job].append(ref)
@@ -79,8 +82,11 @@ def plan_due(
         if missed := {ref.ref: missing[ref.ref] for ref in refs if ref.ref in missing}:
             spec = datasets[refs[0].dataset_id]
             plan.missed.append(_missed(engine, job, spec, missed, owner, location))
-        ready = [ref for ref in refs if ref.ref not in missing and ref.ref not in held]
-        if ready and room > 0:
+    if room <= 0 or (plan.missed and not is_last):
+        return plan
+    held = held_back(engine, datasets, buildable, missing)
+    for job, refs in by_job.items():
+        if ready := [ref for ref in refs if ref.ref not in missing and ref.ref not in held]:
             plan.launches += _launches(engine, job, datasets, ready, owner, location)
     concurrency = {spec.job: spec.concurrency for spec in datasets.values()}
     plan.launches = _most_urgent(plan.launches, due, room, concurrency, out)
@@ -120,23 +126,20 @@ def _missed(
     engine: Engine, job: str, spec: DatasetSpec, missing: dict[str, tuple[str, ...]], owner: str, location: str
 ) -> c.BufferMissed:
     """One job run per partition key, holding only the outputs that miss something."""
-    runs = _runs(engine, list(missing))
+    runs = _runs(engine, outputs_by_key(missing))
     return c.BufferMissed(
         launch_id=engine.new_id(),
         job=job,
         location=location,
         owner=owner,
-        runs=tuple(runs),
+        runs=runs,
         misses=tuple(c.RunMiss(run.job_run_id, {ref: missing[ref] for ref in run.refs}) for run in runs),
         code_version=spec.code_version,
     )
 
 
-def _runs(engine: Engine, refs: list[str]) -> list[BufferedRun]:
-    by_key: dict[str | None, list[str]] = defaultdict(list)
-    for ref in refs:
-        by_key[partition_key_of(ref)].append(ref)
-    return [BufferedRun(engine.new_id(), tuple(refs), key) for key, refs in by_key.items()]
+def _runs(engine: Engine, by_key: Mapping[str | None, tuple[str, ...]]) -> tuple[BufferedRun, ...]:
+    return tuple(BufferedRun(engine.new_id(), refs, key) for key, refs in by_key.items())
 
 
 def _launches(
@@ -144,10 +147,9 @@ def _launches(
 ) -> list[Launch]:
     spec = datasets[ready[0].dataset_id]
     priorities = {ref.ref: ref.priority for ref in ready}
-    runs = {run.partition_key: run for run in _runs(engine, [ref.ref for ref in ready])}
     launches = []
-    for keys in engine.catalog.launchable(spec, tuple(runs), spec.max_partitions_per_launch):
-        chosen = tuple(runs[key] for key in keys)
+    for by_key in launch_sets(engine.catalog, spec, priorities):
+        chosen = _runs(engine, by_key)
         command = c.BufferLaunch(
             launch_id=engine.new_id(),
             job=job,
@@ -162,7 +164,7 @@ def _launches(
             location=location,
             kind=spec.kind,
             assets=tuple(dict.fromkeys(asset_of(ref) for run in chosen for ref in run.refs)),
-            partition_keys=keys,
+            partition_keys=tuple(by_key),
             priority=max(priorities[ref] for run in chosen for ref in run.refs),
         )
         launches.append((command, order))

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
+from databuild_dagster.engine.overdue import end_overdue
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
+from databuild_dagster.engine.ticks import note_tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
@@ -45,6 +47,9 @@ class TickReport:
 
     #: Launches handed to the launcher, new or again.
     launched: list[str] = field(default_factory=list)
+    #: Wants whose time to live has ended, and wants past the deadline of their SLA.
+    expired: list[str] = field(default_factory=list)
+    sla_missed: list[str] = field(default_factory=list)
     #: Launches judged to be gone, and why.
     lost: dict[str, str] = field(default_factory=dict)
     #: Refs that the orchestrator itself found to miss an input.
@@ -55,13 +60,17 @@ class TickReport:
     def add(self, other: TickReport) -> None:
         """Count another tick's doings with this one's."""
         self.launched += other.launched
+        self.expired += other.expired
+        self.sla_missed += other.sla_missed
         self.lost |= other.lost
         self.missed += other.missed
         self.arrived += other.arrived
 
     @property
     def idle(self) -> bool:
-        return not (self.launched or self.lost or self.missed or self.arrived)
+        return not (
+            self.launched or self.expired or self.sla_missed or self.lost or self.missed or self.arrived
+        )
 
 
 def tick(
@@ -77,15 +86,25 @@ def tick(
     """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`)."""
     now = engine.clock()
     judge.look(now)
+    note_tick(engine, location)
     report = TickReport()
+    report.expired, report.sla_missed = end_overdue(engine, ACTOR)
     if open_launches := engine.queries.open_launches():
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report)
     datasets = engine.queries.datasets(location)
-    for _ in range(MAX_LEVELS):
+    for level in range(1, MAX_LEVELS + 1):
         out = Counter(launch.job for launch in engine.queries.open_launches() if launch.location == location)
         room = min(limits.launches - len(report.launched), limits.open_launches - out.total())
         plan = plan_due(
-            engine, datasets, foreign, owner=owner, location=location, room=room, out=out, most=limits.due_refs
+            engine,
+            datasets,
+            foreign,
+            owner=owner,
+            location=location,
+            room=room,
+            out=out,
+            most=limits.due_refs,
+            is_last=level == MAX_LEVELS,
         )
         if plan.nothing:
             break

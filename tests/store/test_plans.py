@@ -35,6 +35,11 @@ ASKED = [
     ("what readers of refs saw once", lambda world: world.queries.canonical_at(["a", "d"], 4)),
     ("what readers of a dataset saw once", lambda world: world.queries.canonical_of_dataset_at("d", 4)),
     ("how an instance came into its state", lambda world: world.queries.last_change(world.uuid("d"), 4)),
+    ("what open wants add up to", lambda world: world.queries.wanted(["a", "d"])),
+    ("what many instances wait for", lambda world: world.queries.missing_of_each([world.uuid("a")])),
+    ("what taints many instances", lambda world: world.queries.taints_in_force([world.uuid("d")])),
+    ("job runs by name", lambda world: world.queries.job_runs_named([world.canonical("a").job_run])),
+    ("how long launches took", lambda world: world.queries.launch_spans("d")),
     ("the last event by a time", lambda world: world.queries.seq_at(world.clock.now)),
 ]
 
@@ -65,6 +70,6 @@ def walks(connection, statements):
         if not text.endswith("ORDER BY seq DESC LIMIT 1")
         for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}")
     ]
-    # The chain of a ref is what a recursion has found by keys.
-    few = ("json_each", "databuild_datasets", "SCAN chain")
+    # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number.
+    few = ("json_each", "databuild_datasets", "SCAN chain", "SCAN newest")
     return [step for step in steps if step.startswith("SCAN") and not any(name in step for name in few)]

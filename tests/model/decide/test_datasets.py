@@ -7,11 +7,14 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import (
+    AssetTaken,
     BeingBuilt,
+    CanonicalMoved,
     DuplicateRef,
     InstanceExists,
     InvalidRef,
     InvalidRequest,
+    LocationTaken,
     UnknownAsset,
 )
 from databuild_dagster.model.events import Arrival, ManifestFact
@@ -66,6 +69,57 @@ def test_one_location_does_not_remove_what_another_has(world):
     assert world.queries.dataset("a") is not None
 
 
+def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of_it(world):
+    """SPEC 5.7, decision 0011"""
+    theirs = dataset("a", location="there")
+    before = world.seq
+
+    with pytest.raises(AssetTaken, match=f"'there' declares a, which code location {HERE!r} has registered"):
+        register(world, theirs, dataset("z", location="there"), location="there")
+    assert world.seq == before
+    register(world, *world.specs[1:])
+    register(world, theirs, location="there")
+
+    assert world.queries.dataset("a") == theirs
+    with pytest.raises(AssetTaken, match="databuild locations forget there"):
+        register(world, *world.specs)
+
+
+def test_a_source_stands_back_behind_whoever_can_build_it(world):
+    """SPEC 5.7, decision 0011: whichever was told first."""
+    declared = dataset("z", kind=DatasetKind.SOURCE, location="there")
+    register(world, declared, location="there")
+    built = dataset("z")
+
+    register(world, *world.specs, built)
+    before = world.seq
+    register(world, declared, location="there")
+
+    assert world.queries.dataset("z") == built
+    assert world.seq == before
+
+
+def test_a_location_of_which_nothing_is_left_is_taken_for_another_of_the_same_name(world):
+    """Decision 0011; told to be empty, it is."""
+    before = world.seq
+
+    with pytest.raises(LocationTaken, match=f"{HERE!r} has registered a, b, c, d, e and 3 more"):
+        register(world, dataset("z"))
+    assert world.seq == before
+    register(world)
+
+    assert world.queries.datasets(HERE) == {}
+
+
+def test_the_only_asset_of_a_location_may_be_renamed(world):
+    """Decision 0011"""
+    register(world, dataset("y", location="there"), location="there")
+
+    register(world, dataset("z", location="there"), location="there")
+
+    assert [each.asset for each in world.queries.datasets("there").values()] == ["z"]
+
+
 def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):
     """SPEC 2.1"""
     before = world.seq
@@ -109,6 +163,22 @@ def test_late_data_is_a_new_instance_never_an_overwrite(world):
 
     assert [instance.uuid for instance in world.queries.history("a")] == [first, world.uuid("a")]
     assert world.uuid("a") != first
+
+
+def test_an_arrival_for_a_ref_that_has_moved_on_is_refused(world):
+    """SPEC 3.3: what the caller decided by is no longer so."""
+    uuid = world.succeed("a")
+    arrivals = tuple(Arrival(job_run_id=world.ids(), ref=ref, origin="files") for ref in ("a", "b"))
+    before = world.seq
+
+    with pytest.raises(CanonicalMoved, match="a has got another instance"):
+        world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": None, "b": None}))
+    with pytest.raises(CanonicalMoved, match="b has got another instance"):
+        world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": uuid, "b": uuid}))
+    assert world.seq == before
+    world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": uuid, "b": None}))
+
+    assert world.seq == before + 1
 
 
 @pytest.mark.parametrize("how", ["building", "waiting"])

@@ -1,0 +1,66 @@
+"""`databuild explain REF|WANT`: why something is, or is not, being built right now, back to the first cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import STYLES, count, emit, shown
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.explaining import Cause, Explanation
+from databuild_dagster.engine.explaining import explain as explanation_of
+
+#: Lines for people; a program gets all that the answer has.
+MAX_LINES = 30
+
+
+@click.command("explain")
+@click.argument("ref_or_want", metavar="REF|WANT")
+@common
+def explain(ref_or_want: str, as_json: bool) -> None:
+    """Why REF, or what a want or a request asks for, is or is not being built right now.
+
+    Every line below another one is the cause of that one; the deepest is the first cause.
+    """
+    explanation = explanation_of(the_engine(), ref_or_want)
+    if as_json:
+        emit(as_dict(explanation))
+        return
+    state = explanation.state or "missing"
+    wants = "" if explanation.wants is None else _counted(explanation.wants)
+    click.echo(f"{click.style(explanation.ref, bold=True)}  {click.style(state, fg=STYLES.get(state))}{wants}")
+    for line in _lines(explanation.causes):
+        click.echo(line)
+
+
+def as_dict(explanation: Explanation) -> dict[str, object]:
+    """SPEC 15; of a want or a request also how many wants are in which state."""
+    told: dict[str, object] = {
+        "ref": explanation.ref,
+        "state": explanation.state,
+        "causes": [{"ref": cause.ref, "why": cause.why} for cause in explanation.causes],
+    }
+    return told if explanation.wants is None else {**told, "wants": explanation.wants}
+
+
+def _counted(wants: dict[str, int]) -> str:
+    """Only where there is something to count."""
+    if sum(wants.values()) == 1:
+        return ""
+    return " (" + ", ".join(f"{n} {state}" for state, n in wants.items()) + " wants)"
+
+
+def _lines(causes: tuple[Cause, ...]) -> Iterator[str]:
+    """A line for each ref; those that stand beside each other for the same reasons share one."""
+    told = [
+        (depth, ref, "; ".join(cause.why for cause in of_ref))
+        for (depth, ref), of_ref in groupby(causes, key=lambda cause: (cause.depth, cause.ref))
+    ]
+    groups = [(*key, [ref for _, ref, _ in same]) for key, same in groupby(told, key=lambda each: (each[0], each[2]))]
+    for depth, why, refs in groups[:MAX_LINES]:
+        yield f"{'  ' * (depth + 1)}{shown(refs)}: {why}"
+    if (more := len(groups) - MAX_LINES) > 0:
+        yield f"  and {count(more, 'more cause')}; --json tells them"

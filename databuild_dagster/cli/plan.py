@@ -1,0 +1,174 @@
+"""`databuild plan REF…`: what a build would do, as a tree of jobs, before anything is done (SPEC 8.6)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, shown
+from databuild_dagster.cli.state import the_instance
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.annotating import Action, AnnotatedPlan, annotate
+from databuild_dagster.model.plan import plan as job_graph
+
+STYLES = {Action.BUILD: "cyan", Action.JOIN: "blue", Action.REUSE: "green", Action.BLOCKED: "red"}
+#: Different reasons that one job's line is followed by.
+MAX_REASONS = 5
+#: What is written to a file is not wrapped to a terminal that is not there.
+MAX_WIDTH = 10_000
+
+
+@click.command("plan")
+@click.argument("refs", nargs=-1, required=True)
+@common
+def plan(refs: tuple[str, ...], as_json: bool) -> None:
+    """What `databuild build REFS` would do, and why; nothing is recorded, and no user code is loaded.
+
+    build: launched. join: somebody has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
+    """
+    annotated = annotated_plan(refs)
+    if as_json:
+        emit(as_dict(annotated))
+    else:
+        _print(annotated)
+
+
+def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
+    """Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
+    from databuild_dagster.bindings.foreign import ForeignAssets
+    from databuild_dagster.bindings.instance import engine_for
+
+    instance = the_instance()
+    engine: Engine = engine_for(instance)
+    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    return annotate(engine, job_graph(refs, datasets, engine.catalog), ForeignAssets(instance))
+
+
+def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:
+    """SPEC 15: an entry for each ref, whose `after` are its inputs."""
+    seconds = annotated.expected_seconds
+    return {
+        "jobs": [
+            {
+                "job": job.job,
+                "ref": ref,
+                "action": annotated.verdicts[ref].action.value,
+                "reason": annotated.verdicts[ref].reason,
+                "after": list(annotated.graph.inputs[ref]),
+            }
+            for job in annotated.graph.jobs
+            for ref in job.produces
+        ],
+        "launches": len(annotated.launches),
+        "expected_seconds": None if seconds is None else round(seconds, 3),
+        "without_history": list(annotated.without_history),
+    }
+
+
+def _print(annotated: AnnotatedPlan) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=MAX_WIDTH)
+    for tree in _trees(annotated):
+        console.print(tree, highlight=False)
+    console.print(escape(_totals(annotated)), highlight=False)
+
+
+def _trees(annotated: AnnotatedPlan) -> list[Tree]:
+    """A job's refs on one line, below it the jobs that it comes after; each told once."""
+    graph = annotated.graph
+    refs_of: dict[str, list[str]] = defaultdict(list)
+    job_of: dict[str, str] = {}
+    for job in graph.jobs:
+        for ref in job.produces:
+            refs_of[job.job].append(ref)
+            job_of[ref] = job.job
+    after = {
+        job: sorted({job_of[each] for ref in refs for each in graph.inputs[ref]} - {job})
+        for job, refs in refs_of.items()
+    }
+    roots = list(dict.fromkeys(job_of[ref] for ref in graph.wanted))
+    below = {each for root in roots for each in _all_below(root, after)}
+    told: set[str] = set()
+    trees = []
+    # A job that is wanted, and needed by another that is, stands below that one.
+    for root in sorted(roots, key=below.__contains__):
+        if root in told:
+            continue
+        trees.append(tree := Tree(_line(root, refs_of[root], annotated)))
+        told.add(root)
+        stack = [(tree, needed) for needed in reversed(after[root])]
+        while stack:
+            branch, name = stack.pop()
+            if name in told:
+                branch.add(f"{escape(name)} [dim](above)[/]")
+                continue
+            told.add(name)
+            branch = branch.add(_line(name, refs_of[name], annotated))
+            stack += [(branch, needed) for needed in reversed(after[name])]
+    return trees
+
+
+def _all_below(root: str, after: dict[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    level = set(after[root])
+    while level:
+        found |= level
+        level = {each for job in level for each in after[job]} - found
+    return found
+
+
+def _line(job: str, refs: list[str], annotated: AnnotatedPlan) -> str:
+    verdicts = annotated.verdicts
+    if len(refs) == 1:
+        action, reason = verdicts[refs[0]]
+        return f"{escape(refs[0])}: [{STYLES[action]}]{action.value}[/], {escape(reason)}"
+    counts = Counter(verdicts[ref].action for ref in refs)
+    parts = ", ".join(f"[{STYLES[action]}]{counts[action]} {action.value}[/]" for action in Action if counts[action])
+    if passed_over := [ref for ref in refs if ref in annotated.passed_over]:
+        parts += f" ({len(passed_over)} of them not live, and not needed)"
+    lines = [f"{escape(job)} {_size(job, refs)}: {parts}"]
+    # What is reused needs no reason where there are many; it is there.
+    reasons: dict[tuple[Action, str], list[str]] = defaultdict(list)
+    for ref in refs:
+        if verdicts[ref].action is not Action.REUSE:
+            reasons[verdicts[ref]].append(ref)
+    if len(reasons) == 1 and len(counts) == 1:
+        ((_, reason),) = reasons
+        return f"{lines[0]}, {escape(reason)}"
+    for (action, reason), of_refs in list(reasons.items())[:MAX_REASONS]:
+        lines.append(f"  [{STYLES[action]}]{action.value}[/] {escape(shown(of_refs))}: {escape(reason)}")
+    if len(reasons) > MAX_REASONS:
+        rest = sum(len(of_refs) for of_refs in list(reasons.values())[MAX_REASONS:])
+        lines.append(f"  and {count(rest, 'ref')} for other reasons; --json tells each")
+    return "\n".join(lines)
+
+
+def _size(job: str, refs: list[str]) -> str:
+    assets = {ref.partition("@")[0] for ref in refs}
+    if assets == {job}:
+        return count(len(refs), "partition")
+    return f"({shown(sorted(assets))}) {count(len(refs), 'ref')}"
+
+
+def _totals(annotated: AnnotatedPlan) -> str:
+    counts = Counter(verdict.action for verdict in annotated.verdicts.values())
+    parts = ", ".join(f"{counts[action]} {action.value}" for action in Action if counts[action])
+    launches = count(len(annotated.launches), "launch", "launches")
+    return f"{count(len(annotated.verdicts), 'ref')}: {parts}; {launches}{_expected(annotated)}."
+
+
+def _expected(annotated: AnnotatedPlan) -> str:
+    if not annotated.launches:
+        return ""
+    seconds, unknown = annotated.expected_seconds, annotated.without_history
+    if seconds is None:
+        return f", expected time unknown: no history of {shown(unknown)}"
+    about = f", about {seconds:.1f} s one after another"
+    return about + (f", and no history of {shown(unknown)}" if unknown else "")

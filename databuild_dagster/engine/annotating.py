@@ -1,0 +1,301 @@
+"""A job graph, and what there is to do of it now: build, join, reuse or blocked for every ref, and why (SPEC 8.6).
+
+Two passes over the graph. Upwards from the inputs: what would become of each ref if somebody needed it. Downwards from
+what is wanted: who really needs it. What is live, or being built, needs none of its inputs; what has failed, or needs
+what has, is not tried at all; what waits for a source has everything else that it needs built meanwhile. The tick comes
+to the same, one dep miss after another (SPEC 6.3-6.6). What is due is cut into launches by the tick's own function.
+
+Looks at the store, and through `Foreign` at what is not ours; changes neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from statistics import median
+from typing import NamedTuple
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ports import Foreign, Observation
+from databuild_dagster.engine.reasons import Known, look_up
+from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.plan import JobGraph, launch_sets
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import LaunchSpan
+
+
+class Action(StrEnum):
+    """What a request does about a ref."""
+
+    #: It is launched, now or when its inputs are there.
+    BUILD = "build"
+    #: Somebody builds it, or has it wait for its inputs; the request waits with them.
+    JOIN = "join"
+    #: It is there, or nothing that is to be built reads it.
+    REUSE = "reuse"
+    #: It will not come, or not by itself.
+    BLOCKED = "blocked"
+
+
+class Verdict(NamedTuple):
+    """What a request does about one ref, and why."""
+
+    action: Action
+    reason: str
+
+
+class PlannedLaunch(NamedTuple):
+    """One launch that is still to be started."""
+
+    job: str
+    location: str | None
+    partition_keys: tuple[str | None, ...]
+    refs: tuple[str, ...]
+    #: From the job's history; None when it has none.
+    expected_seconds: float | None
+
+
+@dataclass(frozen=True)
+class AnnotatedPlan:
+    """A job graph with what there is to do of it, ready to be printed."""
+
+    graph: JobGraph
+    #: For every ref of the graph.
+    verdicts: Mapping[str, Verdict] = field(repr=False)
+    #: Not live, and left so, for nothing that is to be built reads it: `reuse` like what is live.
+    passed_over: frozenset[str] = field(repr=False)
+    #: In the order in which their inputs can be there.
+    launches: tuple[PlannedLaunch, ...]
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """All launches one after another, as far as there is a history; None when no job of them has one."""
+        known = [launch.expected_seconds for launch in self.launches if launch.expected_seconds is not None]
+        return sum(known) if known or not self.launches else None
+
+    @property
+    def without_history(self) -> tuple[str, ...]:
+        """The jobs that never succeeded, so that nobody knows how long they take."""
+        return tuple(dict.fromkeys(each.job for each in self.launches if each.expected_seconds is None))
+
+
+def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
+    """What a request for the graph's refs would do now. Without `foreign`, refs that are not ours are as last seen."""
+    now = engine.clock()
+    known = look_up(engine.queries, graph.inputs)
+    fates = _Fates(graph, known, _observed(graph, known, foreign), now)
+    fates.look_upwards()
+    fates.look_downwards()
+    verdicts = fates.verdicts()
+    passed_over = frozenset(
+        ref for ref, each in verdicts.items() if each.action is Action.REUSE and fates.fate[ref] is not _Fate.LIVE
+    )
+    return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates))
+
+
+def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[str, Observation]:
+    """News of refs that are not ours, as the next tick will see it (SPEC 6.11)."""
+    if foreign is None:
+        return {}
+    not_ours = tuple(
+        ref
+        for ref in graph.inputs
+        if (spec := graph.dataset_of(ref)) is not None
+        and spec.kind is not DatasetKind.OURS
+        and known.state(ref) not in LEASED
+    )
+    return foreign.observe(not_ours) if not_ours else {}
+
+
+class _Fate(Enum):
+    """What becomes of a ref that somebody needs."""
+
+    LIVE = "is live"
+    #: A job run has it.
+    BUILDING = "is being built"
+    #: A job run waits for its inputs.
+    WAITING = "waits for its inputs"
+    #: Nothing hinders its build.
+    DUE = "is to be built"
+    #: It needs a source that is not there.
+    STUCK = "waits for a source"
+    FAILS = "cannot be built"
+
+
+#: Whoever is in one of these has its missing inputs wanted.
+_ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
+
+
+class _Fates:
+    """The two passes, and what they found."""
+
+    def __init__(self, graph: JobGraph, known: Known, observed: Mapping[str, Observation], now: float) -> None:
+        self._graph = graph
+        self._known = known
+        self._observed = observed
+        self._now = now
+        self.fate: dict[str, _Fate] = {}
+        #: What is stuck or fails to the ref that is to blame; itself where it is.
+        self._blame: dict[str, str] = {}
+        self.needed = set(graph.wanted)
+        #: What nothing needs to what would have.
+        self._spared_by: dict[str, str] = {}
+
+    def look_upwards(self) -> None:
+        """Inputs before outputs."""
+        for job in self._graph.jobs:
+            for ref in job.produces:
+                self.fate[ref] = self._fate_of(ref)
+
+    def _fate_of(self, ref: str) -> _Fate:
+        if self._is_live(ref):
+            return _Fate.LIVE
+        state = self._known.state(ref)
+        if state is InstanceState.BUILDING:
+            return _Fate.BUILDING
+        if ANSWERS[state] is Answer.REFUSE:
+            return self._blamed(ref, _Fate.FAILS, self._known.missing.get(ref, ()))
+        if ref in self._graph.unbuildable:
+            return self._blamed(ref, _Fate.FAILS)
+        if self._is_source(ref):
+            return self._blamed(ref, _Fate.STUCK)
+        inputs = self._graph.inputs[ref]
+        for fate in (_Fate.FAILS, _Fate.STUCK):
+            if found := next((each for each in inputs if self.fate[each] is fate), None):
+                return self._blamed(ref, fate, (found,))
+        return _Fate.WAITING if state is InstanceState.UPSTREAM_BUILDING else _Fate.DUE
+
+    def _blamed(self, ref: str, fate: _Fate, inputs: Iterable[str] = ()) -> _Fate:
+        self._blame[ref] = next((self._blame.get(each, each) for each in inputs if self.fate.get(each) is fate), ref)
+        return fate
+
+    def _is_live(self, ref: str) -> bool:
+        if ref in self._observed and self._known.state(ref) not in LEASED:
+            return self._is_news(ref) or (self._observed[ref].live and self._known.state(ref) is InstanceState.LIVE)
+        return self._known.state(ref) is InstanceState.LIVE
+
+    def _is_news(self, ref: str) -> bool:
+        """Whether Dagster has data of it that the store does not know of yet."""
+        seen = self._observed.get(ref)
+        return seen is not None and seen.live and seen.origin not in (None, self._known.canonical[ref].known_origin)
+
+    def _is_source(self, ref: str) -> bool:
+        spec = self._graph.dataset_of(ref)
+        return spec is not None and spec.kind is DatasetKind.SOURCE
+
+    def look_downwards(self) -> None:
+        """Outputs before inputs."""
+        for job in reversed(self._graph.jobs):
+            for ref in job.produces:
+                asks = ref in self.needed and self.fate[ref] in _ASKS
+                for each in self._graph.inputs[ref]:
+                    if asks:
+                        self.needed.add(each)
+                    else:
+                        self._spared_by.setdefault(each, self._who_spares(ref))
+
+    def _who_spares(self, ref: str) -> str:
+        return ref if ref in self.needed or self.fate[ref] not in _ASKS else self._spared_by[ref]
+
+    def verdicts(self) -> dict[str, Verdict]:
+        return {ref: self._verdict(ref) for job in self._graph.jobs for ref in job.produces}
+
+    def _verdict(self, ref: str) -> Verdict:
+        fate = self.fate[ref]
+        match fate:
+            case _Fate.LIVE:
+                return Verdict(Action.REUSE, self._why(ref))
+            case _Fate.BUILDING:
+                return Verdict(Action.JOIN, self._why(ref))
+        if ref not in self.needed:
+            spared_by = self._spared_by[ref]
+            why = self.fate[spared_by].value
+            if self.fate[spared_by] is not _Fate.FAILS:
+                return Verdict(Action.REUSE, f"not needed, for {spared_by} {why}; {self._why(ref)}")
+            if fate is _Fate.DUE:
+                return Verdict(Action.BLOCKED, f"not tried: {spared_by}, which needs it, {why}")
+        match fate:
+            case _Fate.DUE:
+                return Verdict(Action.BUILD, self._why(ref))
+            case _Fate.WAITING:
+                return Verdict(Action.JOIN, self._why(ref))
+            case _:
+                return Verdict(Action.BLOCKED, self._why_blocked(ref))
+
+    def _why(self, ref: str) -> str:
+        if self._is_news(ref):
+            return f"live, as Dagster says: {self._observed[ref].origin}"
+        if ref in self._observed and self._known.state(ref) is InstanceState.LIVE and not self._observed[ref].live:
+            return self._observed[ref].reason or "Dagster has no materialization of it any more"
+        return self._known.why(ref, self._now)
+
+    def _why_blocked(self, ref: str) -> str:
+        blame = self._blame[ref]
+        if blame in self._graph.unbuildable:
+            why = self._graph.unbuildable[blame]
+            return why if blame == ref else f"needs {blame}, which nothing can build: {why}"
+        if self.fate[blame] is _Fate.STUCK:
+            if blame == ref:
+                return f"a source which nobody builds, {self._why(ref)}: it waits until it appears"
+            return f"waits for source {blame} which nobody builds"
+        return self._why(ref) if blame == ref else f"{blame} {self._why(blame)}"
+
+    def wave(self) -> dict[str, int]:
+        """Refs that are to be launched, by how many launches one after another come before."""
+        waves: dict[str, int] = {}
+        for job in self._graph.jobs:
+            for ref in job.produces:
+                if ref not in self.needed or self.fate[ref] not in (_Fate.DUE, _Fate.WAITING):
+                    continue
+                before = [waves.get(each, 0) for each in self._graph.inputs[ref] if self.fate[each] is not _Fate.LIVE]
+                retry_at = self._known.canonical[ref].retry_at
+                is_later = self.fate[ref] is _Fate.WAITING or (retry_at is not None and retry_at > self._now)
+                waves[ref] = max(1 + max(before, default=-1), int(is_later))
+        return waves
+
+
+def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLaunch, ...]:
+    """What is ready at the same time goes together, as far as one launch can hold it."""
+    ready: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    for ref, wave in fates.wave().items():
+        spec = graph.datasets[asset_of(ref)]
+        ready[wave, spec.location, spec.job].append(ref)
+    histories: dict[str, list[LaunchSpan]] = {}
+    launches = []
+    for (_, location, job), refs in sorted(ready.items()):
+        spec = graph.datasets[asset_of(refs[0])]
+        if job not in histories:
+            histories[job] = _history(engine.queries, refs[0])
+        for by_key in launch_sets(engine.catalog, spec, refs):
+            built = tuple(ref for outputs in by_key.values() for ref in outputs)
+            seconds = expected_seconds(histories[job], len(by_key))
+            launches.append(PlannedLaunch(job, location, tuple(by_key), built, seconds))
+    return tuple(launches)
+
+
+def _history(queries: Queries, ref: str) -> list[LaunchSpan]:
+    return queries.launch_spans(asset_of(ref))
+
+
+def expected_seconds(history: Iterable[LaunchSpan], n_partitions: int) -> float | None:
+    """The median of what past launches say: so long to the first partition, and so much for each further one.
+
+    Batched or not, a launch shows by itself which of the two is the most of it. Those of a single partition are asked
+    about more of them only where there are no others.
+    """
+    spans = list(history)
+    if n_partitions > 1 and (several := [span for span in spans if span.n_job_runs > 1]):
+        spans = several
+    return median(_stretched(span, n_partitions) for span in spans) if spans else None
+
+
+def _stretched(span: LaunchSpan, n_partitions: int) -> float:
+    if span.n_job_runs == 1:
+        return span.seconds * n_partitions
+    further = (span.seconds - span.first_seconds) / (span.n_job_runs - 1)
+    return span.first_seconds + further * (n_partitions - 1)

@@ -1,0 +1,294 @@
+"""Why a ref is, or is not, being built right now, followed to the first causes.
+
+A state has one answer, and leads on to other refs or does not:
+
+| the ref is                     | the answer                                          | and then                 |
+|--------------------------------|-----------------------------------------------------|--------------------------|
+| Live                           | since when, by which instance                       |                          |
+| Building                       | who holds the lease, since when, last heard of when |                          |
+| UpstreamBuilding               | what it waits for                                   | each of these            |
+| Failed                         | in which job run, with what                         |                          |
+| UpstreamFailed                 | what failed                                         | each of these            |
+| missing, Tainted or UpForRetry | what keeps the orchestrator from launching it       | learned and other inputs |
+
+Every ref is looked at once, so a ring of waits ends; and the answer is bounded, the worst news first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import surely_gone
+from databuild_dagster.engine.judge import LEASE_SECONDS
+from databuild_dagster.engine.learned import held_back
+from databuild_dagster.engine.reasons import NAMED, Known, look_up
+from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.ticks import last_tick
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
+from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
+from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.store.queries import WantView
+
+_S = InstanceState
+
+#: Causes that one answer tells of.
+MAX_CAUSES = 100
+#: Of the refs that one ref waits for, how many are followed.
+MAX_FOLLOWED = 10
+#: The worst news first: what others wait for in vain, then what nobody is building, then what is on its way.
+_ORDER: tuple[InstanceState | None, ...] = (
+    _S.FAILED,
+    _S.UPSTREAM_FAILED,
+    None,
+    _S.TAINTED,
+    _S.UP_FOR_RETRY,
+    _S.UPSTREAM_BUILDING,
+    _S.BUILDING,
+    _S.LIVE,
+)
+
+
+class Cause(NamedTuple):
+    """One step on the way to the first cause."""
+
+    #: The ref, or the want, that it is said of.
+    ref: str
+    why: str
+    #: How many steps led here.
+    depth: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The answer. `ref` is what was asked for: a ref, a want or a request."""
+
+    ref: str
+    #: Of the ref, None when it is missing; of the want; of a request whose wants differ, `mixed`.
+    state: str | None
+    #: What follows from a cause stands behind it, one deeper.
+    causes: tuple[Cause, ...]
+    #: Of a request: how many of its wants are in which state.
+    wants: dict[str, int] | None = None
+
+
+def explain(engine: Engine, name: str) -> Explanation:
+    """Why a ref, or what a want or request asks for, is or is not being built right now.
+
+    Raises `NotFound`, and for what is no ref that can be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
+    """
+    if wants := engine.queries.wants_named(name):
+        return _of_wants(engine, name, wants)
+    _check_known(engine, name)
+    following = _Following(engine)
+    following.follow([name], depth=0)
+    state = engine.queries.states([name])[name]
+    return Explanation(name, state.value if state else None, tuple(following.causes))
+
+
+def _check_known(engine: Engine, name: str) -> None:
+    """A ref that something happened to can be explained, even if nothing builds it any more."""
+    if len(name) == 36 and name.count("-") == 4 and engine.queries.dataset(name) is None:
+        raise NotFound(kind="want, request or asset", name=name)
+    if engine.queries.states([name])[name] is None and not engine.queries.wanted([name])[name].n_open_wants:
+        _check_wantable(engine, name)
+
+
+def _check_wantable(engine: Engine, ref: str) -> None:
+    def names() -> list[str]:
+        return [spec.asset for spec in engine.queries.datasets().values()]
+
+    check_wantable(ref, engine.queries.dataset, names, engine.catalog)
+
+
+def _of_wants(engine: Engine, name: str, wants: Sequence[WantView]) -> Explanation:
+    counts = Counter(want.state.value for want in wants)
+    following = _Following(engine)
+    for state in WantState:
+        same = [want for want in wants if want.state is state]
+        if same and (why := _want_in_words(state, len(same), engine.clock())):
+            following.causes.append(Cause(name, why, 0))
+    asking = [want for want in wants if want.state in OPEN_WANTS | {WantState.FAILED, WantState.UPSTREAM_FAILED}]
+    states = engine.queries.states(dict.fromkeys(ref for want in asking for ref in want.refs))
+    following.follow([ref for ref, state in states.items() if state is not _S.LIVE], depth=0)
+    common = next(iter(counts)) if len(counts) == 1 else "mixed"
+    return Explanation(name, common, tuple(following.causes), dict(counts))
+
+
+def _want_in_words(state: WantState, n: int, now: float) -> str | None:
+    """What there is to say of wants in a state that their refs do not say."""
+    subject = "the want" if n == 1 else f"{n} wants"
+    match state:
+        case WantState.SUCCESSFUL:
+            return f"{subject} succeeded: everything asked for was live"
+        case WantState.CANCELED:
+            return f"{subject} ended Canceled: somebody took it back, and nothing is built for it any more"
+        case WantState.EXPIRED:
+            return f"{subject} ended Expired: its TTL passed, and nothing is built for it any more"
+        case WantState.FAILED | WantState.UPSTREAM_FAILED:
+            return f"{subject} ended {state.value}, and stays so; want it again when the cause is repaired"
+        case _:
+            return None
+
+
+class _Following:
+    """The way from refs to the first causes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queries = engine.queries
+        self._now = engine.clock()
+        self._seen: set[str] = set()
+        self.causes: list[Cause] = []
+
+    def follow(self, refs: Iterable[str], *, depth: int) -> None:
+        """Deep before broad, so that a first cause is told before there is no room left."""
+        stack = [(ref, depth) for ref in reversed(self._worst_first(refs))]
+        while stack:
+            ref, depth = stack.pop()
+            if ref in self._seen:
+                continue
+            if len(self.causes) >= MAX_CAUSES:
+                left = {ref, *(each for each, _ in stack)} - self._seen
+                self.causes.append(Cause(ref, f"and {len(left)} more, which are not looked at here", depth))
+                return
+            self._seen.add(ref)
+            why, leads_to = self._of(ref)
+            self.causes += [Cause(ref, each, depth) for each in why]
+            followed = self._worst_first(each for each in leads_to if each not in self._seen)
+            if (more := len(followed) - MAX_FOLLOWED) > 0:
+                self.causes.append(Cause(ref, f"and {more} more that it waits for", depth))
+            stack += [(each, depth + 1) for each in reversed(followed[:MAX_FOLLOWED])]
+
+    def _worst_first(self, refs: Iterable[str]) -> list[str]:
+        states = self._queries.states(refs)
+        return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
+
+    def _of(self, ref: str) -> tuple[list[str], Sequence[str]]:
+        """What there is to say of a ref, and the refs that are to blame."""
+        known = look_up(self._queries, [ref])
+        why = known.why(ref, self._now)
+        match known.state(ref):
+            case _S.LIVE:
+                return [f"{why}: there is nothing to build"], ()
+            case _S.BUILDING:
+                return self._lease(known, ref), ()
+            case _S.UPSTREAM_BUILDING:
+                return [why], known.missing[ref]
+            case _S.FAILED:
+                return [f"{why}; `databuild taint {ref} --reason …` opens it for another build"], ()
+            case _S.UPSTREAM_FAILED:
+                return [why], known.missing[ref]
+            case _:
+                return self._not_launched(known, ref, why)
+
+    def _lease(self, known: Known, ref: str) -> list[str]:
+        run = known.job_runs[ref]
+        launch = self._queries.launch(run.launch_id)
+        assert launch is not None, "a job run has a launch"
+        if run.state is JobRunState.QUEUED or launch.holder is None:
+            told = [
+                f"its lease is held by job run {run.id} since {when(run.buffered_at)}: launched by {_shown(launch.owner)}, "
+                "its Dagster run has not started yet"
+            ]
+            return told + self._orchestrator(launch.location) if surely_gone(launch.owner) else told
+        told = [
+            f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {_shown(launch.holder)}) "
+            f"since {when(run.started_at or run.buffered_at)}"
+        ]
+        heard = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
+        if surely_gone(launch.holder):
+            told.append("that process is gone: the next tick declares the job run lost")
+            return told + self._orchestrator(launch.location)
+        if heard is not None and self._now - heard > LEASE_SECONDS:
+            told.append(f"nothing was heard of it since {when(heard)}: a tick may declare it lost")
+            return told + self._orchestrator(launch.location)
+        return told
+
+    def _not_launched(self, known: Known, ref: str, why: str) -> tuple[list[str], Sequence[str]]:
+        spec = self._queries.dataset(asset_of(ref))
+        try:
+            _check_wantable(self._engine, ref)
+        except Refused as refused:
+            return [f"{why}; nothing can build it any more: {refused.message}"], ()
+        assert spec is not None, "what is wantable is registered"
+        wanted = self._queries.wanted([ref])[ref]
+        if spec.kind is DatasetKind.SOURCE:
+            return [f"{why}; a source, which nobody builds: it waits until it appears"], ()
+        if not wanted.n_open_wants:
+            return [f"{why}; nobody wants it{self._last_want(ref)}"], ()
+        if wanted.until <= self._now:
+            return [f"{why}; outside the TTL of its wants, which ended at {when(wanted.until)}: want it again"], ()
+        retry_at = known.canonical[ref].retry_at
+        if retry_at is not None and retry_at > self._now:
+            attempts = f" (attempt {wanted.attempts} of {MAX_ATTEMPTS} failed)" if wanted.attempts else ""
+            after = one_line(known.canonical[ref].reason or "")
+            return [f"its backoff ends at {when(retry_at)}{attempts}" + (f", after: {after}" if after else "")], ()
+        return self._due(ref, spec, why, wanted.since)
+
+    def _last_want(self, ref: str) -> str:
+        wants = self._queries.wants_of_ref(ref)
+        return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
+
+    def _due(self, ref: str, spec: DatasetSpec, why: str, since: float) -> tuple[list[str], Sequence[str]]:
+        """It is for the orchestrator to act, unless something keeps it."""
+        states = self._queries.states(self._engine.catalog.inputs(spec, partition_key_of(ref)))
+        if missing := [each for each, state in states.items() if state is not _S.LIVE]:
+            told = f"{why}; it misses {few_of(missing, NAMED)}, which the next tick wants for it"
+            to_blame = [each for each in missing if states[each] in LEASED | FAILING]
+            return [told, *self._orchestrator(spec.location)], to_blame
+        if learned := self._held_by(ref, spec):
+            return [f"{why}; its last call asked for {few_of(learned, NAMED)}, which is to be there first"], learned
+        limit = self._limit(spec)
+        stalled = self._orchestrator(spec.location)
+        if limit or stalled:
+            return [f"{why}; wanted since {when(since)}", *limit, *stalled], ()
+        return [f"{why}; wanted since {when(since)}: the next tick launches it"], ()
+
+    def _held_by(self, ref: str, spec: DatasetSpec) -> tuple[str, ...]:
+        """Learned inputs that its launch waits for (SPEC 6.3), by the tick's own rule."""
+        datasets = self._queries.datasets(spec.location)
+        due = self._queries.due_refs(datasets, self._now, TickLimits().due_refs)
+        if ref not in held_back(self._engine, datasets, due, ()):
+            return ()
+        return tuple(
+            need.ref
+            for need in self._queries.learned_inputs([ref], self._now)
+            if need.code_version == spec.code_version
+        )
+
+    def _limit(self, spec: DatasetSpec) -> list[str]:
+        out = [launch for launch in self._queries.open_launches() if launch.location == spec.location]
+        of_job = [launch for launch in out if launch.job == spec.job]
+        if spec.concurrency is not None and len(of_job) >= spec.concurrency:
+            runs = few_of([launch.dagster_run_id or f"of launch {launch.launch_id}" for launch in of_job], NAMED)
+            return [f"{spec.job} may have {spec.concurrency} out at a time, and has them: Dagster run {runs}"]
+        if len(out) >= TickLimits().open_launches:
+            return [f"{len(out)} launches of location {spec.location} are out; its orchestrator waits for one to end"]
+        return []
+
+    def _orchestrator(self, location: str) -> list[str]:
+        """Whether anybody is there to act, as far as the store can tell."""
+        ticked = last_tick(self._engine, location)
+        if ticked is None:
+            return [f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one"]
+        if self._now - ticked > LEASE_SECONDS:
+            ago = f"{self._now - ticked:.0f} s ago"
+            return [
+                f"the orchestrator of location {location!r} last ticked at {when(ticked)}, {ago}: "
+                "it is not running (`databuild dev` runs it), or busy with a launch of its own"
+            ]
+        return []
+
+
+def _shown(holder: str) -> str:
+    """A process as people look for it."""
+    parts = holder.split("/")
+    return f"process {parts[3]} on {parts[0]}" if len(parts) == 5 else holder

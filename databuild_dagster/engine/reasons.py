@@ -1,0 +1,87 @@
+"""How a ref stands, in words: what plans and explanations say of it, told in one place.
+
+Everything is looked up in bulk, by key, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Canonical, JobRunView, Taint
+
+_S = InstanceState
+#: Names of missing inputs that one sentence lists.
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the store says of refs."""
+
+    canonical: dict[str, Canonical]
+    #: By ref, for those that something holds back.
+    job_runs: dict[str, JobRunView]
+    taints: dict[str, list[Taint]]
+    missing: dict[str, tuple[str, ...]]
+
+    def state(self, ref: str) -> InstanceState | None:
+        return self.canonical[ref].state
+
+    def why(self, ref: str, now: float) -> str:
+        """Why a ref is as it is, as the rest of a sentence that begins with it."""
+        known = self.canonical[ref]
+        match known.state:
+            case None:
+                return "never built"
+            case _S.LIVE:
+                since = "" if known.live_at is None else f" since {when(known.live_at)}"
+                return f"live{since}, instance {known.uuid}"
+            case _S.TAINTED:
+                taints = (f"{one_line(each.reason)} by {each.actor}" for each in self.taints.get(ref, ()))
+                return "tainted: " + "; ".join(taints)
+            case _S.UP_FOR_RETRY:
+                after = f", after: {one_line(known.reason)}" if known.reason else ""
+                if known.retry_at is not None and known.retry_at > now:
+                    return f"retry at {when(known.retry_at)}{after}"
+                return f"to be tried again{after}"
+            case _S.BUILDING:
+                return self._being_built(ref)
+            case _S.UPSTREAM_BUILDING:
+                return f"waits for {few_of(self.missing.get(ref, ()), NAMED)}, as job run {known.job_run} found"
+            case _S.FAILED:
+                return f"failed in job run {known.job_run} with: {one_line(known.reason or 'no reason given')}"
+            case _S.UPSTREAM_FAILED:
+                failed = few_of(self.missing.get(ref, ()), NAMED)
+                return f"needs {failed}, which failed" if failed else f"not built: {one_line(known.reason or '')}"
+
+    def _being_built(self, ref: str) -> str:
+        run = self.job_runs[ref]
+        if run.state is JobRunState.QUEUED or run.started_at is None:
+            return f"queued as job run {run.id} since {when(run.buffered_at)}"
+        return f"being built by job run {run.id} since {when(run.started_at)}"
+
+
+def look_up(queries: Queries, refs: Iterable[str]) -> Known:
+    """What the store says of these refs now."""
+    canonical = queries.canonical(list(refs))
+
+    def in_state(*states: InstanceState) -> dict[str, Canonical]:
+        return {ref: known for ref, known in canonical.items() if known.state in states}
+
+    building = {ref: known.job_run or "" for ref, known in in_state(_S.BUILDING).items()}
+    tainted = {ref: known.uuid or "" for ref, known in in_state(_S.TAINTED).items()}
+    waiting = {ref: known.uuid or "" for ref, known in in_state(_S.UPSTREAM_BUILDING, _S.UPSTREAM_FAILED).items()}
+    job_runs = queries.job_runs_named(building.values()) if building else {}
+    taints = queries.taints_in_force(tainted.values()) if tainted else {}
+    missing = queries.missing_of_each(waiting.values()) if waiting else {}
+    return Known(
+        canonical=canonical,
+        job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
+        taints={ref: taints.get(uuid, []) for ref, uuid in tainted.items()},
+        missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
+    )

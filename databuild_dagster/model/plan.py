@@ -1,0 +1,229 @@
+"""Refs become the graph of the jobs that a request for them needs (SPEC 8.6).
+
+What is registered decides, and nothing else: the same refs give the same graph whatever the store holds. Each job
+stands in it once for each partition key, after everything that it reads. What of it there is to do is another
+question, which `engine.annotating` answers.
+
+A job with several outputs may stand between other jobs: one of its outputs is read by what another of them reads.
+Such a job stands in the graph once for each level, since one job run could not build both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from databuild_dagster.model.catalog import Catalog
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.decide.context import check_wantable, no_duplicates
+from databuild_dagster.model.errors import CyclicInputs, InvalidRequest, PlanTooLarge, Refused
+from databuild_dagster.model.refs import asset_of, partition_key_of
+
+T = TypeVar("T")
+
+#: Refs of one graph. A year of a dozen daily assets is a fiftieth of it.
+MAX_PLANNED_REFS = 250_000
+#: Inputs of all its refs together: a few refs that need all of each other's partitions are soon more than fit anywhere.
+MAX_PLANNED_INPUTS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One job for one partition key."""
+
+    job: str
+    #: Of the code location that launches it; None for what nothing can build.
+    location: str | None
+    partition_key: str | None
+    #: Those of its outputs that are asked for, or that something in the graph reads.
+    produces: tuple[str, ...]
+    #: The places in the graph of the jobs that make what it reads. They stand before it.
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """Everything that a request needs, inputs before outputs."""
+
+    #: The refs asked for, in order.
+    wanted: tuple[str, ...]
+    jobs: tuple[PlannedJob, ...]
+    #: The declared inputs of every ref of the graph.
+    inputs: Mapping[str, tuple[str, ...]] = field(repr=False)
+    #: Refs that are read and that nothing can build, and why.
+    unbuildable: Mapping[str, str]
+    #: The registrations it was made of, by asset.
+    datasets: Mapping[str, DatasetSpec] = field(repr=False)
+
+    def dataset_of(self, ref: str) -> DatasetSpec | None:
+        return self.datasets.get(asset_of(ref))
+
+
+def plan(refs: Sequence[str], datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> JobGraph:
+    """The whole job graph of a request (SPEC 8.6). `datasets` are those registered, by asset.
+
+    Raises what `CreateWants` is refused with, for refs that cannot be wanted; `CyclicInputs`; `PlanTooLarge`.
+    """
+    if not refs:
+        raise InvalidRequest(what="the request", value=[], why="it names no ref")
+    no_duplicates(refs)
+    for ref in refs:
+        check_wantable(ref, datasets.get, datasets.keys, catalog)
+    inputs, unbuildable = _inputs(refs, datasets, catalog)
+    levels = _levels(inputs)
+    return JobGraph(
+        wanted=tuple(refs),
+        jobs=_jobs(inputs, levels, datasets),
+        inputs=inputs,
+        unbuildable=unbuildable,
+        datasets={asset: datasets[asset] for asset in sorted({asset_of(ref) for ref in inputs}) if asset in datasets},
+    )
+
+
+def outputs_by_key(refs: Iterable[str]) -> dict[str | None, tuple[str, ...]]:
+    """Refs of one job as its job runs have them: together for each partition key (SPEC 6.1)."""
+    by_key: dict[str | None, list[str]] = defaultdict(list)
+    for ref in refs:
+        by_key[partition_key_of(ref)].append(ref)
+    return {key: tuple(outputs) for key, outputs in by_key.items()}
+
+
+def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[str]) -> list[dict[str | None, tuple[str, ...]]]:
+    """Refs of one job that are ready at the same time, as the launches that build them (SPEC 6.2, 11.2).
+
+    The tick launches exactly these, and a plan counts them.
+    """
+    by_key = outputs_by_key(refs)
+    sets = catalog.launchable(spec, tuple(by_key), spec.max_partitions_per_launch)
+    return [{key: by_key[key] for key in keys} for keys in sets]
+
+
+def _inputs(
+    refs: Sequence[str], datasets: Mapping[str, DatasetSpec], catalog: Catalog
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The inputs of each ref, followed to those that have none; and what of it nothing can build."""
+    inputs: dict[str, tuple[str, ...]] = {}
+    unbuildable: dict[str, str] = {}
+    found = dict.fromkeys(refs)
+    level = list(found)
+    n_inputs = 0
+    while level:
+        following: dict[str, None] = {}
+        for ref in level:
+            inputs[ref] = () if ref in unbuildable else _inputs_of(ref, datasets, catalog)
+            n_inputs += len(inputs[ref])
+            if n_inputs > MAX_PLANNED_INPUTS:
+                raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_INPUTS, what="inputs")
+            following.update((each, None) for each in inputs[ref] if each not in found)
+        found.update(following)
+        if len(found) > MAX_PLANNED_REFS:
+            raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_REFS, what="refs")
+        for ref in following:
+            try:
+                check_wantable(ref, datasets.get, datasets.keys, catalog)
+            except Refused as refused:
+                unbuildable[ref] = refused.message
+        level = list(following)
+    return inputs, unbuildable
+
+
+def _inputs_of(ref: str, datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> tuple[str, ...]:
+    spec = datasets[asset_of(ref)]
+    # Whoever makes a source does not ask us for its inputs.
+    return () if spec.kind is DatasetKind.SOURCE else catalog.inputs(spec, partition_key_of(ref))
+
+
+def _levels(inputs: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """How many refs have to be there, one after another, before each. Raises `CyclicInputs`."""
+    levels: dict[str, int] = {}
+    for ref in _peeled(inputs):
+        levels[ref] = 1 + max((levels[each] for each in inputs[ref]), default=-1)
+    if len(levels) < len(inputs):
+        raise CyclicInputs(cycle=" → ".join(_cycle({ref: inputs[ref] for ref in inputs if ref not in levels})))
+    return levels
+
+
+def _peeled(needs: Mapping[T, Iterable[T]]) -> list[T]:
+    """Whatever can come one after another, needs first; the others need themselves, or something that does."""
+    open_needs: dict[T, int] = {}
+    needed_by: dict[T, list[T]] = defaultdict(list)
+    for each, its_needs in needs.items():
+        distinct = set(its_needs)
+        open_needs[each] = len(distinct)
+        for need in distinct:
+            needed_by[need].append(each)
+    order = [each for each, n in open_needs.items() if n == 0]
+    for each in order:
+        for other in needed_by[each]:
+            open_needs[other] -= 1
+            if open_needs[other] == 0:
+                order.append(other)
+    return order
+
+
+def _cycle(left: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """One way round: every ref that is left needs another that is."""
+    way: dict[str, None] = {}
+    ref = min(left)
+    while ref not in way:
+        way[ref] = None
+        ref = next(each for each in left[ref] if each in left)
+    round_trip = list(way)[list(way).index(ref) :]
+    return [*round_trip, ref]
+
+
+#: Job, location and partition key; for a job that has to be split, with the level of its outputs, else with 0.
+_Group = tuple[str, str | None, str | None, int]
+
+
+def _jobs(
+    inputs: Mapping[str, tuple[str, ...]], levels: Mapping[str, int], datasets: Mapping[str, DatasetSpec]
+) -> tuple[PlannedJob, ...]:
+    """Lower levels first, then by name, so that the order of the request is not seen."""
+    group_of = _grouped(inputs, levels, datasets)
+    outputs: dict[_Group, list[str]] = defaultdict(list)
+    for ref in sorted(inputs):
+        outputs[group_of[ref]].append(ref)
+    needs = {group: {group_of[each] for ref in refs for each in inputs[ref]} for group, refs in outputs.items()}
+    depth: dict[_Group, int] = {}
+    for group in _peeled(needs):
+        depth[group] = 1 + max((depth[each] for each in needs[group]), default=-1)
+    assert len(depth) == len(outputs), "levels make every split job come after what it reads"
+    ordered = sorted(outputs, key=lambda group: (depth[group], group[0], outputs[group]))
+    place = {group: at for at, group in enumerate(ordered)}
+    return tuple(
+        PlannedJob(*group[:3], tuple(outputs[group]), tuple(sorted(place[each] for each in needs[group])))
+        for group in ordered
+    )
+
+
+def _grouped(
+    inputs: Mapping[str, tuple[str, ...]], levels: Mapping[str, int], datasets: Mapping[str, DatasetSpec]
+) -> dict[str, _Group]:
+    """Which job each ref is an output of."""
+    group_of: dict[str, _Group] = {}
+    for ref in inputs:
+        asset, key = asset_of(ref), partition_key_of(ref)
+        spec = datasets.get(asset)
+        group_of[ref] = (asset, None, key, 0) if spec is None else (spec.job, spec.location, key, 0)
+    if len(set(group_of.values())) == len(group_of):
+        return group_of
+    needs: dict[_Group, set[_Group]] = defaultdict(set)
+    for ref, its_inputs in inputs.items():
+        needs[group_of[ref]].update(group_of[each] for each in its_inputs)
+    split = _in_each_others_way(needs)
+    return {ref: (*group[:3], levels[ref]) if group in split else group for ref, group in group_of.items()}
+
+
+def _in_each_others_way(needs: Mapping[_Group, set[_Group]]) -> set[_Group]:
+    """What needs itself, directly or through others, and what stands between two such."""
+    after_nobody = _peeled(needs)
+    left = needs.keys() - set(after_nobody)
+    needed_by: dict[_Group, set[_Group]] = {group: set() for group in left}
+    for group in left:
+        for need in needs[group] & left:
+            needed_by[need].add(group)
+    before_nobody = _peeled(needed_by)
+    return left - set(before_nobody)

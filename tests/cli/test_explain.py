@@ -1,0 +1,95 @@
+"""`databuild explain`: why something is, or is not, being built, back to the first cause (SPEC 15)."""
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
+JANUARY = "revenue@2024-01-01"
+
+
+def test_a_ref_that_nobody_wants(project: Project) -> None:
+    project.call("tick")
+
+    assert project.ask("explain", JANUARY) == {
+        "ref": JANUARY,
+        "state": None,
+        "causes": [{"ref": JANUARY, "why": "never built; nobody wants it"}],
+    }
+
+
+def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
+    project.call("tick")
+    project.fail("2024-01-30")
+
+    built = project.run("build", JANUARY, "--json").json
+    told = project.ask("explain", JANUARY)
+
+    failed = next(each for each in project.ask("job-runs") if each["state"] == "Failed")
+    assert told["state"] == "UpstreamFailed"
+    assert told["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed"}
+    assert told["causes"][1]["ref"] == DAYS[1]
+    assert told["causes"][1]["why"].startswith(f"failed in job run {failed['id']} with: ")
+    assert "no orders on 2024-01-30" in told["causes"][1]["why"]
+
+    of_request = project.call("explain", built["request_id"])
+
+    assert of_request.code == 0
+    lines = of_request.out.splitlines()
+    assert lines[0] == f"{built['request_id']}  UpstreamFailed"
+    assert lines[2] == f"  {JANUARY}: needs {DAYS[1]}, which failed"
+    assert lines[3].startswith(f"    {DAYS[1]}: failed in job run")
+
+
+def test_a_build_that_is_going_on_tells_who_holds_the_lease(project: Project) -> None:
+    project.call("tick")
+    project.hold("2024-01-29")
+    process = project.start("build", DAYS[0])
+    try:
+        project.wait_until_held("2024-01-29")
+
+        told = project.ask("explain", DAYS[0])
+        planned = project.ask("plan", DAYS[0])
+    finally:
+        project.release("2024-01-29")
+        process.communicate(timeout=60)
+
+    (run,) = project.ask("job-runs")
+    assert told["state"] == "Building"
+    assert told["causes"][0]["why"].startswith(
+        f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {process.pid} on "
+    )
+    assert planned["jobs"][0]["action"] == "join"
+    assert f"being built by job run {run['id']} since " in planned["jobs"][0]["reason"]
+
+
+def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
+    project.call("tick")
+    (want,) = project.ask("want", "create", DAYS[0])
+
+    told = project.ask("explain", want["id"])
+
+    assert (told["ref"], told["state"], told["wants"]) == (want["id"], "Idle", {"Idle": 1})
+    assert told["causes"][0]["why"].endswith(": the next tick launches it")
+    assert project.run("tick").code == 0
+    assert project.ask("explain", want["id"])["state"] == "Successful"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("order@2024-01-29", "Did you mean orders?"),
+        ("orders@1999-01-01", "begin with 2024-01-29"),
+        ("01890000-0000-7000-8000-000000000000", "no want, request or asset"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(project: Project, name: str, words: str) -> None:
+    project.call("tick")
+
+    done = project.call("explain", name)
+
+    assert done.code == 2
+    assert words in done.err
+    assert "Traceback" not in done.err

@@ -1,0 +1,109 @@
+"""`databuild plan`: what a build would do, before it does anything (SPEC 8.6, 15)."""
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
+JANUARY = "revenue@2024-01-01"
+
+
+def graph_of(told: "dict[str, list[dict[str, object]]]") -> list[tuple[object, ...]]:
+    return [(each["job"], each["ref"], each["after"]) for each in told["jobs"]]
+
+
+def actions(told: "dict[str, list[dict[str, object]]]") -> dict[object, object]:
+    return {each["ref"]: each["action"] for each in told["jobs"]}
+
+
+def test_what_is_planned_is_what_a_build_does_and_the_graph_stays_the_same(project: Project) -> None:
+    project.call("tick")
+    project.build(DAYS[0])
+    events = project.n_events()
+
+    planned = project.ask("plan", JANUARY)
+
+    assert graph_of(planned) == [*(("orders", day, []) for day in DAYS), ("revenue", JANUARY, DAYS)]
+    assert actions(planned) == {DAYS[0]: "reuse", DAYS[1]: "build", DAYS[2]: "build", JANUARY: "build"}
+    assert set(planned["jobs"][0]) == {"job", "ref", "action", "reason", "after"}
+    assert planned["jobs"][1]["reason"] == "never built"
+    assert planned["expected_seconds"] > 0
+    assert planned["without_history"] == ["revenue"]
+    assert project.n_events() == events, "nothing is recorded"
+
+    built = project.build(JANUARY)
+    afterwards = project.ask("plan", JANUARY)
+
+    assert planned["launches"] == built["launches"] == 2
+    assert graph_of(afterwards) == graph_of(planned)
+    assert set(actions(afterwards).values()) == {"reuse"}
+    assert (afterwards["launches"], afterwards["expected_seconds"]) == (0, 0)
+
+
+def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Project) -> None:
+    project.call("tick")
+    project.build(DAYS[0])
+    project.call("taint", DAYS[0], "--reason", "a [bold] claim")
+
+    done = project.call("plan", JANUARY)
+
+    assert done.code == 0, done
+    lines = done.out.splitlines()
+    assert lines[0] == f"{JANUARY}: build, never built"
+    assert lines[1] == "└── orders 3 partitions: 3 build"
+    assert lines[2].strip() == f"build {DAYS[0]}: tainted: a [bold] claim by user"
+    assert lines[3].strip() == f"build {DAYS[1]}, {DAYS[2]}: never built"
+    assert lines[4].startswith("4 refs: 4 build; 2 launches, about ")
+    assert lines[4].endswith(" and no history of revenue.")
+
+
+def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None:
+    project.call("tick")
+    project.fail("2024-01-30")
+    assert project.run("build", DAYS[1]).code == 1
+
+    told = project.ask("plan", JANUARY)
+
+    (job_run,) = project.ask("job-runs")
+    assert actions(told)[JANUARY] == "blocked"
+    assert told["jobs"][-1]["reason"].startswith(f"{DAYS[1]} failed in job run {job_run['id']} with: ")
+    assert "no orders on 2024-01-30" in told["jobs"][-1]["reason"]
+    assert told["launches"] == 0
+
+
+def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:
+    """SPEC 5.7: the store knows everything."""
+    project.call("tick")
+    (project.folder / "definitions.py").write_text("raise SystemExit('loaded')")
+
+    assert project.run("plan", JANUARY).code == 0
+    assert project.run("explain", JANUARY).code == 0
+
+
+@pytest.mark.parametrize(
+    ("refs", "kind", "words"),
+    [
+        (["order@2024-01-29"], "UnknownAsset", "Did you mean orders?"),
+        (["orders@2023-01-01"], "UnknownPartition", "databuild partitions orders"),
+        (["orders"], "UnknownPartition", "databuild partitions orders"),
+        ([DAYS[0], DAYS[0]], "DuplicateRef", "once"),
+        (["orders@"], "InvalidRef", "path/of/asset"),
+    ],
+)
+def test_what_cannot_be_wanted_cannot_be_planned(project: Project, refs: list[str], kind: str, words: str) -> None:
+    project.call("tick")
+
+    done = project.call("plan", *refs, "--json")
+
+    assert done.code == 2
+    assert done.json["error"]["type"] == kind
+    assert words in done.json["error"]["hint"]
+
+
+def test_a_home_that_nothing_was_loaded_in_says_what_to_do(project: Project) -> None:
+    done = project.call("plan", JANUARY)
+
+    assert done.code == 2
+    assert "Load a code location that defines it first: `databuild tick` does." in done.err

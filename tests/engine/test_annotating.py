@@ -1,0 +1,376 @@
+"""What there is to do of a job graph, why, in how many launches, and how long it takes (SPEC 8.6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.engine import DagsterRunStatus
+from databuild_dagster.engine.annotating import Action, annotate, expected_seconds
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.plan import plan
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries import LaunchSpan
+from tests.support.catalog import dataset
+from tests.support.orchestrator import Orchestrator
+from tests.support.ports import HandForeign
+from tests.support.world import World
+
+DAYS = ["1", "2", "3", "4", "5"]
+BUILD, JOIN, REUSE, BLOCKED = Action
+
+
+@pytest.fixture
+def graph(make_world):
+    """`report` needs all days of `daily`, each of which needs that day of `raw` and the unpartitioned `names`."""
+    return make_world(
+        dataset("raw", keys=DAYS),
+        dataset("names"),
+        dataset("daily", "raw", "names", keys=DAYS),
+        dataset("report", ("daily", "all")),
+    )
+
+
+def annotated(world, *refs, foreign=None):
+    registered = {spec.asset: spec for spec in world.queries.datasets().values()}
+    return annotate(world.engine, plan(refs, registered, world.catalog), foreign)
+
+
+def verdict(world, ref, *, of=None, foreign=None):
+    return annotated(world, of or ref, foreign=foreign).verdicts[ref]
+
+
+def actions(annotated_plan):
+    return {ref: verdict.action for ref, verdict in annotated_plan.verdicts.items()}
+
+
+# What, and why
+
+
+def test_what_was_never_built_is_built(graph):
+    assert verdict(graph, "names") == (BUILD, "never built")
+
+
+def test_what_is_live_is_reused(graph):
+    graph.live("names")
+
+    assert verdict(graph, "names") == (
+        REUSE,
+        f"live since 2023-11-14T22:13:20Z, instance {graph.uuid('names')}",
+    )
+
+
+def test_what_is_tainted_is_built_and_who_said_so_is_told(graph):
+    graph.live("names")
+    graph.taint("names", reason="it looks\nwrong")
+
+    assert verdict(graph, "names") == (BUILD, "tainted: it looks wrong by tester")
+
+
+def test_what_is_being_built_is_joined(graph):
+    graph.start("names")
+
+    assert verdict(graph, "names") == (
+        JOIN,
+        f"being built by job run {graph.canonical('names').job_run} since 2023-11-14T22:13:20Z",
+    )
+
+
+def test_what_is_queued_is_joined(graph):
+    graph.buffer("names")
+
+    assert verdict(graph, "names") == (
+        JOIN,
+        f"queued as job run {graph.canonical('names').job_run} since 2023-11-14T22:13:20Z",
+    )
+
+
+def test_what_waits_for_its_inputs_is_joined_and_they_are_built(graph):
+    graph.miss("daily@1", "raw@1", "names")
+
+    told = annotated(graph, "daily@1")
+
+    assert actions(told) == {"names": BUILD, "raw@1": BUILD, "daily@1": JOIN}
+    job_run = graph.canonical("daily@1").job_run
+    assert told.verdicts["daily@1"].reason == f"waits for names, raw@1, as job run {job_run} found"
+    assert [launch.refs for launch in told.launches] == [("names",), ("raw@1",), ("daily@1",)]
+
+
+def test_what_backs_off_is_built_later(graph):
+    graph.fail("names", kind="transient", error="the server is gone")
+
+    assert verdict(graph, "names") == (BUILD, "retry at 2023-11-14T22:13:25Z, after: the server is gone")
+    graph.clock.turn(5)
+    assert verdict(graph, "names") == (BUILD, "to be tried again, after: the server is gone")
+
+
+def test_what_has_failed_is_blocked_and_so_is_what_needs_it(graph):
+    """SPEC 8.1"""
+    graph.fail("raw@2", error="no such\nfile")
+
+    told = annotated(graph, "report")
+
+    why = f"failed in job run {graph.canonical('raw@2').job_run} with: no such file"
+    assert told.verdicts["raw@2"] == (BLOCKED, why)
+    assert told.verdicts["daily@2"] == (BLOCKED, f"raw@2 {why}")
+    assert told.verdicts["report"] == (BLOCKED, f"raw@2 {why}")
+    assert told.verdicts["names"] == (BLOCKED, "not tried: report, which needs it, cannot be built")
+    assert told.launches == ()
+
+
+def test_what_failed_of_an_input_is_blocked_by_that(graph):
+    graph.miss("daily@2", "raw@2")
+    graph.fail("raw@2")
+
+    assert graph.state("daily@2") is InstanceState.UPSTREAM_FAILED
+    assert verdict(graph, "daily@2").reason == f"raw@2 {verdict(graph, 'raw@2').reason}"
+
+
+def test_what_failed_of_an_input_that_it_did_not_declare_names_it(graph):
+    graph.miss("names", "raw@5")
+    graph.fail("raw@5")
+
+    assert verdict(graph, "names") == (BLOCKED, "needs raw@5, which failed")
+
+
+def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_world):
+    """SPEC 5.7: it waits, so what it needs beside the source is wanted."""
+    world = make_world(dataset("feed", kind=DatasetKind.SOURCE), dataset("a"), dataset("b", "feed", "a"))
+
+    told = annotated(world, "b")
+
+    assert actions(told) == {"feed": BLOCKED, "a": BUILD, "b": BLOCKED}
+    assert told.verdicts["b"].reason == "waits for source feed which nobody builds"
+    assert told.verdicts["feed"].reason == "a source which nobody builds, never built: it waits until it appears"
+    world.arrive("feed", "outside")
+    assert actions(annotated(world, "b")) == {"feed": REUSE, "a": BUILD, "b": BUILD}
+
+
+def test_an_input_that_nothing_can_build_blocks(make_world):
+    world = make_world(dataset("days", keys=DAYS), dataset("out", ("days", "9")))
+
+    told = annotated(world, "out")
+
+    assert actions(told) == {"days@9": BLOCKED, "out": BLOCKED}
+    assert told.verdicts["out"].reason.startswith("needs days@9, which nothing can build: days@9 cannot be built")
+
+
+def test_what_lies_behind_a_live_one_is_not_needed(graph):
+    """A taint upstream makes nothing stale but in view (SPEC 4.6)."""
+    graph.live("raw@1", "names", "daily@1")
+    graph.taint("raw@1")
+
+    told = annotated(graph, "daily@1")
+
+    assert actions(told) == {"raw@1": REUSE, "names": REUSE, "daily@1": REUSE}
+    reason = "not needed, for daily@1 is live; tainted: it looks wrong by tester"
+    assert told.verdicts["raw@1"].reason == reason
+    assert told.passed_over == {"raw@1"}
+    assert told.launches == ()
+
+
+def test_what_two_need_is_needed_if_one_of_them_is_not_live(graph):
+    graph.live("raw@1", "names", "daily@1")
+    graph.taint("names")
+
+    told = annotated(graph, "daily@1", "daily@2")
+
+    assert actions(told) == {"raw@1": REUSE, "raw@2": BUILD, "names": BUILD, "daily@1": REUSE, "daily@2": BUILD}
+
+
+def test_dagster_is_asked_about_what_is_not_ours(make_world):
+    """SPEC 6.11: as the next tick does."""
+    world = make_world(dataset("plain", kind=DatasetKind.PLAIN), dataset("out", "plain"))
+    foreign = HandForeign()
+    assert verdict(world, "plain", of="out", foreign=foreign) == (BUILD, "never built")
+
+    foreign.materialize("plain", "dagster event 7")
+
+    seq = world.seq
+    assert verdict(world, "plain", of="out", foreign=foreign) == (REUSE, "live, as Dagster says: dagster event 7")
+    assert verdict(world, "plain", of="out") == (BUILD, "never built")
+    assert world.seq == seq
+    world.arrive("plain", "dagster event 7")
+    foreign.fail("plain", "Dagster run 8 failed to materialize it")
+    assert verdict(world, "plain", of="out", foreign=foreign) == (BUILD, "Dagster run 8 failed to materialize it")
+
+
+def test_annotating_changes_nothing_and_leaves_the_graph_as_it_is(graph):
+    graph.live("raw@1")
+    before = graph.seq
+    empty = plan(["report"], graph.catalog.datasets, graph.catalog)
+
+    told = annotated(graph, "report")
+
+    assert told.graph == empty
+    assert graph.seq == before
+
+
+# How many launches
+
+
+def run_to_the_end(world, *refs):
+    """Want refs and build whatever the orchestrator launches; how many launches there were."""
+    here = Orchestrator(world)
+    for ref in refs:
+        world.want(ref)
+    built = 0
+    for _ in range(30):
+        here.tick()
+        launched = here.launcher.orders[built:]
+        if not launched:
+            return built
+        for order in launched:
+            here.start(order.launch_id)
+            for run in world.queries.job_runs_of_launch(order.launch_id):
+                world.succeed(*run.refs)
+            here.launcher.set_status(order.launch_id, DagsterRunStatus.SUCCEEDED)
+        built += len(launched)
+    raise AssertionError("it goes on for ever")
+
+
+@pytest.mark.parametrize(
+    ("specs", "there", "refs"),
+    [
+        ([dataset("raw", keys=DAYS), dataset("out", ("raw", "all"))], [], ["out"]),
+        ([dataset("raw", keys=DAYS, most=2), dataset("out", "raw", keys=DAYS)], [], ["out@1", "out@2", "out@5"]),
+        ([dataset("raw", keys=DAYS), dataset("out", "raw", keys=DAYS, most=2)], ["raw@1"], [f"out@{d}" for d in DAYS]),
+        (
+            [dataset("a", keys=DAYS, job="ab"), dataset("b", keys=DAYS, job="ab"), dataset("c", "a", keys=DAYS)],
+            ["a@2"],
+            ["c@1", "c@2", "b@2", "b@3"],
+        ),
+        (
+            [dataset("first", job="both"), dataset("middle", "first"), dataset("last", "middle", job="both")],
+            [],
+            ["last"],
+        ),
+        ([dataset("raw"), dataset("out", "raw"), dataset("end", "out")], ["raw", "out", "end"], ["end"]),
+    ],
+    ids=["all", "chunks upstream", "some are ready", "several outputs", "a job between", "nothing to do"],
+)
+def test_what_is_printed_is_what_is_executed(make_world, specs, there, refs):
+    """SPEC 8.6, 11.2"""
+    world = make_world(*specs)
+    world.live(*there)
+
+    told = annotated(world, *refs)
+
+    assert len(told.launches) == run_to_the_end(world, *refs)
+    assert all(action is REUSE for action in actions(annotated(world, *refs)).values())
+
+
+@st.composite
+def histories(draw):
+    """Datasets that need earlier ones, in jobs of up to two outputs, what of them is live or tainted, and a request."""
+    specs, refs = [], []
+    for number in range(draw(st.integers(2, 6))):
+        earlier = [f"d{each}" for each in range(number)]
+        needs = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True)) if earlier else []
+        keys = draw(st.sampled_from([(), ("1", "2", "3")]))
+        whole = {spec.asset: spec.partitions is not None and (not keys or draw(st.booleans())) for spec in specs}
+        specs.append(
+            dataset(
+                f"d{number}",
+                *((need, "all" if whole[need] else "same") for need in needs),
+                keys=keys,
+                job=f"j{draw(st.integers(0, number))}" if not keys else None,
+                most=draw(st.sampled_from([1, 2, 1000])) if keys else 1000,
+            )
+        )
+        refs += [f"d{number}@{key}" for key in keys] or [f"d{number}"]
+    there = draw(st.lists(st.sampled_from(refs), unique=True))
+    tainted = draw(st.lists(st.sampled_from(there), unique=True)) if there else []
+    return specs, there, tainted, draw(st.lists(st.sampled_from(refs), min_size=1, unique=True))
+
+
+@given(histories())
+def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
+    """SPEC 8.6: exactly what is to be built is built, in exactly so many launches, and then all is live."""
+    specs, there, tainted, refs = history
+    world = World(specs)
+    try:
+        world.live(*there)
+        if tainted:
+            world.taint(*tainted)
+        # What was built for its own sake is wanted still, and would be built again beside what the plan is about.
+        for want in world.queries.wants(open_only=True):
+            world.cancel_want(want.id)
+        told = annotated(world, *refs)
+
+        n_launches = run_to_the_end(world, *refs)
+
+        assert len(told.launches) == n_launches
+        to_build = {ref for ref, action in actions(told).items() if action is BUILD}
+        assert {ref for launch in told.launches for ref in launch.refs} == to_build
+        assert {ref for ref in actions(told) if len(world.queries.history(ref)) > (ref in there)} == to_build
+        assert world.states(*refs) == [InstanceState.LIVE] * len(refs)
+    finally:
+        world.store.close()
+
+
+# How long it takes
+
+
+def test_a_job_without_a_history_has_no_expected_time(graph):
+    told = annotated(graph, "names")
+
+    assert told.expected_seconds is None
+    assert told.without_history == ("names",)
+
+
+def test_nothing_to_launch_takes_no_time(graph):
+    graph.live("names")
+
+    assert annotated(graph, "names").expected_seconds == 0
+
+
+def test_the_expected_time_is_what_launches_took(graph):
+    """The times of lost and failed job runs are not counted."""
+    for key, seconds in [("1", 10), ("2", 30), ("3", 20)]:
+        graph.start(f"raw@{key}")
+        graph.clock.turn(seconds)
+        graph.succeed(f"raw@{key}")
+    graph.start("raw@4")
+    graph.clock.turn(500)
+    graph.fail("raw@4")
+
+    told = annotated(graph, "daily@5")
+
+    assert [(launch.job, launch.expected_seconds) for launch in told.launches] == [
+        ("names", None),
+        ("raw", 20),
+        ("daily", None),
+    ]
+    assert told.expected_seconds == 20
+    assert told.without_history == ("names", "daily")
+
+
+def test_job_runs_of_one_launch_are_one_history(graph):
+    graph.start("raw@1", "raw@2", "raw@3")
+    for key in "123":
+        graph.clock.turn(4)
+        graph.succeed(f"raw@{key}")
+
+    assert graph.queries.launch_spans("raw") == [LaunchSpan(3, 4, 12)]
+
+
+@pytest.mark.parametrize(
+    ("history", "n", "seconds"),
+    [
+        ([], 5, None),
+        ([LaunchSpan(1, 3, 3)], 1, 3),
+        ([LaunchSpan(1, 3, 3)], 4, 12),
+        # One by one: so much to the first, so much for each further one.
+        ([LaunchSpan(11, 5, 25)], 1, 5),
+        ([LaunchSpan(11, 5, 25)], 21, 45),
+        # Batched: all at once.
+        ([LaunchSpan(31, 8, 8)], 365, 8),
+        # Of launches with several partitions, the single ones say nothing.
+        ([LaunchSpan(31, 8, 8), LaunchSpan(1, 4, 4), LaunchSpan(1, 4, 4)], 10, 8),
+        ([LaunchSpan(31, 8, 8), LaunchSpan(1, 4, 4), LaunchSpan(1, 5, 5)], 1, 5),
+    ],
+)
+def test_a_history_is_stretched_to_the_size_of_the_launch(history, n, seconds):
+    assert expected_seconds(history, n) == seconds

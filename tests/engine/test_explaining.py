@@ -1,0 +1,355 @@
+"""Why a ref is, or is not, being built right now: each cause, followed to the first one (issue 4, SPEC 15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.engine import this_process
+from databuild_dagster.engine.explaining import MAX_CAUSES, MAX_FOLLOWED, explain
+from databuild_dagster.engine.judge import LEASE_SECONDS
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import InvalidRef, NotFound, UnknownAsset, UnknownPartition
+from tests.support.catalog import HERE, dataset
+from tests.support.orchestrator import Orchestrator
+
+DAYS = [str(day) for day in range(1, 6)]
+
+
+def causes(world, name):
+    return [(cause.ref, cause.why) for cause in explain(world.engine, name).causes]
+
+
+def why(world, name):
+    return [why for _, why in causes(world, name)]
+
+
+def ticked(world):
+    """An orchestrator that sees to the world's location, and has just done so."""
+    orchestrator = Orchestrator(world)
+    orchestrator.tick()
+    return orchestrator
+
+
+# One ref, one cause
+
+
+def test_nobody_wants_it(world):
+    assert causes(world, "a") == [("a", "never built; nobody wants it")]
+
+
+def test_nobody_wants_it_any_more(world):
+    want = world.want("a")
+    world.cancel_want(want)
+
+    assert why(world, "a") == [f"never built; nobody wants it: the last want for it, {want}, is Canceled"]
+
+
+def test_it_is_live(world):
+    world.live("a")
+
+    assert why(world, "a") == [
+        f"live since 2023-11-14T22:13:20Z, instance {world.uuid('a')}: there is nothing to build"
+    ]
+
+
+def test_it_is_outside_its_ttl(world):
+    world.want("a", ttl=60)
+    world.clock.turn(61)
+
+    assert why(world, "a") == [
+        "never built; outside the TTL of its wants, which ended at 2023-11-14T22:14:20Z: want it again"
+    ]
+
+
+def test_no_orchestrator_has_ever_ticked(world):
+    world.want("a")
+
+    assert why(world, "a") == [
+        "never built; wanted since 2023-11-14T22:13:20Z",
+        "no orchestrator of location 'here' has ticked here: `databuild dev` runs one",
+    ]
+
+
+def test_its_orchestrator_has_not_ticked_for_long(world):
+    ticked(world)
+    world.want("a")
+    world.clock.turn(LEASE_SECONDS + 1)
+
+    told = why(world, "a")
+
+    assert told[-1].startswith("the orchestrator of location 'here' last ticked at 2023-11-14T22:13:20Z, 31 s ago")
+
+
+def test_the_next_tick_launches_it(world):
+    ticked(world)
+    world.want("a")
+
+    assert why(world, "a") == ["never built; wanted since 2023-11-14T22:13:20Z: the next tick launches it"]
+    assert ticked(world).launcher.last.job == "a"
+
+
+def test_its_backoff_has_not_ended(world):
+    world.fail("a", kind="transient", error="the server is gone")
+
+    assert why(world, "a") == [
+        "its backoff ends at 2023-11-14T22:13:25Z (attempt 1 of 3 failed), after: the server is gone"
+    ]
+
+
+def test_its_lease_is_held_by_a_running_job_run(world):
+    launch = world.start("a")
+    world.engine.beat([launch])
+
+    job_run = world.canonical("a").job_run
+    assert why(world, "a") == [
+        f"its lease is held by job run {job_run} (Dagster run run-of-{launch}, somewhere) since 2023-11-14T22:13:20Z"
+    ]
+
+
+def test_its_job_run_was_not_heard_of(world):
+    world.engine.beat([world.start("a")])
+    world.clock.turn(LEASE_SECONDS + 1)
+
+    told = why(world, "a")
+
+    assert told[1:] == [
+        "nothing was heard of it since 2023-11-14T22:13:20Z: a tick may declare it lost",
+        "no orchestrator of location 'here' has ticked here: `databuild dev` runs one",
+    ]
+
+
+def test_the_process_that_builds_it_is_gone(world):
+    ticked(world)
+    launch = world.buffer("a")
+    host, boot, namespace, _, start = this_process().split("/")
+    world.start_launch(launch, holder=f"{host}/{boot}/{namespace}/999999999/{start}")
+
+    told = why(world, "a")
+
+    assert f"process 999999999 on {host}" in told[0]
+    assert told[1:] == ["that process is gone: the next tick declares the job run lost"]
+
+
+def test_its_dagster_run_has_not_started(world):
+    world.buffer("a")
+
+    job_run = world.canonical("a").job_run
+    assert why(world, "a") == [
+        f"its lease is held by job run {job_run} since 2023-11-14T22:13:20Z: launched by orchestrator, "
+        "its Dagster run has not started yet"
+    ]
+
+
+def test_it_failed(world):
+    world.fail("a", error="no such\nfile")
+
+    (told,) = why(world, "a")
+
+    assert told.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild taint a")
+
+
+def test_it_is_tainted_and_wanted(world):
+    ticked(world)
+    world.live("a")
+    world.taint("a", reason="bad rows")
+
+    assert why(world, "a") == [
+        "tainted: bad rows by tester; wanted since 2023-11-14T22:13:20Z: the next tick launches it"
+    ]
+
+
+def test_it_is_a_source(make_world):
+    world = make_world(dataset("feed", kind=DatasetKind.SOURCE))
+    world.want("feed")
+
+    assert why(world, "feed") == ["never built; a source, which nobody builds: it waits until it appears"]
+
+
+def test_nothing_builds_it_any_more(world):
+    world.live("a")
+    world.taint("a")
+    world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(spec for spec in world.specs if spec.asset != "a")))
+
+    (told,) = why(world, "a")
+
+    assert "nothing can build it any more: No code location has registered an asset 'a'" in told
+
+
+def test_its_job_has_as_many_launches_out_as_it_may(make_world):
+    world = make_world(dataset("days", keys=DAYS, concurrency=1))
+    orchestrator = ticked(world)
+    world.want("days@1")
+    orchestrator.tick()
+    orchestrator.start(orchestrator.launcher.last.launch_id)
+    world.want("days@2")
+    orchestrator.tick()
+
+    told = why(world, "days@2")
+
+    run = f"run-of-{orchestrator.launcher.last.launch_id}"
+    assert told[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
+
+
+def test_its_location_has_as_many_launches_out_as_it_may(make_world):
+    keys = [str(key) for key in range(21)]
+    world = make_world(dataset("days", keys=keys, most=1))
+    orchestrator = ticked(world)
+    for key in keys:
+        world.want(f"days@{key}")
+    orchestrator.tick()
+    (left,) = world.due()
+
+    assert why(world, left)[1:] == ["20 launches of location here are out; its orchestrator waits for one to end"]
+
+
+# Led to the first cause
+
+
+def test_what_it_waits_for_failed(make_world):
+    world = make_world(dataset("a"), dataset("b", "a"), dataset("c", "b"))
+    world.miss("c", "b")
+    world.miss("b", "a")
+    world.fail("a", error="no rows")
+
+    told = causes(world, "c")
+
+    assert [ref for ref, _ in told] == ["c", "b", "a"]
+    assert told[0][1] == "needs b, which failed"
+    assert told[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
+    assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
+
+
+def test_what_it_waits_for_is_being_built(make_world):
+    world = make_world(dataset("a"), dataset("b", "a"))
+    world.miss("b", "a")
+    world.start("a")
+
+    told = causes(world, "b")
+
+    assert told[0] == ("b", f"waits for a, as job run {world.canonical('b').job_run} found")
+    assert told[1][0] == "a"
+    assert told[1][1].startswith("its lease is held by job run")
+
+
+def test_it_misses_inputs_that_nobody_looked_at_yet(make_world):
+    world = make_world(dataset("a"), dataset("x"), dataset("b", "a", "x"))
+    world.start("x")
+    world.want("b")
+
+    told = causes(world, "b")
+
+    assert told[0] == ("b", "never built; it misses a, x, which the next tick wants for it")
+    assert told[1][1].startswith("no orchestrator of location 'here'")
+    assert told[2][0] == "x"
+
+
+def test_its_last_call_asked_for_what_is_being_built(world):
+    ticked(world)
+    world.miss("a", "b")
+    world.live("b")
+    world.taint("b")
+    world.start("b")
+    world.clock.turn(1000)
+
+    told = causes(world, "a")
+
+    assert told[0][1].endswith("its last call asked for b, which is to be there first")
+    assert told[1][0] == "b"
+    assert ticked(world).launcher.orders == []
+
+
+def test_a_ring_of_waits_ends(world):
+    """Learned inputs may lead round: both are told once."""
+    world.miss("a", "b")
+    world.miss("b", "c")
+    world.start("c")
+
+    refs = [ref for ref, _ in causes(world, "a")]
+
+    assert refs == ["a", "b", "c"]
+
+
+def test_the_worst_is_told_first_and_of_many_only_some(make_world):
+    keys = [str(key) for key in range(MAX_FOLLOWED + 5)]
+    world = make_world(dataset("days", keys=keys), dataset("sum", ("days", "all")))
+    world.miss("sum", *(f"days@{key}" for key in keys))
+    world.start("days@3")
+    world.fail("days@7", kind="transient")
+
+    told = causes(world, "sum")
+
+    assert told[0][1].startswith("waits for days@0, days@1, days@10 and 12 more")
+    assert told[1] == ("sum", "and 5 more that it waits for")
+    assert len(told) >= 2 + MAX_FOLLOWED
+    assert "days@3" not in [ref for ref, _ in told], "what is on its way is told last"
+
+
+def test_an_answer_is_bounded(make_world):
+    keys = [str(key) for key in range(MAX_CAUSES + 50)]
+    world = make_world(dataset("days", keys=keys))
+    request = world.handle(c.CreateWants(wants=tuple((f"days@{key}",) for key in keys))).request_id
+
+    told = causes(world, request)
+
+    assert len(told) <= MAX_CAUSES + 2
+    assert told[-1][1].endswith("more, which are not looked at here")
+
+
+# Wants and requests
+
+
+def test_a_want_is_explained_by_its_refs_that_are_not_live(world):
+    world.live("a")
+    want = world.want("a", "b")
+
+    explanation = explain(world.engine, want)
+
+    assert (explanation.ref, explanation.state) == (want, "Idle")
+    assert {cause.ref for cause in explanation.causes} == {"b"}
+
+
+def test_a_request_counts_its_wants(world):
+    world.live("a")
+    request = world.handle(c.CreateWants(wants=(("a",), ("b",), ("c",)))).request_id
+    world.start("c")
+
+    explanation = explain(world.engine, request)
+
+    assert (explanation.state, explanation.wants) == ("mixed", {"Successful": 1, "Idle": 1, "Building": 1})
+    assert explanation.causes[0] == (request, "the want succeeded: everything asked for was live", 0)
+    assert {cause.ref for cause in explanation.causes[1:]} == {"b", "c"}
+
+
+@pytest.mark.parametrize("how", ["Canceled", "Failed"])
+def test_a_want_that_ended_says_how(world, how):
+    want = world.want("a")
+    if how == "Canceled":
+        world.cancel_want(want)
+    else:
+        world.fail("a")
+
+    told = causes(world, want)
+
+    assert told[0][1].startswith(f"the want ended {how}")
+    assert [ref for ref, _ in told[1:]] == ([] if how == "Canceled" else ["a"])
+
+
+# Wrong names
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("day@1", UnknownAsset, "Did you mean days?"),
+        ("days@9", UnknownPartition, "'9' is not one of 1, 2, 3"),
+        ("days", UnknownPartition, "days"),
+        ("a//b", InvalidRef, "empty"),
+        ("01890000-0000-7000-8000-000000000000", NotFound, "want, request or asset"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, words):
+    with pytest.raises(error) as refused:
+        explain(world.engine, name)
+
+    assert words in str(refused.value)
