@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from databuild_dagster.bindings.alerts import CommandAlert, WebhookAlert
     from databuild_dagster.bindings.component import DatabuildComponent
     from databuild_dagster.bindings.context import BuildContext
     from databuild_dagster.bindings.coordinator import DatabuildRunCoordinator
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "BuildContext",
+    "CommandAlert",
     "DatabuildComponent",
     "DatabuildRunCoordinator",
     "DatabuildSpark",
@@ -44,6 +46,7 @@ __all__ = [
     "PartitionRef",
     "Transient",
     "Wants",
+    "WebhookAlert",
     "build_definitions",
     "check_build_coordination",
     "databuild_asset",
@@ -64,6 +67,7 @@ __all__ = [
 
 _HOME = {
     "BuildContext": "bindings.context",
+    "CommandAlert": "bindings.alerts",
     "DatabuildComponent": "bindings.component",
     "DatabuildRunCoordinator": "bindings.coordinator",
     "DatabuildSpark": "bindings.resources",
@@ -74,6 +78,7 @@ _HOME = {
     "PartitionRef": "model.refs",
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
+    "WebhookAlert": "bindings.alerts",
     "build_definitions": "bindings.definitions",
     "check_build_coordination": "bindings.lookups",
     "databuild_asset": "bindings.decorator",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dagster import AssetKey, AssetsDefinition
 
+from databuild_dagster.bindings.dagster_private import stringify_asset_key_to_input_name
 from databuild_dagster.bindings.gates import Gate
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import Parameter, ParameterKind
@@ -51,6 +52,14 @@ class AssetBody:
             if key is not None and asset_text(key) == asset:
                 return name
         raise AssertionError(f"{asset} is no output of {assets_def}")
+
+    def upstreams_in(self, assets_def: AssetsDefinition) -> dict[str, AssetKey]:
+        """Parameter to upstream, whatever Dagster or a translator has made of the upstream's asset key since.
+
+        The op's input is named after the key that the author wrote, and keeps its name.
+        """
+        keys = assets_def.node_keys_by_input_name
+        return {name: keys.get(stringify_asset_key_to_input_name(key), key) for name, key in self.upstreams.items()}
 
 
 def body_of(assets_def: AssetsDefinition) -> AssetBody | None:

@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import DatabuildError
 
 #: Where each subcommand stands, in the order of `databuild --help`.
 _COMMANDS = {
+    "init": "init:init",
     "build": "build:build",
     "plan": "plan:plan",
     "explain": "explain:explain",
@@ -34,6 +35,9 @@ _COMMANDS = {
     "locations": "locations:locations",
     "taint": "taints:taint",
     "untaint": "taints:untaint",
+    "revert": "taints:revert",
+    "retry": "taints:retry",
+    "receipt": "receipt:receipt",
     "events": "log:events",
     "tick": "build:tick_once",
     "rebuild": "log:rebuild",
