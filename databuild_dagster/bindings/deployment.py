@@ -5,16 +5,18 @@ from typing import Any
 
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
+from databuild_dagster.bindings.alerts import Alert
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT
 from databuild_dagster.engine import TickLimits
+from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
-#: The location of assets that run without `build_definitions`: a script's or a test's `materialize([…])`.
-AD_HOC_LOCATION = "(ad hoc)"
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads
 #: took 8.8 s where one took 16.1 s for 100 days; more of them wait for Spark's own cores.
 DEFAULT_THREADS = 4
 #: How long a Dagster run waits for refs that others build before it fails (SPEC 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
+#: Rows that a materialization in the UI shows of its data.
+DEFAULT_SAMPLE_ROWS = 5
 
 
 _REBUILD = "Build anew what is live or has failed; what others are building is joined."
@@ -30,6 +32,10 @@ class Deployment:
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
     limits: TickLimits = field(default_factory=TickLimits)
+    #: 0: none, where data is not for everybody who may look at Dagster.
+    sample_rows: int = DEFAULT_SAMPLE_ROWS
+    #: Who hears of missed SLAs, besides the log.
+    alerts: tuple[Alert, ...] = ()
     #: In the Dagster run at hand, what is live is built anew: asked for in the Launchpad (SPEC 8.7).
     rebuild: bool = False
     #: The Spark resource as it was given, for who stops what dead Dagster runs left running.

@@ -64,6 +64,9 @@ class Instance(NamedTuple):
     #: Uuids of the instances it was built from.
     inputs: tuple[str, ...]
     canonical: bool
+    live_at: float | None
+    #: Who had it built, in the words of the log.
+    actor: str
 
 
 class StateChange(NamedTuple):
@@ -266,7 +269,7 @@ SELECT i.uuid, r.ref, i.state, i.created_seq, i.created_at, j.job_run_id, i.reas
        i.manifest_uri,
        (SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
         WHERE x.instance_id = i.id),
-       r.canonical_id = i.id
+       r.canonical_id = i.id, i.live_at, (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
 
 
@@ -301,7 +304,9 @@ def _want(row: tuple[Any, ...]) -> WantView:
 
 
 def _instance(row: tuple[Any, ...]) -> Instance:
-    return Instance._make((*row[:2], InstanceState(row[2]), *row[3:10], _list_decoder.decode(row[10]), bool(row[11])))
+    return Instance._make(
+        (*row[:2], InstanceState(row[2]), *row[3:10], _list_decoder.decode(row[10]), bool(row[11]), *row[12:])
+    )
 
 
 class Queries:
@@ -662,6 +667,32 @@ class Queries:
             for kind, sql in _NAMES.items()
         }
         return [Change(kind, names[kind][row_id], before, after) for kind, row_id, before, after in listed]
+
+    def want_state_at(self, want_id: str, seq: int) -> WantState | None:
+        """The state a want was in when `seq` was the last event; None before it was recorded (SPEC 3.2)."""
+        sql = f"""
+            SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = (SELECT id FROM {PREFIX}wants WHERE want_id = ?)
+            AND h.kind = 'wants' AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1"""
+        rows = self._all(sql, want_id, min(seq, MAX_SEQ))
+        return WantState(rows[0][0]) if rows else None
+
+    def failed_wants_of(self, refs: Iterable[str]) -> int:
+        """How many wants ended because these refs, or what they needed, had failed."""
+        sql = f"""
+            SELECT count(DISTINCT w.id) FROM {PREFIX}refs r JOIN {PREFIX}holds x ON x.ref_id = r.id AND x.open = 0
+            JOIN {PREFIX}wants w ON w.id = x.want_id WHERE r.ref IN (SELECT value FROM json_each(?))
+            AND w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
+        ((n,),) = self._all(sql, _json(refs))
+        return int(n)
+
+    def lineage(self, uuid: str) -> list[Instance]:
+        """An instance and everything that it was made of, the oldest first (SPEC 4.6)."""
+        sql = f"""
+            WITH RECURSIVE made_of(id) AS (
+                SELECT id FROM {PREFIX}instances WHERE uuid = ?
+                UNION SELECT x.input_id FROM made_of JOIN {PREFIX}instance_inputs x ON x.instance_id = made_of.id
+            ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
+        return [_instance(row) for row in self._all(sql, uuid)]
 
     # Counts
 
