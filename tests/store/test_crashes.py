@@ -9,10 +9,11 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import rebuild, schema
-from tests.support.catalog import dataset
-from tests.support.world import World
+from tests.support.catalog import HERE, dataset
+from tests.support.world import COMPLETE, World
 
 #: More statements than any of these commands has; a command that is not done by then is a mistake.
 MOST_STATEMENTS = 300
@@ -50,67 +51,114 @@ def killed_at(world, statement, act):
     return code != 0
 
 
-def want_two(world):
-    world.want("a", "c")
+def a_bit_of_everything(world):
+    """`a` waits for `b`, which is queued; `c` is live and was rebuilt, `d` tainted, `e` failed, `f` failed because of it.
 
-
-def miss(world):
-    world.miss("a", "b", "c")
-
-
-def arrive_and_wake(world):
-    world.succeed("b")
-
-
-def claim(world):
-    world.claim("a", "c", "e")
-
-
-def cancel(world):
-    world.cancel_want(world.open_wants("a")[0].id)
-
-
-def nothing(world):
-    return None
-
-
-def waiting(world):
+    `asker` has joined `b`.
+    """
+    world.want("a")
     world.miss("a", "b")
-    world.start("b")
+    world.buffer("b")
+    world.live("c")
+    world.taint("c")
+    world.live("c", "d")
+    world.succeed("g", inputs=["c"])
+    world.taint("d")
+    world.want("f", sla=30)
+    world.want("b", ttl=60)
+    world.miss("f", "e")
+    world.fail("e")
+    world.claim("b", dagster_run_id="asker")
 
 
-def running(world):
-    world.start("a")
+def running_job_run(world, ref="h"):
+    """Started before, so that the command at hand is the only one that is killed."""
+    return world.canonical(ref).job_run
 
 
-STORIES = [
-    (nothing, want_two),
-    (running, miss),
-    (waiting, arrive_and_wake),
-    (waiting, cancel),
-    (nothing, claim),
-]
+def run(world, *refs):
+    return (BufferedRun(world.ids(), refs, None),)
 
 
-@pytest.mark.parametrize(("before", "act"), STORIES, ids=lambda step: step.__name__)
-def test_a_command_killed_at_any_statement_happened_or_did_not(tmp_path, before, act):
+def launch(world, *refs):
+    return {"launch_id": world.ids(), "job": refs[0], "location": HERE, "runs": run(world, *refs)}
+
+
+def success(world, ref):
+    return RunSuccess(running_job_run(world, ref), (OutputFact(ref=ref, inputs={}, manifest=COMPLETE),))
+
+
+def first(world, ref):
+    return world.queries.history(ref)[0].uuid
+
+
+#: Every command there is, made from the world above; `h` is running in it, `i` wanted, the clock stands an hour later.
+COMMANDS = {
+    c.RegisterDatasets: lambda w: c.RegisterDatasets(location=HERE, datasets=(*w.specs, dataset("new"))),
+    c.CreateWants: lambda w: c.CreateWants(wants=(("a", "c"), ("d",), ("e",)), rebuild=True),
+    c.CancelWants: lambda w: c.CancelWants(ids=tuple(want.id for want in w.open_wants("a"))),
+    c.ExpireWants: lambda w: c.ExpireWants(want_ids=tuple(w.queries.overdue_wants(w.clock.now, 10)[0])),
+    c.MissSlas: lambda w: c.MissSlas(want_ids=tuple(w.queries.overdue_wants(w.clock.now, 10)[1])),
+    c.BufferLaunch: lambda w: c.BufferLaunch(owner="me", **launch(w, "i")),
+    c.BufferMissed: lambda w: missed(w),
+    c.StartLaunch: lambda w: c.StartLaunch(
+        launch_id=w.queries.job_run(w.canonical("b").job_run).launch_id, dagster_run_id="r", holder="h"
+    ),
+    c.ClaimRefs: lambda w: c.ClaimRefs(
+        dagster_run_id="claimer", holder="h", rebuild_before=w.clock.now, **launch(w, "b", "c", "e", "i")
+    ),
+    c.GiveUpDelegations: lambda w: c.GiveUpDelegations(requester="asker", reason="enough"),
+    c.SucceedJobRuns: lambda w: c.SucceedJobRuns(runs=(success(w, "h"),)),
+    c.MissDeps: lambda w: c.MissDeps(misses=(c.RunMiss(running_job_run(w), {"h": ("i", "b")}),)),
+    c.FailJobRuns: lambda w: c.FailJobRuns(failures=(c.RunFailure(running_job_run(w), "it raised"),)),
+    c.CancelJobRuns: lambda w: c.CancelJobRuns(job_run_ids=(running_job_run(w),)),
+    c.LoseLaunches: lambda w: c.LoseLaunches(
+        launch_ids=tuple(launch.launch_id for launch in w.queries.open_launches()), reason="gone"
+    ),
+    c.TaintPartitions: lambda w: c.TaintPartitions(refs=("c", "e"), reason="wrong", downstream=True),
+    c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.taints_of(w.uuid("d"))[0].taint_id),
+    c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
+    c.RetryRefs: lambda w: c.RetryRefs(refs=("f",)),
+    c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
+}
+
+
+def missed(world):
+    bound = launch(world, "i")
+    misses = (c.RunMiss(bound["runs"][0].job_run_id, {"i": ("b", "d")}),)
+    return c.BufferMissed(owner="me", misses=misses, **bound)
+
+
+def test_every_command_is_among_them():
+    assert set(COMMANDS) == set(c.Command.__subclasses__())
+
+
+@pytest.mark.parametrize("make", COMMANDS.values(), ids=[command.__name__ for command in COMMANDS])
+def test_a_command_killed_at_any_statement_happened_or_did_not(tmp_path, make):
     """SPEC 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
-    world = World([dataset(name) for name in "abcde"], url=f"sqlite:///{tmp_path}/build.db")
-    before(world)
+    world = World([dataset(name) for name in "abcdefghi"], url=f"sqlite:///{tmp_path}/build.db")
+    a_bit_of_everything(world)
+    world.start("h")
+    world.clock.turn(3600)
+    world.want("i")
+    command, command_id = make(world), world.ids()
     untouched = tables(world)
 
     for statement in range(1, MOST_STATEMENTS):
-        if not killed_at(world, statement, act):
+        if not killed_at(world, statement, lambda world: world.handle(command, command_id=command_id)):
             break
         if tables(world) != untouched:
             break  # Killed behind its COMMIT.
-        assert world.check() == [] if statement % 5 == 0 else True
+        assert world.check() == [] if statement % 20 == 0 else True
     else:
         raise AssertionError(f"not done after {MOST_STATEMENTS} statements")
 
     assert statement > 8
     assert tables(world) != untouched
     assert world.check() == []
+    after = tables(world)
+    assert world.handle(command, command_id=command_id).repeated, "it was acknowledged, so it never acts twice"
+    assert tables(world) == after
     world.store.close()
 
 
