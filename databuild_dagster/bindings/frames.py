@@ -19,7 +19,7 @@ from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoa
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
-from databuild_dagster.bindings.readable import neighbour
+from databuild_dagster.bindings.readable import manifests_in, neighbour
 from databuild_dagster.bindings.resources import forget_session_of
 from databuild_dagster.bindings.results import WrittenInstance
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
@@ -159,7 +159,7 @@ class Frames:
 
     def manifests(self, canonical: Sequence[Canonical], asset: str) -> list[Manifest]:
         """What instances of one asset hold."""
-        return read_manifests(self._warehouse, asset, [each.uuid for each in canonical if each.uuid is not None])
+        return manifests_in(self._warehouse, asset, canonical)
 
     def _with_columns(self, asset: str, manifests: list[Manifest]) -> list[Manifest]:
         """Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
@@ -270,6 +270,7 @@ class Frames:
             files=len(manifest.files),
             rows=manifest.rows,
             bytes=manifest.bytes,
+            manifest=manifest,
         )
 
     def discard(self, job_run_id: str, ref: str) -> None:

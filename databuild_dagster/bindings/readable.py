@@ -15,15 +15,18 @@ from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, Unkn
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries import Canonical, Instance
 from databuild_dagster.warehouse import (
     Manifest,
     ManifestMissing,
     ManifestState,
+    UriType,
     Warehouse,
+    file_paths,
     missing_files,
     read_manifest,
     read_manifests,
+    with_whole_uris,
 )
 
 #: A seq, or a time: an aware datetime, or its ISO 8601 text.
@@ -49,6 +52,30 @@ def neighbour(queries: Queries, asset: str) -> Manifest | None:
     except ManifestMissing:
         return None
     return manifest if manifest.schema.columns else None
+
+
+def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical]) -> list[Manifest]:
+    """What instances hold, for whoever reads from `warehouse`: of what lies in another one, files by their whole path.
+
+    Another code location may have another warehouse. Raises `ManifestMissing`.
+    """
+    by_place: dict[Warehouse, list[str]] = {}
+    for each in canonical:
+        if each.uuid is not None:
+            place = Warehouse.of_manifest(each.manifest_uri, asset) if each.manifest_uri is not None else warehouse
+            by_place.setdefault(place, []).append(each.uuid)
+    found: dict[str, Manifest] = {}
+    for place, uuids in by_place.items():
+        try:
+            manifests = read_manifests(place, asset, uuids)
+        except ManifestMissing:
+            if place == warehouse:
+                raise
+            # A home that was moved: the store still names the old place.
+            place, manifests = warehouse, read_manifests(warehouse, asset, uuids)
+        for manifest in manifests:
+            found[manifest.instance_uuid] = manifest if place == warehouse else with_whole_uris(place, manifest)
+    return [found[each.uuid] for each in canonical if each.uuid is not None]
 
 
 class NotLive(Refused):
@@ -151,7 +178,7 @@ def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *,
     canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
     if canonical.state is None:
         if spec is None:
-            raise _unknown(queries, parsed.asset)
+            raise unknown_asset(queries, parsed.asset)
         # What has an instance by now has a key that is right.
         if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
             raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
@@ -172,7 +199,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
     )
     spec = queries.dataset(asset)
     if spec is None and not found:
-        raise _unknown(queries, asset)
+        raise unknown_asset(queries, asset)
     live = [each for each in found if each.state is InstanceState.LIVE]
     if spec is not None:
         # A dataset that was given partitions since then still has the live ref it had before.
@@ -182,7 +209,8 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
     return _readable(asset, live)
 
 
-def _unknown(queries: Queries, asset: str) -> UnknownAsset:
+def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
+    """What to raise for a name that nobody has registered, with the nearest that somebody has."""
     near = difflib.get_close_matches(asset, [spec.asset for spec in queries.datasets().values()], n=3)
     suggestion = f"Did you mean {' or '.join(near)}?" if near else "`databuild build` registers what it loads."
     return UnknownAsset(asset=asset, suggestion=suggestion)
@@ -265,6 +293,13 @@ def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
     return sorted(readable, key=lambda each: each.ref)
 
 
+def check_data_of(instance: Instance) -> None:
+    """Whether what an instance wrote is still there. Raises `NotOurs`, `DataRemoved`."""
+    if instance.manifest_uri is None:
+        raise NotOurs(ref=instance.ref)
+    _readable(asset_of(instance.ref), [Canonical(instance.ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)])
+
+
 def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
     """Raises `DataRemoved`, before Spark is asked for a file that is not there.
 
@@ -273,9 +308,13 @@ def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
     facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
     if manifest.state is ManifestState.REMOVED:
         raise DataRemoved(**facts, why="it was removed on purpose")
-    if "://" not in warehouse.root and (lost := missing_files(warehouse, manifest)):
+    if any("://" in path for path in file_paths(warehouse, manifest)):
+        return
+    if lost := missing_files(warehouse, manifest):
+        adopted = manifest.uri_type is UriType.IDENTIFIER
         folder = warehouse.instance_dir(asset_of(manifest.ref), manifest.instance_uuid)
-        raise DataRemoved(**facts, why=f"{lost[0]} is lost, or cut short, in {folder}")
+        why = "was changed since it was adopted" if adopted else f"cut short, in {folder}"
+        raise DataRemoved(**facts, why=f"{lost[0]} is lost, or {why}")
 
 
 # Times

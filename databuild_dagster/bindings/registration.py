@@ -23,7 +23,12 @@ from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
+from databuild_dagster.model.errors import AssetTaken
+from databuild_dagster.model.wording import few_of
+
+#: How often what was read is read again, because another location registered something at the same moment.
+MAX_RACES = 3
 
 
 def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
@@ -41,11 +46,46 @@ def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
     return tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
 
 
-def register(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...]) -> None:
-    """Tell the store what the location can build, if it does not know it yet."""
-    known = {dataset.asset: dataset for dataset in engine.queries.datasets(location).values()}
-    if known != {dataset.asset: dataset for dataset in datasets}:
-        engine.handle(RegisterDatasets(location=location, datasets=datasets), actor=f"code location {location}")
+def register(
+    engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], *, building: Iterable[str] = ()
+) -> tuple[AssetTaken, ...]:
+    """Tell the store what the location can build, if it does not know it yet; returns what is another location's.
+
+    That is left out, and the rest is told. Raises `AssetTaken` when it is one of `building`, whose owner might
+    build it otherwise, and `LocationTaken` (SPEC 5.7).
+    """
+    told = {dataset.asset: dataset for dataset in datasets}
+    if {each.asset: each for each in engine.queries.datasets(location).values()} == told:
+        return ()
+    taken = _register_own(engine, location, told)
+    for refusal in taken:
+        if not set(building).isdisjoint(refusal.facts["taken"]):
+            raise refusal
+    return taken
+
+
+def _register_own(engine: Engine, location: str, told: dict[str, DatasetSpec]) -> tuple[AssetTaken, ...]:
+    for races in range(1, MAX_RACES + 1):
+        present = {each.asset: each for each in engine.queries.datasets().values()}
+        standings = {asset: standing_of(dataset, present.get(asset)) for asset, dataset in told.items()}
+        own = {asset: told[asset] for asset, standing in standings.items() if standing is Standing.OWN}
+        of_owner: dict[str, list[str]] = {}
+        for asset, standing in standings.items():
+            if standing is Standing.TAKEN:
+                of_owner.setdefault(present[asset].location, []).append(asset)
+        if own != {asset: dataset for asset, dataset in present.items() if dataset.location == location}:
+            try:
+                command = RegisterDatasets(location=location, datasets=tuple(own.values()))
+                engine.handle(command, actor=f"code location {location}")
+            except AssetTaken:
+                if races < MAX_RACES:
+                    continue
+                raise
+        break
+    return tuple(
+        AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
+        for owner, assets in of_owner.items()
+    )
 
 
 def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> None:
@@ -145,7 +185,7 @@ def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
 def _inputs(
     graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
 ) -> tuple[InputSpec, ...]:
-    parameters = {key: parameter for parameter, key in body.upstreams.items()} if body else {}
+    parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
     inputs = []
     for dep in assets_def.specs_by_key[node.key].deps:
         # Dagster makes a stub for a dep that nothing declares.

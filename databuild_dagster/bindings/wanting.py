@@ -13,6 +13,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME
+from databuild_dagster.bindings.dry_run import is_dry_run
 from databuild_dagster.bindings.resource_keys import WANTS
 from databuild_dagster.bindings.resources import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
@@ -36,6 +37,8 @@ def want_schedule(
         wanted = [str(ref) for ref in refs(context)]
         if not wanted:
             return SkipReason("Nothing to want this time.")
+        if is_dry_run(context):
+            return SkipReason(f"Only a test: it would want {_named(wanted)}.")
         wants: Wants = getattr(context.resources, WANTS)
         request = wants.create(
             wanted,
@@ -78,6 +81,8 @@ def want_sensor(
         wanted = [str(ref) for ref in refs(context)]
         if not wanted:
             return SkipReason("Nothing to want this time.")
+        if is_dry_run(context):
+            return SkipReason(f"Only a test: it would want {_named(wanted)}.")
         wants: Wants = getattr(context.resources, WANTS)
         request = wants.create(
             wanted,
@@ -99,5 +104,8 @@ def want_sensor(
 
 
 def _told(wanted: Sequence[str], request: str) -> SkipReason:
-    what = wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"
-    return SkipReason(f"Wanted {what} (request {request}); the orchestrator builds what is missing.")
+    return SkipReason(f"Wanted {_named(wanted)} (request {request}); the orchestrator builds what is missing.")
+
+
+def _named(wanted: Sequence[str]) -> str:
+    return wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"

@@ -20,6 +20,7 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
     StrayPartitionKeys,
     TooManyServers,
+    UnreadableColumn,
     UnsupportedColumn,
 )
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
@@ -28,7 +29,7 @@ from databuild_dagster.spark.java import Java, find_java
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address
 from databuild_dagster.spark.progress import OnProgress, watch_progress
-from databuild_dagster.spark.schemas import Columns, check_schema
+from databuild_dagster.spark.schemas import Columns, check_schema, columns_of, united_schema, why_not_fitting
 from databuild_dagster.spark.server import (
     ServerStatus,
     check_reachable,
@@ -49,6 +50,7 @@ from databuild_dagster.spark.staging import (
     PARTITION_KEY,
     Staged,
     files_wanted,
+    hive_value,
     in_threads,
     is_large,
     publish,
@@ -86,15 +88,18 @@ __all__ = [
     "Staged",
     "StrayPartitionKeys",
     "TooManyServers",
+    "UnreadableColumn",
     "UnsupportedColumn",
     "abandon",
     "check_reachable",
     "check_schema",
     "check_startable",
+    "columns_of",
     "explain_failure",
     "files_wanted",
     "find_java",
     "frame_type",
+    "hive_value",
     "in_threads",
     "interrupt",
     "interrupt_orphans",
@@ -123,7 +128,9 @@ __all__ = [
     "temporary",
     "temporary_home",
     "united",
+    "united_schema",
     "watch_progress",
+    "why_not_fitting",
     "with_key",
     "write_instance",
 ]

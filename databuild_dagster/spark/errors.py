@@ -100,6 +100,12 @@ class StrayPartitionKeys(Refused):
     hint = "A batched asset returns rows only for the partition keys of its inputs, `context.partition_keys`."
 
 
+class UnreadableColumn(Refused):
+    """Column {column!r} is {type}, and {why}."""
+
+    hint = "Write these files again with another type in that column, such as microseconds (pandas: coerce_timestamps='us')."
+
+
 class SchemaChanged(Refused):
     """{ref} cannot become live: {why}, unlike {other_ref}."""
 

@@ -6,11 +6,12 @@ Hadoop's own way there. All of it may be called from many threads with one sessi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.schemas import united_schema
-from databuild_dagster.warehouse import Manifest, Warehouse, read_table
+from databuild_dagster.warehouse import Manifest, Warehouse, format_named, read_table
 from databuild_dagster.warehouse.manifest import file_paths, local_paths
 from databuild_dagster.warehouse.storage import protocol_of
 
@@ -36,24 +37,49 @@ def read_instances(
     Raises `NoSchema` for no manifests without a schema, `SchemasDiffer` for columns that cannot be united.
     """
     schema = schema or united_schema(manifests)
-    paths = spark_paths(spark, warehouse, manifests)
-    if not paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(without_wildcards(path) for path in paths))
+    paths_of = spark_paths(spark, warehouse, manifests)
+    return load_files(spark, schema, by_format(manifests, paths_of))
 
 
-def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str]:
-    """All listed files as this session can open them, in order; what has to be fetched for that is.
+def load_files(
+    spark: SparkSession, schema: StructType, paths: Mapping[str, Sequence[str]], *, base_path: str | None = None
+) -> DataFrame:
+    """One frame of files, given by the name of their format; below `base_path` folders are columns."""
+    frames = []
+    for name, found in paths.items():
+        reader = spark.read.format(name).options(**format_named(name).spark_options).schema(schema)
+        if base_path is not None:
+            reader = reader.option("basePath", base_path)
+        frames.append(reader.load([without_wildcards(path) for path in found]))
+    frame: DataFrame = united(frames) if frames else spark.createDataFrame([], schema)
+    return frame
+
+
+def by_format(manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The files of instances, by the name of their format; nearly always there is one."""
+    found: dict[str, list[str]] = {}
+    for manifest in manifests:
+        if paths := paths_of[manifest.instance_uuid]:
+            found.setdefault(manifest.format, []).extend(paths)
+    return found
+
+
+def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest]) -> dict[str, list[str]]:
+    """The listed files of each instance as this session can open them; what has to be fetched for that is.
 
     Raises `ListedFileLost`, `StorageTrouble`.
     """
-    protocol = protocol_of(warehouse.root)
-    if protocol is not None and reads_s3a(protocol, spark.conf.get(S3A_SETTING, None)):
-        return [s3a_uri(path) for manifest in manifests for path in file_paths(warehouse, manifest)]
-    return local_paths(warehouse, manifests)
+    paths_of = {manifest.instance_uuid: file_paths(warehouse, manifest) for manifest in manifests}
+    protocols = {uuid: protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
+    setting = None if _S3.isdisjoint(protocols.values()) else spark.conf.get(S3A_SETTING, None)
+    direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
+    others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
+    copies = iter(local_paths(warehouse, others))
+    paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
+    return paths_of | {each.instance_uuid: list(islice(copies, len(each.files))) for each in others}
 
 
-def reads_s3a(protocol: str, s3a_setting: str | None) -> bool:
+def reads_s3a(protocol: str | None, s3a_setting: str | None) -> bool:
     """Whether a session with that value of `S3A_SETTING` reads a warehouse of that protocol by itself."""
     return protocol in _S3 and bool(s3a_setting)
 

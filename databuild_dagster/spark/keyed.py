@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from databuild_dagster.spark.errors import KeyColumnTaken
-from databuild_dagster.spark.frames import spark_paths, without_wildcards
+from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
-from databuild_dagster.warehouse import ListedFileLost, Manifest, Warehouse, disk, read_table
+from databuild_dagster.warehouse import (
+    ListedFileLost,
+    Manifest,
+    UriType,
+    Warehouse,
+    disk,
+    format_named,
+    read_table,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,23 +48,18 @@ def read_keyed(
     columns = united_schema(manifests)
     refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
-    paths = iter(spark_paths(spark, warehouse, manifests))
-    paths_of = {each.instance_uuid: list(islice(paths, len(each.files))) for each in manifests}
+    paths_of = spark_paths(spark, warehouse, manifests)
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):
         return _joined(spark, keyed, paths_of, schema)
-    links = [
-        link
-        for key, found in keyed.items()
-        for link in _links(
-            [path for manifest in found for path in paths_of[manifest.instance_uuid]],
-            os.path.join(folder, folder_of(key, column)),
-        )
-    ]
+    links: dict[str, list[str]] = {}
+    for key, found in keyed.items():
+        of_key = os.path.join(folder, folder_of(key, column))
+        for name, paths in by_format(found, paths_of).items():
+            links.setdefault(name, []).extend(_links(paths, of_key, format_named(name).suffix))
     # One by one, and not the folder: there, a link to a file that is gone would be passed over in silence.
-    reader = spark.read.schema(schema).option("basePath", folder)
-    return reader.parquet(*(without_wildcards(link) for link in links))
+    return load_files(spark, schema, links, base_path=folder)
 
 
 def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY) -> pd.DataFrame:
@@ -88,12 +90,10 @@ def refuse_taken(column: str, manifests: Sequence[Manifest]) -> None:
             raise KeyColumnTaken(asset=manifests[0].dataset, column=column)
 
 
-def _links(paths: Sequence[str], folder: str) -> list[str]:
+def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
     """A link to each. Symbolic, for a hard link may not leave its disk, nor point at another user's file."""
-    if not paths:
-        return []
     disk.make_dirs(folder)
-    links = [os.path.join(folder, f"part-{number:05}.parquet") for number in range(len(paths))]
+    links = [os.path.join(folder, f"part-{number:05}{suffix}") for number in range(len(paths))]
     with disk.explained(folder, "written"):
         for path, link in zip(paths, links, strict=True):
             # Spark would name the link, of which nobody has heard.
@@ -104,18 +104,30 @@ def _links(paths: Sequence[str], folder: str) -> list[str]:
 
 
 def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType) -> DataFrame:
-    """Where there are no links, as in an object store that Spark itself reads: a small broadcast join."""
+    """Where there are no links, as in an object store that Spark itself reads: a small broadcast join.
+
+    A path tells whose rows a file has only where the file is our own; what was adopted is read key by key.
+    """
     import pyspark.sql.functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    instance = "__databuild_instance"
-    frames = (
-        spark.read.schema(StructType(schema.fields[:-1]))
-        .parquet(*(without_wildcards(path) for paths in paths_of.values() for path in paths))
-        .withColumn(instance, F.regexp_extract("_metadata.file_path", "instance=([0-9a-f-]{36})", 1))
-    )
-    keys = spark.createDataFrame(
-        [(manifest.instance_uuid, key) for key, found in keyed.items() for manifest in found],
-        StructType([StructField(instance, StringType()), schema.fields[-1]]),
-    )
-    return frames.join(F.broadcast(keys), instance).drop(instance)
+    columns, column = StructType(schema.fields[:-1]), schema.fields[-1]
+    adopted = {key: [m for m in found if m.uri_type is UriType.IDENTIFIER] for key, found in keyed.items()}
+    frames = [
+        load_files(spark, columns, paths).withColumn(column.name, F.lit(key))
+        for key, found in adopted.items()
+        if (paths := by_format(found, paths_of))
+    ]
+    own = {m.instance_uuid: m for found in keyed.values() for m in found if m.uri_type is not UriType.IDENTIFIER}
+    if paths := by_format(list(own.values()), paths_of):
+        instance = "__databuild_instance"
+        rows = load_files(spark, columns, paths).withColumn(
+            instance, F.regexp_extract("_metadata.file_path", "instance=([0-9a-f-]{36})", 1)
+        )
+        keys = spark.createDataFrame(
+            [(m.instance_uuid, key) for key, found in keyed.items() for m in found if m.instance_uuid in own],
+            StructType([StructField(instance, StringType()), column]),
+        )
+        frames.append(rows.join(F.broadcast(keys), instance).drop(instance))
+    frame: DataFrame = united(frames)
+    return frame

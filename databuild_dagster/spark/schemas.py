@@ -9,10 +9,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer
-from databuild_dagster.warehouse import Manifest, TableSchema
+from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
+from databuild_dagster.warehouse import Manifest, TableSchema, as_spark_writes, schema_from_spark, table_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
 #: Narrower to wider: what Spark's Parquet reader widens by itself.
@@ -62,6 +63,38 @@ def spark_schema(schema: TableSchema) -> StructType:
     return StructType.fromJson(_nullable(json.loads(schema.spark)))
 
 
+def columns_of(schema: pa.Schema) -> TableSchema:
+    """The columns of a file, whoever wrote it, as Spark reads them. Raises `UnreadableColumn`."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    if (known := table_schema(schema)).spark is not None:
+        return known
+    fields = []
+    for field in as_spark_writes(schema):
+        if why := _why_unreadable(field.type):
+            raise UnreadableColumn(column=field.name, type=field.type, why=why)
+        try:
+            found = from_arrow_type(field.type, prefer_timestamp_ntz=False)
+        except (PySparkException, TypeError) as error:
+            raise UnreadableColumn(column=field.name, type=field.type, why="Spark has no such type") from error
+        fields.append(StructField(field.name, found))
+    return schema_from_spark(StructType(fields).json())
+
+
+def _why_unreadable(data_type: pa.DataType) -> str | None:
+    """Types that Spark has, and yet does not read from a file, or reads as another value."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
+        return "Spark reads no nanoseconds"
+    if pa.types.is_time(data_type) or pa.types.is_duration(data_type):
+        return "Spark does not read it from files"
+    inner = (data_type.field(place).type for place in range(data_type.num_fields))
+    return next((why for each in inner if (why := _why_unreadable(each))), None)
+
+
 class Columns(NamedTuple):
     """The columns of one instance, and whose they are."""
 
@@ -73,11 +106,12 @@ def check_schema(schema: TableSchema, ref: str, before: Columns | None) -> None:
     """Compare the columns for `ref` with those of an earlier instance of its dataset. Raises `SchemaChanged`."""
     if before is None or not schema.columns or not before.schema.columns or schema == before.schema:
         return
-    if why := _why_not(schema, before.schema):
+    if why := why_not_fitting(schema, before.schema):
         raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
 
 
-def _why_not(schema: TableSchema, before: TableSchema) -> str | None:
+def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
+    """What about the columns would surprise who knows those of before; None where they fit."""
     now = {field.name: field.dataType for field in spark_schema(schema)}
     for field in spark_schema(before):
         if field.name not in now:

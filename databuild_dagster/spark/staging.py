@@ -20,11 +20,13 @@ from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
 from databuild_dagster.spark.frames import without_wildcards
-from databuild_dagster.spark.schemas import spark_schema
+from databuild_dagster.spark.schemas import columns_of, spark_schema
 from databuild_dagster.spark.writing import arrow_table, is_spark_frame, write_arrow, write_spark
 from databuild_dagster.warehouse import (
+    WRITTEN,
     DiskTrouble,
     FileEntry,
+    FileFormat,
     Manifest,
     ManifestState,
     TableSchema,
@@ -70,6 +72,7 @@ class Staged:
     #: Only files that have rows.
     files: tuple[FileEntry, ...]
     schema: TableSchema
+    file_format: FileFormat = WRITTEN
 
     @property
     def paths(self) -> list[str]:
@@ -89,17 +92,25 @@ def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
             disk.remove_tree(folder)
 
 
-def stage_instance(frame: Any, folder: str, *, ref: str, coalesce: int | None = None) -> Staged:
+def stage_instance(
+    frame: Any, folder: str, *, ref: str, coalesce: int | None = None, file_format: FileFormat = WRITTEN
+) -> Staged:
     """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
     if is_spark_frame(frame, ref):
-        write_spark(frame, folder, coalesce)
+        write_spark(frame, folder, coalesce, file_format)
     else:
-        write_arrow(frame, folder, ref)
-    return _described(folder)
+        write_arrow(frame, folder, ref, file_format)
+    return _described(folder, file_format)
 
 
 def stage_batch(
-    frame: Any, folder: str, *, asset: str, keys: Collection[str], is_large: bool = False
+    frame: Any,
+    folder: str,
+    *,
+    asset: str,
+    keys: Collection[str],
+    is_large: bool = False,
+    file_format: FileFormat = WRITTEN,
 ) -> dict[str, Staged]:
     """Write the frame of a batch, in one Spark job; what there is for each of `keys`, rows or none.
 
@@ -110,16 +121,16 @@ def stage_batch(
     for key in keys:
         folder_of(key)
     if is_spark_frame(frame, asset):
-        schema = _write_spark_by_key(frame, folder, asset, is_large)
+        schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
     else:
-        schema = _write_arrow_by_key(frame, folder, asset)
+        schema = _write_arrow_by_key(frame, folder, asset, file_format)
     folders = {_key_of(name): os.path.join(folder, name) for name in _folders(folder)}
     if stray := [key for key in folders if key not in keys]:
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
         raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
-    found = in_threads(_described, list(folders.values()))
+    found = in_threads(lambda each: _described(each, file_format), list(folders.values()))
     staged = dict(zip(folders, found, strict=True))
-    without_rows = Staged(folder, (), next((each.schema for each in found), schema))
+    without_rows = Staged(folder, (), next((each.schema for each in found), schema), file_format)
     return {key: staged.get(key, without_rows) for key in keys}
 
 
@@ -132,11 +143,12 @@ def write_instance(
     job_run: str,
     inputs: Mapping[str, str] | None = None,
     coalesce: int | None = None,
+    file_format: FileFormat = WRITTEN,
     **facts: Any,
 ) -> Manifest:
     """Stage a frame and publish it at once. `facts` are those of `publish`, which see, and `stage_instance`."""
     with staging(warehouse, uuid) as folder:
-        staged = stage_instance(frame, folder, ref=str(ref), coalesce=coalesce)
+        staged = stage_instance(frame, folder, ref=str(ref), coalesce=coalesce, file_format=file_format)
         return publish(staged, warehouse, ref=str(ref), uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
 
 
@@ -144,7 +156,8 @@ def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged],
     """The rows of what is staged, with the column `partition_key` if it is of a batch; pandas without a session."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    schema = spark_schema(next(iter(staged.values())).schema)
+    first = next(iter(staged.values()))
+    schema = spark_schema(first.schema)
     if spark is None:
         return _staged_as_pandas(schema, staged, by_key=by_key)
     paths = [path for each in staged.values() for path in each.paths]
@@ -152,26 +165,22 @@ def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged],
         schema = StructType([*schema, StructField(PARTITION_KEY, StringType())])
     if not paths:
         return spark.createDataFrame([], schema)
+    reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
     if by_key:
-        folders = [each.folder for each in staged.values() if each.files]
-        return (
-            spark.read.schema(schema)
-            .option("basePath", os.path.dirname(folders[0]))
-            .parquet(*(without_wildcards(folder) for folder in folders))
-        )
-    return spark.read.schema(schema).parquet(*(without_wildcards(path) for path in paths))
+        paths = [each.folder for each in staged.values() if each.files]
+        reader = reader.option("basePath", os.path.dirname(paths[0]))
+    return reader.load([without_wildcards(path) for path in paths])
 
 
 def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
     import pandas as pd
-    import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import to_arrow_schema
 
     frames = [to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()]
     if by_key:
         frames[0][PARTITION_KEY] = pd.Series(dtype="object")
     for key, each in staged.items():
-        found = [pq.read_table(path, partitioning=None).to_pandas() for path in each.paths]
+        found = [each.file_format.read(path, None).to_pandas() for path in each.paths]
         frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
@@ -207,6 +216,7 @@ def publish(
         schema=staged.schema,
         inputs=dict(inputs),
         comment=comment,
+        format=staged.file_format.name,
     )
     write_manifest(warehouse, manifest)
     return manifest
@@ -234,13 +244,15 @@ def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
         return list(threads.map(function, values))
 
 
-def _described(folder: str) -> Staged:
-    files, schema = describe_files(folder)
+def _described(folder: str, file_format: FileFormat) -> Staged:
+    files, schema = describe_files(folder, file_format, columns_of)
     # Files without rows have served their purpose: the manifest has their columns.
-    return Staged(folder, tuple(file for file in files if file.rows), schema)
+    return Staged(folder, tuple(file for file in files if file.rows), schema, file_format)
 
 
-def _write_spark_by_key(frame: DataFrame, folder: str, asset: str, is_large: bool) -> TableSchema:
+def _write_spark_by_key(
+    frame: DataFrame, folder: str, asset: str, is_large: bool, file_format: FileFormat
+) -> TableSchema:
     from pyspark.sql.types import StringType
 
     schema = frame.schema
@@ -249,11 +261,14 @@ def _write_spark_by_key(frame: DataFrame, folder: str, asset: str, is_large: boo
     _check_columns(columns, asset, is_text=text)
     # By key, so that each has one file and not one per task; only a large one is worth several.
     spread = frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
-    spread.write.partitionBy(PARTITION_KEY).parquet(folder)
+    writer = spread.write.format(file_format.name).options(**file_format.spark_options)
+    writer.partitionBy(PARTITION_KEY).save(folder)
     return schema_from_spark(type(schema)([field for field in schema if field.name != PARTITION_KEY]).json())
 
 
-def _write_arrow_by_key(frame: pd.DataFrame | pa.Table, folder: str, asset: str) -> TableSchema:
+def _write_arrow_by_key(
+    frame: pd.DataFrame | pa.Table, folder: str, asset: str, file_format: FileFormat
+) -> TableSchema:
     import pyarrow as pa
 
     table = arrow_table(frame, asset)
@@ -266,11 +281,11 @@ def _write_arrow_by_key(frame: pd.DataFrame | pa.Table, folder: str, asset: str)
     disk.make_dirs(folder)
     for key in keys.unique().to_pylist():
         found = rows.filter(pa.compute.equal(keys, key) if key is not None else keys.is_null())
-        write_arrow(found, os.path.join(folder, folder_of(key)), asset)
+        write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format)
     # Without rows too the columns are known.
     nothing = os.path.join(folder, ".columns")
-    write_arrow(rows.slice(0, 0), nothing, asset)
-    return describe_files(nothing)[1]
+    write_arrow(rows.slice(0, 0), nothing, asset, file_format)
+    return describe_files(nothing, file_format, columns_of)[1]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -293,13 +308,18 @@ def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
     """The folder that Spark reads as this value of the partition key column. Raises `KeyTooLong`."""
     if key is None:
         return f"{column}={_NULL_KEY}"
-    folder = f"{column}=" + "".join(
-        character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
-        for character in key
-    )
+    folder = f"{column}={hive_value(key)}"
     if (found := len(folder.encode())) > MAX_NAME_BYTES:
         raise KeyTooLong(shown=repr(f"{key[:40]}…"), found=found, most=MAX_NAME_BYTES)
     return folder
+
+
+def hive_value(key: str) -> str:
+    """A partition key as Spark and Hive write it behind the `=` in the name of a folder."""
+    return "".join(
+        character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
+        for character in key
+    )
 
 
 def _folders(folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""From a frame, of Spark, pandas or Arrow, to Parquet files that look the same whoever wrote them."""
+"""From a frame, of Spark, pandas or Arrow, to files that look the same whoever wrote them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.errors import NotAFrame, UnsupportedColumn
-from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY, write_table
+from databuild_dagster.warehouse import WRITTEN, FileFormat, disk
+from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +30,14 @@ def is_spark_frame(frame: Any, ref: str) -> bool:
     raise NotAFrame(ref=ref, found=type(frame).__name__)
 
 
-def write_spark(frame: DataFrame, staging: str, coalesce: int | None) -> None:
+def write_spark(frame: DataFrame, staging: str, coalesce: int | None, file_format: FileFormat = WRITTEN) -> None:
     """Into a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
     if coalesce is not None:
         frame = frame.coalesce(coalesce)
-    frame.write.parquet(staging)
+    frame.write.format(file_format.name).options(**file_format.spark_options).save(staging)
 
 
-def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None:
+def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
     """As Spark would have written it after createDataFrame: same types, NaN as null, naive times as UTC."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -55,10 +55,8 @@ def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str) -> None:
     disk.make_dirs(staging)
     # A name that no other attempt has, as Spark's: whoever knows a file's name knows its contents.
     metadata = {SPARK_SCHEMA_KEY: schema.json().encode()}
-    write_table(
-        table.replace_schema_metadata(metadata),
-        os.path.join(staging, f"part-00000-{secrets.token_hex(8)}.snappy.parquet"),
-    )
+    path = os.path.join(staging, f"part-00000-{secrets.token_hex(8)}{file_format.suffix}")
+    file_format.write(table.replace_schema_metadata(metadata), path)
 
 
 def arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:

@@ -3,7 +3,7 @@ no Spark and no Dagster.
 
 Nothing here lists a directory to find out what to read: a manifest names the files, and what it does not name
 is not data. Importing this package costs milliseconds; pyarrow is met only by the functions that open a
-Parquet file, fsspec only where the warehouse is a url."""
+data file, fsspec only where the warehouse is a url."""
 
 from databuild_dagster.warehouse.errors import (
     AccessDenied,
@@ -24,7 +24,18 @@ from databuild_dagster.warehouse.errors import (
     StorageLibraryMissing,
     StorageTrouble,
     StorageUnreachable,
+    UnknownFormat,
+    UnreadableFile,
 )
+from databuild_dagster.warehouse.files import (
+    as_spark_writes,
+    describe_files,
+    publish_files,
+    read_table,
+    schema_from_spark,
+    table_schema,
+)
+from databuild_dagster.warehouse.formats import WRITTEN, FileFormat, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
@@ -38,11 +49,13 @@ from databuild_dagster.warehouse.manifest import (
     missing_files,
     read_manifest,
     read_manifests,
+    with_whole_uris,
     write_manifest,
 )
-from databuild_dagster.warehouse.parquet import describe_files, publish_files, read_table, schema_from_spark
+from databuild_dagster.warehouse.samples import first_rows
 
 __all__ = [
+    "WRITTEN",
     "AccessDenied",
     "BucketMissing",
     "Column",
@@ -50,6 +63,7 @@ __all__ = [
     "DiskTrouble",
     "EscapingFile",
     "FileEntry",
+    "FileFormat",
     "InvalidCacheSize",
     "InvalidInstanceUuid",
     "InvalidWarehouse",
@@ -66,10 +80,15 @@ __all__ = [
     "StorageTrouble",
     "StorageUnreachable",
     "TableSchema",
+    "UnknownFormat",
+    "UnreadableFile",
     "UriType",
     "Warehouse",
+    "as_spark_writes",
     "describe_files",
     "file_paths",
+    "first_rows",
+    "format_named",
     "local_paths",
     "missing_files",
     "publish_files",
@@ -77,5 +96,7 @@ __all__ = [
     "read_manifests",
     "read_table",
     "schema_from_spark",
+    "table_schema",
+    "with_whole_uris",
     "write_manifest",
 ]

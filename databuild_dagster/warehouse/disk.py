@@ -7,13 +7,14 @@ themselves."""
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
 
@@ -47,6 +48,37 @@ def sizes(folder: str, names: Sequence[str]) -> dict[str, int]:
     """The bytes of those that are there; a link is not."""
     paths = {name: os.path.join(folder, name) for name in names}
     return {name: os.path.getsize(path) for name, path in paths.items() if is_file(path)}
+
+
+def file_sizes(paths: Sequence[str]) -> dict[str, int]:
+    """The bytes of those files that are there; links are followed, for these are not ours."""
+    return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
+
+def find(pattern: str) -> list[tuple[str, int]]:
+    """Files whose path matches, sorted, each with its bytes; in a folder that matches, those in it."""
+    found: set[str] = set()
+    for path in map(os.path.normpath, glob.iglob(pattern, recursive=True)):
+        if is_data(os.path.basename(path)):
+            found.add(path)
+            if os.path.isdir(path):
+                found.update(os.path.join(path, name) for name in os.listdir(path) if is_data(name))
+    return [(path, os.path.getsize(path)) for path in sorted(found) if os.path.isfile(path)]
+
+
+def is_data(name: str) -> bool:
+    """Hidden files, and what is named `_SUCCESS` or the like, are no data to Spark and the Hadoop world."""
+    return not name.startswith((".", "_"))
+
+
+def open_binary(path: str) -> BinaryIO:
+    """To read some of it. Raises FileNotFoundError as it is, and `DiskTrouble`."""
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DiskTrouble(path=path, done="read", why=_reason(error)) from error
 
 
 def for_each(do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:

@@ -113,7 +113,17 @@ class ManifestConflict(Conflict):
     hint = "Another attempt wrote this instance first; instances are never overwritten, so build the ref again."
 
 
-class NotParquet(DatabuildError):
-    """{path} is no readable Parquet file: {why}."""
+class UnknownFormat(DatabuildError):
+    """A manifest lists files of the format {name!r}, which this version cannot read."""
+
+    hint = "Upgrade the package here: pip install --upgrade databuild_dagster."
+
+
+class UnreadableFile(DatabuildError):
+    """{path} cannot be read: {why}."""
 
     hint = "Taint the ref it belongs to, so that it is built again."
+
+
+class NotParquet(UnreadableFile):
+    """{path} is no readable Parquet file: {why}."""

@@ -21,6 +21,7 @@ from databuild_dagster.warehouse.errors import (
     NewerManifest,
 )
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.storage import is_whole, protocol_of, storage_at
 
 SCHEMA_VERSION = 1
 
@@ -41,7 +42,7 @@ class ManifestState(StrEnum):
 class UriType(StrEnum):
     """What a listed uri names."""
 
-    #: Something that only its owner can resolve.
+    #: A whole path or url of a file that may lie anywhere: it is listed, and never ours to move or to remove.
     IDENTIFIER = "identifier"
     #: A file, relative to the instance's folder.
     PATH = "path"
@@ -94,6 +95,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     comment: str = ""
     #: For a lot in parts: the manifests of its parts.
     children: tuple[str, ...] = ()
+    #: What the files are written in, a name of `formats`.
+    format: str = "parquet"
 
     @property
     def rows(self) -> int:
@@ -148,8 +151,19 @@ def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> li
 
 def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
     """The listed files, each with its full path or url, in the order of the manifest."""
+    if manifest.uri_type is UriType.IDENTIFIER:
+        return [file.uri for file in manifest.files]
     folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
     return [os.path.join(folder, file.uri) for file in manifest.files]
+
+
+def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
+    """The same, for whoever reads from another warehouse: each file by its full path or url."""
+    files = tuple(
+        msgspec.structs.replace(file, uri=path)
+        for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
+    )
+    return msgspec.structs.replace(manifest, uri_type=UriType.IDENTIFIER, files=files)
 
 
 def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str]:
@@ -162,13 +176,23 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
         for manifest in manifests
         for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
     ]
-    return warehouse.storage.local_copies(listed)
+    by_protocol: dict[str | None, list[tuple[str, int]]] = {}
+    for path, size_bytes in listed:
+        by_protocol.setdefault(protocol_of(path), []).append((path, size_bytes))
+    copies: dict[str, str] = {}
+    for files in by_protocol.values():
+        found = storage_at(files[0][0]).local_copies(files)
+        copies.update(zip((path for path, _ in files), found, strict=True))
+    return [copies[path] for path, _ in listed]
 
 
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
     """The listed files that are not there, or of another size (`check --deep`); none is opened."""
-    folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
-    sizes = warehouse.storage.sizes(folder, [file.uri for file in manifest.files])
+    uris = [file.uri for file in manifest.files]
+    if manifest.uri_type is UriType.IDENTIFIER:
+        sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}
+    else:
+        sizes = warehouse.storage.sizes(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid), uris)
     return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
 
 
@@ -187,5 +211,7 @@ def _check_uris(manifest: Manifest, path: str) -> None:
     """A plain file name cannot leave its folder, and nothing we write lies deeper."""
     for file in manifest.files:
         uri = file.uri
+        if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):
+            raise ManifestDamaged(path=path, why=f"it lists {uri!r}, which is no whole path or url")
         if manifest.uri_type is UriType.PATH and (uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri):
             raise EscapingFile(path=path, uri=uri)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
@@ -134,6 +134,37 @@ class ObjectStore:
             found = self._file_system.find(folder, detail=True)
         sizes = {path.rpartition("/")[2]: int(info["size"]) for path, info in found.items()}
         return {name: sizes[name] for name in names if name in sizes}
+
+    def file_sizes(self, paths: Sequence[str]) -> dict[str, int]:
+        def size(path: str) -> int | None:
+            try:
+                with self._reading(path):
+                    return int(self._file_system.info(path)["size"])
+            except FileNotFoundError:
+                return None
+
+        found = zip(paths, self.for_each(size, paths), strict=True)
+        return {path: size_bytes for path, size_bytes in found if size_bytes is not None}
+
+    def find(self, pattern: str) -> list[tuple[str, int]]:
+        protocol = pattern.partition("://")[0]
+        found: dict[str, int] = {}
+        with self._reading(pattern):
+            for name, info in self._file_system.glob(pattern.rstrip("/"), detail=True).items():
+                if not disk.is_data(name.rstrip("/").rpartition("/")[2]):
+                    continue
+                if info["type"] == "directory":
+                    inside = self._file_system.ls(name, detail=True)
+                    found.update({each["name"]: each["size"] for each in inside if each["type"] == "file"})
+                else:
+                    found[name] = info["size"]
+        data = {name: size for name, size in found.items() if disk.is_data(name.rpartition("/")[2])}
+        return [(f"{protocol}://{name}", int(data[name])) for name in sorted(data)]
+
+    def open_binary(self, path: str) -> BinaryIO:
+        with self._reading(path):
+            opened: BinaryIO = self._file_system.open(path, "rb")
+            return opened
 
     def remove_tree(self, path: str) -> None:
         with self._writing(path, "removed"):

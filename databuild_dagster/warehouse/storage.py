@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import InvalidWarehouse
@@ -46,6 +46,18 @@ class Storage(Protocol):
     def sizes(self, folder: str, names: Sequence[str]) -> dict[str, int]:
         """The bytes of those that are there."""
 
+    def file_sizes(self, paths: Sequence[str]) -> dict[str, int]:
+        """The bytes of those files that are there, wherever they lie; links are followed."""
+
+    def find(self, pattern: str) -> list[tuple[str, int]]:
+        """Files whose path matches a pattern, sorted, each with its bytes; in a folder that matches, those in it.
+
+        `*`, `?` and `[…]` stay within a name, `**` is any folders; hidden files and `_SUCCESS` are no data.
+        """
+
+    def open_binary(self, path: str) -> BinaryIO:
+        """To read some of it. Raises what reading raises, FileNotFoundError as it is."""
+
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all that is in it, if it is there."""
 
@@ -66,6 +78,13 @@ def protocol_of(path: str) -> str | None:
     """`s3` of `s3://bucket/prefix`; None for a local path."""
     found = _A_URL.fullmatch(path)
     return found[1].lower() if found else None
+
+
+def is_whole(uri: str) -> bool:
+    """Whether it says by itself where a file lies: an absolute path or a url, without a way up."""
+    if protocol_of(uri) is None:
+        return os.path.isabs(uri) and os.path.normpath(uri) == uri and "\0" not in uri
+    return ".." not in uri.split("/")
 
 
 def normal_root(root: str) -> str:

@@ -17,13 +17,13 @@ defs = build_definitions([one])
 """
 
 
-def test_a_file_is_a_location_under_its_own_name(tmp_path: Path) -> None:
+def test_a_file_is_a_location_under_its_own_name_and_its_folders(tmp_path: Path) -> None:
     (tmp_path / "my_definitions.py").write_text(DEFINITIONS)
 
     location = the_code_location(load_code_locations(files=[str(tmp_path / "my_definitions.py")]))
 
     assert location.deployment is not None
-    assert location.deployment.location == "my_definitions"
+    assert location.deployment.location == f"{tmp_path.name}.my_definitions"
 
 
 def test_a_workspace_file_and_the_working_directory_say_the_same(
@@ -38,7 +38,7 @@ def test_a_workspace_file_and_the_working_directory_say_the_same(
 
     assert named.name == found.name == "there.py"
     assert found.deployment is not None
-    assert found.deployment.location == "there"
+    assert found.deployment.location == f"{tmp_path.name}.there"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_with_hadoops_way_to_s3_nothing_is_fetched(spark, s3, warehouse, write):
     s3.requests.clear()
 
     try:
-        (path,) = spark_paths(spark, warehouse, [manifest])
+        ((path,),) = spark_paths(spark, warehouse, [manifest]).values()
     finally:
         spark.conf.unset(S3A_SETTING)
 

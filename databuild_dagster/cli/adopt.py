@@ -1,0 +1,130 @@
+"""`databuild adopt`: files that exist already become live partitions, where they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from databuild_dagster.cli.definitions import load_deployed, register_all
+from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.state import the_instance
+from databuild_dagster.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.adopting import Adopter, Adoption
+
+
+@click.command()
+@click.argument("asset")
+@click.option(
+    "--files",
+    "pattern",
+    required=True,
+    metavar="PATTERN",
+    help="Where the files of a partition lie, a path or url: '/data/day={partition_key}/*.parquet', "
+    "'s3://bucket/{partition_key:%Y/%m/%d}/*.parquet', with dimensions '…/{date}/{region}/*.parquet'.",
+)
+@click.option(
+    "--partitions",
+    multiple=True,
+    metavar="KEY|FIRST..LAST",
+    help="Only these, all of which must have files; may be given several times.",
+)
+@click.option(
+    "--live",
+    "if_live",
+    type=click.Choice(["refuse", "keep", "replace"]),
+    default="refuse",
+    show_default=True,
+    help="What becomes of partitions that are live with other data.",
+)
+@click.option("--allow-schema-change", is_flag=True, help="Columns may differ from partition to partition.")
+@click.option("--dry-run", is_flag=True, help="Look at everything, and record nothing.")
+@definitions
+@common
+def adopt(
+    asset: str,
+    pattern: str,
+    partitions: tuple[str, ...],
+    if_live: str,
+    allow_schema_change: bool,
+    dry_run: bool,
+    where: Where,
+    as_json: bool,
+) -> None:
+    """Record partitions of ASSET as live from Parquet files that exist already.
+
+    The files are listed, and neither copied nor moved; databuild never removes them. What is live from the same files
+    is left alone, so that the command can be repeated when there are more.
+    """
+    from databuild_dagster.bindings.adopting import IfLive
+
+    adoption = _adopter(asset, where).adopt(
+        pattern, partitions, if_live=IfLive(if_live), allow_schema_change=allow_schema_change, dry_run=dry_run
+    )
+    if as_json:
+        emit(_as_json(adoption, dry_run=dry_run))
+        return
+    if dry_run:
+        rows = [
+            (each.ref, len(each.files), each.rows, f"{each.bytes:,}", each.files[0].uri) for each in adoption.recorded
+        ]
+        table(("ref", "files", "rows", "bytes", "the first"), rows, empty="Nothing would be recorded.")
+        click.echo("")
+    _summarize(adoption, dry_run=dry_run)
+
+
+def _adopter(asset: str, where: Where) -> Adopter:
+    from databuild_dagster.bindings.adopting import Adopter
+    from databuild_dagster.bindings.instance import engine_for, warehouse_of
+    from databuild_dagster.bindings.readable import unknown_asset
+    from databuild_dagster.bindings.tuning import tune_dagster_writes
+    from databuild_dagster.warehouse import Warehouse
+
+    tune_dagster_writes()
+    instance = the_instance()
+    engine = engine_for(instance)
+    locations = load_deployed(where)
+    register_all(engine, locations)
+    dataset = engine.queries.dataset(asset)
+    if dataset is None:
+        raise unknown_asset(engine.queries, asset)
+    for location in locations:
+        if location.deployment is not None and location.deployment.location == dataset.location:
+            root = location.deployment.warehouse or warehouse_of(instance)
+            return Adopter(engine, instance, dataset, Warehouse(root))
+    raise NotFound(kind="loaded code location", name=dataset.location)
+
+
+def _summarize(adoption: Adoption, *, dry_run: bool) -> None:
+    files = sum(len(each.files) for each in adoption.recorded)
+    rows = sum(each.rows for each in adoption.recorded)
+    said = "would be live" if dry_run else "live"
+    if adoption.recorded:
+        partitions = count(len(adoption.recorded), "partition")
+        click.echo(f"{partitions} {said} from {count(files, 'file')}, {count(rows, 'row')}.")
+    else:
+        click.echo("Nothing to record.")
+    if adoption.same:
+        click.echo(f"{count(len(adoption.same), 'partition')} live from the same files before.")
+    if adoption.kept:
+        click.echo(
+            f"{count(len(adoption.kept), 'partition')} live with other data, and kept so: {shown(adoption.kept)}."
+        )
+    if adoption.without_files:
+        click.echo(f"{count(len(adoption.without_files), 'partition')} without files: {shown(adoption.without_files)}.")
+
+
+def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "recorded": [
+            {"ref": each.ref, "files": len(each.files), "rows": each.rows, "bytes": each.bytes, "origin": each.origin}
+            for each in adoption.recorded
+        ],
+        "same": adoption.same,
+        "kept": adoption.kept,
+        "without_files": adoption.without_files,
+    }

@@ -1,0 +1,51 @@
+"""`databuild locations …`: which code locations have registered what. Loads no user code."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.model.errors import NotFound
+
+
+@click.group()
+def locations() -> None:
+    """The code locations that have registered assets."""
+
+
+@locations.command("list")
+@common
+def list_locations(as_json: bool) -> None:
+    """Each code location, and the assets that are its own."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for dataset in the_queries().datasets().values():
+        found[dataset.location].append(dataset.asset)
+    if as_json:
+        emit([{"location": location, "assets": sorted(assets)} for location, assets in sorted(found.items())])
+        return
+    rows = [(location, len(assets), shown(sorted(assets))) for location, assets in sorted(found.items())]
+    table(("location", "n", "assets"), rows, empty="No code location has registered anything yet.")
+
+
+@locations.command("forget")
+@click.argument("location")
+@common
+def forget(location: str, as_json: bool) -> None:
+    """Take back what LOCATION has registered, because it is gone or has another name now.
+
+    Its partitions, and what they hold, stay as they are. A location that still loads registers itself again.
+    """
+    engine = the_engine()
+    assets = sorted(dataset.asset for dataset in engine.queries.datasets(location).values())
+    if not assets:
+        raise NotFound(kind="code location with registered assets", name=location)
+    engine.handle(RegisterDatasets(location=location, datasets=()), actor="user")
+    if as_json:
+        emit({"location": location, "forgotten": assets})
+        return
+    click.echo(f"{location} has no assets any more; it had {count(len(assets), 'asset')}: {shown(assets)}.")

@@ -1,0 +1,60 @@
+"""From a pattern to files that lie outside of any warehouse, and from them to what a manifest says of them.
+
+They are somebody else's: listed, described by their footers, never moved, copied or removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from databuild_dagster.warehouse.errors import UnreadableFile
+from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
+from databuild_dagster.warehouse.manifest import FileEntry
+from databuild_dagster.warehouse.storage import protocol_of, storage_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OutsideFile(NamedTuple):
+    """A file as it says of itself."""
+
+    entry: FileEntry
+    schema: pa.Schema
+
+
+def whole_pattern(pattern: str) -> str:
+    """As an absolute path, or a url as it is; `file://` is a path."""
+    if pattern.startswith("file://"):
+        pattern = pattern.removeprefix("file://")
+    if protocol_of(pattern) is not None:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """The data files that match, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
+    return storage_at(pattern).find(pattern)
+
+
+def describe_outside(files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN) -> list[OutsideFile]:
+    """Rows, columns and fingerprint of each. Raises `UnreadableFile`, `StorageTrouble`."""
+
+    def describe(file: tuple[str, int]) -> OutsideFile:
+        path, size_bytes = file
+        try:
+            with storage_at(path).open_binary(path) as opened:
+                facts = file_format.describe(opened, path)
+        except FileNotFoundError as error:
+            raise UnreadableFile(path=path, why="it is not there any more") from error
+        return OutsideFile(FileEntry(path, size_bytes, facts.rows, facts.fingerprint), facts.schema)
+
+    return storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def fingerprint_of(files: Sequence[FileEntry]) -> str:
+    """Another one as soon as a file comes, goes or changes."""
+    told = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
+    return sha256(told.encode()).hexdigest()[:16]

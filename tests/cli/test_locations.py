@@ -1,0 +1,130 @@
+"""One workspace of several code locations, one of them plain Dagster, on the command line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+SHOP = """
+import pandas as pd
+from databuild_dagster import build_definitions, databuild_asset
+
+@databuild_asset
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.5, 2.5]})
+
+defs = build_definitions([orders])
+"""
+
+BANK = """
+import dagster as dg
+import pandas as pd
+from databuild_dagster import build_definitions, databuild_asset
+
+@databuild_asset(deps=[dg.AssetKey("rates")])
+def revenue(orders: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"revenue": [orders.amount.sum()]})
+
+MORE = []
+defs = build_definitions([revenue, dg.AssetSpec("rates"), *MORE])
+"""
+
+BANK_WITH_ORDERS = BANK.replace(
+    "MORE = []",
+    """
+@databuild_asset
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [100.0]})
+
+MORE = [orders]
+""",
+)
+
+PLAIN = """
+import dagster as dg
+
+@dg.asset
+def rates() -> None: ...
+
+defs = dg.Definitions([rates])
+"""
+
+WORKSPACE = """
+load_from:
+  - python_file: {relative_path: bank/definitions.py, location_name: bank}
+  - python_file: {relative_path: shop/definitions.py, location_name: shop}
+  - python_file: {relative_path: plain/definitions.py, location_name: plain}
+"""
+
+
+@pytest.fixture
+def workspace(project: Project) -> Project:
+    for name, source in (("shop", SHOP), ("bank", BANK), ("plain", PLAIN)):
+        write(project, name, source)
+    (project.folder / "workspace.yaml").write_text(WORKSPACE)
+    return project
+
+
+def write(project: Project, name: str, source: str) -> None:
+    path = Path(project.folder / name / "definitions.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+
+
+def materialize_plain(project: Project) -> None:
+    """As a person does it who knows nothing of us."""
+    command = ["-m", "dagster", "asset", "materialize", "--select", "rates", "-f", "plain/definitions.py"]
+    subprocess.run([sys.executable, *command], cwd=project.folder, env=project.environment, check=True, timeout=120)
+
+
+def test_a_build_goes_across_the_locations_of_a_workspace_and_takes_inputs_from_a_plain_one(workspace: Project) -> None:
+    """SPEC 5.7, 6.11"""
+    waiting = workspace.run("build", "revenue", "--json")
+    materialize_plain(workspace)
+
+    built = workspace.build("revenue")
+
+    assert (waiting.code, waiting.json["refs"]) == (1, {"live": 0, "failed": 1})
+    assert built["refs"] == {"live": 1, "failed": 0}
+    assert workspace.ask("read", "revenue") == [{"revenue": 4.0}]
+    assert {each["location"]: each["assets"] for each in workspace.ask("locations", "list")} == {
+        "bank.definitions": ["rates", "revenue"],
+        "shop.definitions": ["orders"],
+    }
+    assert workspace.is_sound()
+
+
+def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: Project) -> None:
+    workspace.build("orders")
+    write(workspace, "bank", BANK_WITH_ORDERS)
+
+    told = workspace.run("tick")
+    write(workspace, "shop", SHOP.replace("build_definitions([orders])", "build_definitions([])"))
+    moved = workspace.run("tick")
+
+    (warning,) = [line for line in told.err.splitlines() if line.startswith("Warning")]
+    assert "'bank.definitions' declares orders, which code location 'shop.definitions' has registered" in warning
+    assert "Warning" not in moved.err, "bank is loaded before shop, and asked again"
+    assert {each["location"]: each["assets"] for each in workspace.ask("locations", "list")} == {
+        "bank.definitions": ["orders", "rates", "revenue"],
+    }
+
+
+def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(workspace: Project) -> None:
+    workspace.build("orders")
+
+    done = workspace.call("locations", "forget", "shop.definitions")
+    again = workspace.call("locations", "forget", "shop.definitions")
+
+    assert "shop.definitions has no assets any more; it had 1 asset: orders." in done.out
+    assert again.code == 2
+    assert "There is no code location with registered assets 'shop.definitions'" in again.err
+    assert workspace.queries.dataset("orders") is None
+    assert workspace.queries.canonical(["orders"])["orders"].state is not None
+    workspace.call("tick")
+    assert workspace.queries.dataset("orders") is not None, "it was not gone"

@@ -1,0 +1,147 @@
+"""Files that others have written, listed by their whole path, are read as our own are."""
+
+from datetime import UTC, datetime
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from databuild_dagster.spark import (
+    UnreadableColumn,
+    columns_of,
+    read_instances,
+    read_keyed,
+    read_keyed_pandas,
+    read_pandas,
+)
+from databuild_dagster.warehouse import (
+    Manifest,
+    ManifestDamaged,
+    ManifestState,
+    UriType,
+    missing_files,
+    read_manifest,
+    write_manifest,
+)
+from databuild_dagster.warehouse.outside import describe_outside, find_files
+
+pytestmark = pytest.mark.long
+
+UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+NOON = datetime(2013, 1, 1, 12)
+
+
+def listed(warehouse, pattern, ref="flights@2013-01-01"):
+    """A manifest of what matches, written and read back."""
+    found = describe_outside(find_files(str(pattern)))
+    manifest = Manifest(
+        dataset="flights",
+        ref=ref,
+        instance_uuid=UUID,
+        job_run="j",
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        uri_type=UriType.IDENTIFIER,
+        files=tuple(file.entry for file in found),
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=columns_of(found[0].schema),
+    )
+    write_manifest(warehouse, manifest)
+    return read_manifest(warehouse, "flights", UUID)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """As pandas writes it, in a folder that Spark would take for a pattern."""
+    folder = tmp_path / "their [data]"
+    folder.mkdir()
+    table = pa.table(
+        {
+            "n": pa.array([1, 2], pa.uint8()),
+            "carrier": pa.array(["AA", "BB"]).dictionary_encode(),
+            "at": pa.array([NOON, NOON], pa.timestamp("ms")),
+        }
+    )
+    pq.write_table(table, folder / "theirs.parquet")
+    return tmp_path / "their [[]data]" / "*.parquet"
+
+
+def test_spark_reads_them_beside_ours_with_the_same_types(spark, warehouse, write, theirs):
+    ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}), ref="flights@2013-01-02")
+
+    frame = read_instances(spark, warehouse, [listed(warehouse, theirs), ours])
+
+    assert [field.dataType.simpleString() for field in frame.schema] == ["smallint", "string", "timestamp"]
+    rows = [(row.n, row.carrier, row.at.hour) for row in frame.orderBy("n").collect()]
+    assert rows == [(1, "AA", 12), (2, "BB", 12), (3, "CC", 12)]
+
+
+def test_pandas_reads_them_beside_ours_with_the_same_types(warehouse, write, theirs):
+    ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}))
+
+    frame = read_pandas(warehouse, [listed(warehouse, theirs), ours])
+
+    assert list(frame["n"]) == [1, 2, 3]
+    assert list(frame["carrier"]) == ["AA", "BB", "CC"]
+    assert list(frame["at"]) == [pd.Timestamp(NOON, tz="UTC")] * 3
+
+
+@pytest.mark.parametrize("with_links", [True, False], ids=["links", "no links"])
+def test_each_row_has_the_key_it_serves(spark, warehouse, write, theirs, tmp_path, with_links):
+    ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}))
+    keyed = {"a": [listed(warehouse, theirs)], "b": [ours]}
+    folder = str(tmp_path / "links") if with_links else None
+
+    rows = read_keyed(spark, warehouse, keyed, folder).select("n", "partition_key").collect()
+    frame = read_keyed_pandas(warehouse, keyed)
+
+    assert sorted(map(tuple, rows)) == [(1, "a"), (2, "a"), (3, "b")]
+    assert list(zip(frame["n"], frame["partition_key"], strict=True)) == [(1, "a"), (2, "a"), (3, "b")]
+
+
+def test_a_file_that_is_gone_or_was_changed_is_missing(warehouse, theirs, tmp_path):
+    manifest = listed(warehouse, theirs)
+    path = tmp_path / "their [data]" / "theirs.parquet"
+    assert missing_files(warehouse, manifest) == ()
+
+    path.write_bytes(path.read_bytes() + b"x")
+    changed = missing_files(warehouse, manifest)
+    path.unlink()
+    gone = missing_files(warehouse, manifest)
+
+    assert changed == gone == (str(path),)
+
+
+def test_removing_the_instance_leaves_their_files(warehouse, theirs, tmp_path):
+    listed(warehouse, theirs)
+
+    warehouse.remove_instance("flights", UUID)
+
+    assert (tmp_path / "their [data]" / "theirs.parquet").exists()
+
+
+@pytest.mark.parametrize("uri", ["part-0.parquet", "../part-0.parquet", "/data/../etc/passwd", "s3://bucket/../other"])
+def test_a_manifest_with_part_of_a_path_is_not_taken(warehouse, theirs, uri):
+    import msgspec
+
+    manifest = listed(warehouse, theirs)
+    files = (msgspec.structs.replace(manifest.files[0], uri=uri),)
+
+    with pytest.raises(ManifestDamaged, match="no whole path or url"):
+        write_manifest(warehouse, msgspec.structs.replace(manifest, files=files))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "why"),
+    [
+        (pa.timestamp("ns"), "Spark reads no nanoseconds"),
+        (pa.list_(pa.timestamp("ns", "UTC")), "Spark reads no nanoseconds"),
+        (pa.duration("us"), "Spark does not read it"),
+        (pa.time64("us"), "Spark does not read it"),
+        (pa.float16(), "Spark has no such type"),
+    ],
+)
+def test_a_column_that_spark_could_not_read_is_told(data_type, why):
+    with pytest.raises(UnreadableColumn, match=f"Column 'c' is .*, and {why}"):
+        columns_of(pa.schema([pa.field("n", pa.int64()), pa.field("c", data_type)]))

@@ -1,0 +1,130 @@
+"""One contract, and every format that keeps it can hold instances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from databuild_dagster.spark import write_instance
+from databuild_dagster.warehouse import (
+    FileFormat,
+    UnknownFormat,
+    UnreadableFile,
+    Warehouse,
+    format_named,
+    missing_files,
+    read_manifest,
+    read_table,
+)
+from databuild_dagster.warehouse.formats import READABLE, WRITTEN
+from databuild_dagster.warehouse.outside import describe_outside, find_files, fingerprint_of
+from tests.support.orc import Orc
+
+UUIDS = ["5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"]
+
+
+@pytest.fixture(params=[WRITTEN, Orc()], ids=lambda each: each.name)
+def file_format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FileFormat:
+    monkeypatch.setitem(READABLE, request.param.name, request.param)
+    return request.param
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path / "warehouse"))
+
+
+def a_table(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64()), "word": [str(number) for number in numbers]})
+
+
+def written(frame: pd.DataFrame, warehouse: Warehouse, file_format: FileFormat, ref: str, uuid: str):
+    return write_instance(frame, warehouse, ref=ref, uuid=uuid, job_run="j", file_format=file_format)
+
+
+def test_a_file_is_read_back_as_it_was_written(file_format, tmp_path):
+    path = str(tmp_path / f"part-0{file_format.suffix}")
+
+    file_format.write(a_table(1, 2, 3), path)
+
+    assert file_format.read(path, None).to_pydict() == {"n": [1, 2, 3], "word": ["1", "2", "3"]}
+    assert file_format.read(path, ["word"]).to_pydict() == {"word": ["1", "2", "3"]}
+
+
+def test_a_file_tells_its_rows_and_columns_from_a_path_and_from_an_open_file(file_format, tmp_path):
+    path = str(tmp_path / f"part-0{file_format.suffix}")
+    file_format.write(a_table(1, 2, 3), path)
+
+    facts = file_format.describe(path, path)
+    with open(path, "rb") as opened:
+        of_open_file = file_format.describe(opened, path)
+
+    assert (facts.rows, facts.schema.names) == (3, ["n", "word"])
+    assert facts == of_open_file
+
+
+def test_a_fingerprint_changes_with_the_rows_and_not_with_the_time(file_format, tmp_path):
+    def fingerprint(name: str, *numbers: int) -> str:
+        path = str(tmp_path / name)
+        file_format.write(a_table(*numbers), path)
+        return file_format.describe(path, path).fingerprint
+
+    assert fingerprint("a", 1, 2) == fingerprint("b", 1, 2)
+    assert fingerprint("c", 1, 2, 3) != fingerprint("a", 1, 2)
+
+
+@pytest.mark.parametrize("contents", [b"", b"PAR1 but not really PAR1", b"ORC"])
+def test_what_is_no_such_file_is_told_by_its_path(file_format, tmp_path, contents):
+    path = tmp_path / f"part-0{file_format.suffix}"
+    path.write_bytes(contents)
+
+    with pytest.raises(UnreadableFile, match=path.name):
+        file_format.describe(str(path), str(path))
+    with pytest.raises(UnreadableFile, match=path.name):
+        file_format.read(str(path), None)
+
+
+def test_an_instance_is_written_published_and_read_in_the_format(file_format, warehouse):
+    frame = pd.DataFrame({"n": [1, 2], "word": ["a", None]})
+
+    written(frame, warehouse, file_format, "numbers@1", UUIDS[0])
+
+    manifest = read_manifest(warehouse, "numbers", UUIDS[0])
+    assert (manifest.format, manifest.rows) == (file_format.name, 2)
+    assert [file.uri.endswith(file_format.suffix) for file in manifest.files] == [True]
+    assert [(column.name, column.type) for column in manifest.schema.columns] == [("n", "long"), ("word", "string")]
+    assert missing_files(warehouse, manifest) == ()
+    assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2], "word": ["a", None]}
+
+
+def test_an_instance_without_rows_has_its_columns(file_format, warehouse):
+    manifest = written(pd.DataFrame({"n": pd.Series([], dtype="int64")}), warehouse, file_format, "numbers", UUIDS[0])
+
+    assert manifest.files == ()
+    assert [(column.name, column.type) for column in manifest.schema.columns] == [("n", "long")]
+
+
+def test_instances_of_several_formats_are_read_together(file_format, warehouse):
+    """What is written today does not decide how an older instance is read."""
+    old = written(pd.DataFrame({"n": [1]}), warehouse, WRITTEN, "numbers@1", UUIDS[0])
+    new = written(pd.DataFrame({"n": [2]}), warehouse, file_format, "numbers@2", UUIDS[1])
+
+    assert read_table(warehouse, [old, new]).to_pydict() == {"n": [1, 2]}
+
+
+def test_files_outside_are_described_in_the_format(file_format, tmp_path):
+    for number in (1, 2):
+        file_format.write(a_table(number), str(tmp_path / f"{number}{file_format.suffix}"))
+
+    found = describe_outside(find_files(str(tmp_path / "*")), file_format)
+
+    assert [file.entry.rows for file in found] == [1, 1]
+    assert fingerprint_of([found[0].entry]) != fingerprint_of([file.entry for file in found])
+
+
+def test_a_format_that_is_not_known_here_is_refused_with_what_to_do():
+    with pytest.raises(UnknownFormat, match="'arrow', which this version cannot read. Upgrade"):
+        format_named("arrow")
