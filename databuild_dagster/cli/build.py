@@ -18,16 +18,23 @@ from databuild_dagster.cli.state import the_instance
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list of wants.")
 @click.option("--rebuild", is_flag=True, help="Build REFS anew, also what is live or has failed.")
+@click.option(
+    "--fresh", is_flag=True, help="Build anew those of REFS that another code version than today's has built."
+)
 @definitions
 @common
-def build(refs: tuple[str, ...], priority: int, comment: str, rebuild: bool, where: Where, as_json: bool) -> None:
+def build(
+    refs: tuple[str, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
+) -> None:
     """Want REFS, build whatever they need, and wait until they are live or have failed.
 
     What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
     """
     workshop = _workshop(where)
     with follow(workshop.engine, refs) as progress:
-        built = build_refs(workshop, refs, priority=priority, comment=comment, rebuild=rebuild, progress=progress)
+        built = build_refs(
+            workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
+        )
     if as_json:
         emit(built.as_json())
     else:

@@ -113,20 +113,28 @@ class Built:
 
 
 def build_refs(
-    workshop: Workshop, refs: Sequence[str], *, priority: int, comment: str, rebuild: bool, progress: Progress
+    workshop: Workshop,
+    refs: Sequence[str],
+    *,
+    priority: int,
+    comment: str,
+    rebuild: bool,
+    fresh: bool = False,
+    progress: Progress,
 ) -> Built:
     """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
     from databuild_dagster.bindings.preflight import prepare_machine
 
     began = time.monotonic()
     engine = workshop.engine
-    prepare_machine(workshop.instance, workshop.locations, refs, rebuild=rebuild)
+    prepare_machine(workshop.instance, workshop.locations, refs, rebuild=rebuild or fresh)
     first_seq = engine.queries.head().seq
     command = CreateWants(
         wants=tuple((ref,) for ref in refs),
         priority=priority,
         comment=comment or "databuild build",
         rebuild=rebuild,
+        fresh=fresh,
     )
     outcome = engine.handle(command, actor="user")
     assert outcome.request_id is not None

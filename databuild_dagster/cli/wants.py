@@ -33,6 +33,7 @@ def want() -> None:
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list.")
 @click.option("--rebuild", is_flag=True, help="Build them anew, also what is live or has failed.")
+@click.option("--fresh", is_flag=True, help="Build anew what another code version than today's has built.")
 @definitions
 @common
 def create(
@@ -43,6 +44,7 @@ def create(
     priority: int,
     comment: str,
     rebuild: bool,
+    fresh: bool,
     where: Where,
     as_json: bool,
 ) -> None:
@@ -54,6 +56,7 @@ def create(
         priority=priority,
         comment=comment,
         rebuild=rebuild,
+        fresh=fresh,
     )
     outcome = handle_with_definitions(the_engine(), command, where)
     wants = the_queries().wants_named(outcome.request_id or "")

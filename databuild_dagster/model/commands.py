@@ -41,6 +41,8 @@ class CreateWants(Command, frozen=True, kw_only=True):
     data_timestamp: float | None = None
     #: Taint what is live or failed first, so that it is built anew (SPEC 8.7).
     rebuild: bool = False
+    #: The same for what another code version than today's has built.
+    fresh: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):

@@ -133,7 +133,8 @@ def test_what_older_code_has_built_is_found(project: Project) -> None:
     project.run("tick")
 
     assert [each["ref"] for each in project.ask("partitions", "orders", "--outdated")] == [DAY]
-    project.build(DAY, "--rebuild")
+    assert project.build(DAY, "--fresh")["launches"] == 1
+    assert project.build(DAY, "--fresh")["launches"] == 0
     assert project.ask("partitions", "orders", "--outdated") == []
 
 

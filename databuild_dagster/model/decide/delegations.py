@@ -9,6 +9,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer
 from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import InstanceRow, RefRow
 
 
@@ -33,11 +34,17 @@ class Answers:
 
 
 def answer(
-    rows: Mapping[str, RefRow | None], deciding: Deciding, *, opens: bool = False, rebuild_before: float | None = None
+    rows: Mapping[str, RefRow | None],
+    deciding: Deciding,
+    *,
+    opens: bool = False,
+    rebuild_before: float | None = None,
+    fresh: bool = False,
 ) -> Answers:
     """By the table; but who `opens` what failed has it built again, and who rebuilds also what is live.
 
-    `rebuild_before` spares what was made from that time on: it is what the rebuild wanted.
+    `rebuild_before` spares what was made from that time on: it is what the rebuild wanted. Who wants it `fresh` has
+    built again what is live of another code version than today's.
     """
     answers = Answers()
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
@@ -49,6 +56,7 @@ def answer(
             assert row is not None, "what is missing is built"
             instance = instances[row.canonical_id or 0]
             anew = rebuild_before is not None and instance.created_at < rebuild_before
+            anew = anew or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, deciding))
             if (found is Answer.REFUSE and (opens or anew)) or (found is Answer.REUSE and anew):
                 answers.opened.append(ref)
                 found = Answer.BUILD
@@ -57,6 +65,12 @@ def answer(
                 answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
         answers.by_ref[ref] = found
     return answers
+
+
+def _is_outdated(ref: str, instance: InstanceRow, deciding: Deciding) -> bool:
+    """What came from outside was built by no code of ours."""
+    spec = deciding.dataset_of(asset_of(ref))
+    return spec is not None and instance.origin is None and instance.code_version != spec.code_version
 
 
 def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:

@@ -56,7 +56,9 @@ def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> An
     """What is missing needs no look: it will be built."""
     known = deciding.view.refs(texts)
     anew = NEVER if command.rebuild else None
-    return answer({text: known[text] for text in texts if text in known}, deciding, rebuild_before=anew)
+    return answer(
+        {text: known[text] for text in texts if text in known}, deciding, rebuild_before=anew, fresh=command.fresh
+    )
 
 
 def _deadline(command: c.CreateWants, now: float) -> float | None:
