@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import pairwise
 
-from dagster import AssetMaterialization, DagsterInstance, MultiPartitionsDefinition, PartitionsDefinition
+from dagster import AssetMaterialization, DagsterInstance
 
 from databuild_dagster.bindings.adoption_errors import (
     CannotRead,
@@ -29,7 +29,7 @@ from databuild_dagster.bindings.describing import version_tags
 from databuild_dagster.bindings.file_patterns import FilePattern
 from databuild_dagster.bindings.keys import asset_key, ref_of
 from databuild_dagster.bindings.readable import neighbour
-from databuild_dagster.bindings.registration import partitions_from
+from databuild_dagster.bindings.registration import dagster_partition, partitions_from
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
@@ -334,13 +334,12 @@ class Adopter:
             if self.dataset.partitions or self.instance.get_latest_materialization_event(key) is None:
                 unseen = [ref for ref in adoption.same if partition_key_of(ref) not in known]
         left_out = self.engine.queries.canonical(unseen)
-        partitions = partitions_from(self.dataset.partitions)
         for ref in [*adopted, *unseen]:
             uuid = uuids.get(ref) or left_out[ref].uuid
             assert uuid is not None, "it is live"
             origin = adopted[ref].origin if ref in adopted else left_out[ref].origin
             rows = adopted[ref].rows if ref in adopted else left_out[ref].rows
-            partition = _partition(partitions, partition_key_of(ref))
+            partition = dagster_partition(self.dataset.partitions, partition_key_of(ref))
             self.instance.report_runless_asset_event(
                 AssetMaterialization(
                     asset_key=key,
@@ -350,12 +349,6 @@ class Adopter:
                     tags=version_tags(uuid, partition),
                 )
             )
-
-
-def _partition(partitions: PartitionsDefinition | None, key: str | None) -> str | None:
-    if key is None or not isinstance(partitions, MultiPartitionsDefinition):
-        return key
-    return partitions.get_partition_key_from_str(key)
 
 
 def _again(each: Adopted, now: Canonical) -> str:

@@ -25,6 +25,7 @@ from databuild_dagster.bindings.default_resources import default_resources
 from databuild_dagster.bindings.parameters import InvalidAsset, Parameter, ParameterKind
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.step import run_step
+from databuild_dagster.bindings.taint_check import selected_taint_checks, taint_check_spec
 
 
 class DatabuildAsset(AssetsDefinition):
@@ -49,7 +50,7 @@ def as_dagster_asset(
         # One Dagster run costs seconds and hosts any number of partitions, which fail alone in it.
         backfill_policy = BackfillPolicy.single_run()
     keys = {output_name(spec.key): spec.key for spec in specs}
-    checks = [
+    checks = [taint_check_spec(spec.key) for spec in specs] + [
         # Not blocking for Dagster: what does not pass does not become live, and that is all it takes.
         AssetCheckSpec(gate.name, asset=keys[body.outputs[name]], description=gate.description)
         for name, gates in body.gates.items()
@@ -59,8 +60,9 @@ def as_dagster_asset(
         assets_def = multi_asset(
             specs=specs,
             check_specs=checks,
-            # Dagster lets a step leave out checks and outputs only if it may be asked for some of them.
-            can_subset=len(specs) > 1 or bool(checks),
+            # Dagster lets a step leave out checks and outputs only if it may be asked for some of them; and it may be
+            # asked for a check alone.
+            can_subset=True,
             name=name,
             required_resource_keys={DEPLOYMENT, SPARK, *_resource_keys(body)},
             resource_defs=default_resources(),
@@ -80,10 +82,14 @@ def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
     config = next((p.annotation for p in body.parameters if p.kind is ParameterKind.CONFIG), None)
 
     def with_config(context: AssetExecutionContext, config: Any) -> Iterator[Any]:
+        if not context.selected_asset_keys:
+            # Somebody executes checks alone. The blocking ones are asked when there is something new to let through.
+            yield from selected_taint_checks(context)
+            return
         yield from run_step(context, body, config)
 
     def without_config(context: AssetExecutionContext) -> Iterator[Any]:
-        yield from run_step(context, body, None)
+        yield from with_config(context, None)
 
     step: Any = without_config if config is None else with_config
     if config is not None:

@@ -6,6 +6,7 @@ the same key.
 """
 
 import os
+from collections.abc import Callable
 from functools import cache
 
 from dagster import (
@@ -19,13 +20,18 @@ from dagster import (
     SkipReason,
 )
 
+from databuild_dagster.bindings.alerts import send_alerts
 from databuild_dagster.bindings.deployment import Deployment
+from databuild_dagster.bindings.dry_run import is_dry_run
 from databuild_dagster.bindings.foreign import ForeignAssets
-from databuild_dagster.bindings.instance import engine_for, store_url
+from databuild_dagster.bindings.holding import look_after
+from databuild_dagster.bindings.instance import engine_for, store_url, warehouse_of
 from databuild_dagster.bindings.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.engine import Judge, TickReport, this_process, tick
+from databuild_dagster.bindings.remains import WarehouseRemains, materialize_unsaid
+from databuild_dagster.bindings.taint_painting import paint_taints
+from databuild_dagster.engine import Engine, Judge, TickReport, this_process, tick
 
 #: The sensor's name in Dagster.
 ORCHESTRATOR = "databuild_orchestrator"
@@ -39,11 +45,16 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"
+        if is_dry_run(context):
+            return SensorResult(skip_reason=SkipReason(_dry_summary(engine_for(context.instance), deployment)))
         launcher = OrderCollector(context.instance)
-        report = run_tick(context.instance, repository, deployment, launcher)
+        taken: list[str] = []
+        report = run_tick(context.instance, repository, deployment, launcher, tell=taken.append)
         orders = launcher.take_orders()
+        for sentence in taken:
+            context.log.warning(sentence)
         if not orders:
-            return SensorResult(skip_reason=SkipReason(_summary(report)))
+            return SensorResult(skip_reason=SkipReason(" ".join([_summary(report), *taken])))
         return SensorResult(run_requests=[run_request(order, repository) for order in orders])
 
     return SensorDefinition(
@@ -61,10 +72,17 @@ def run_tick(
     repository: RepositoryDefinition,
     deployment: Deployment,
     launcher: OrderCollector,
+    *,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> TickReport:
-    """One tick for a loaded code location; the same for the sensor and the command line."""
+    """One tick for a loaded code location; the same for the sensor and the command line.
+
+    `tell` hears of assets that another location has; the tick is about the others. Raises `LocationTaken`.
+    """
     engine = engine_for(instance)
-    register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
+    for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
+        tell(str(taken))
+    began_at = engine.queries.head().seq
     report = tick(
         engine,
         location=deployment.location,
@@ -73,7 +91,18 @@ def run_tick(
         judge=_judge(os.getpid(), store_url(instance)),
         owner=this_process(),
         limits=deployment.limits,
+        remains=WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance)),
     )
+    materialize_unsaid(instance, report.lost)
+    # After it, so that what it has launched anew is held on for, and not built by who waits.
+    look_after(
+        instance,
+        location=deployment.location,
+        delegation_timeout_seconds=deployment.delegation_timeout_seconds,
+    )
+    send_alerts(instance, engine, deployment.location, deployment.alerts, began_at=began_at)
+    # After it, for what it builds anew at once need not be red.
+    paint_taints(instance, deployment.location)
     # After it, for what it has found lost has ended in Dagster too by now.
     interrupt_orphaned_sessions(instance, deployment.spark)
     return report
@@ -83,6 +112,12 @@ def run_tick(
 def _judge(pid: int, url: str) -> Judge:
     """Who may call a launch dead has to have watched for a while, so it outlives the tick."""
     return Judge()
+
+
+def _dry_summary(engine: Engine, deployment: Deployment) -> str:
+    most = deployment.limits.due_refs
+    due = engine.queries.due_refs(engine.queries.datasets(deployment.location), engine.clock(), most)
+    return f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
 
 
 def _summary(report: TickReport) -> str:

@@ -1,11 +1,10 @@
-"""What a step tells Dagster, so that the UI shows what was built, and nothing red that did not fail.
+"""What a step tells Dagster, so that the UI shows what is so: in progress what is being built, green what is live, red
+what failed, and nothing for a neighbour's sake (SPEC 6.1).
 
-Dagster paints a partition red when the last word about it is a PLANNED event of a run that failed. A launch
-fails for one bad day; so the last word about every other day that it did not build must be another run's.
+Materializations and observations it yields; who has the last word about the others is the business of `last_words`.
 """
 
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dagster import (
@@ -15,31 +14,30 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
-    AssetObservation,
-    MultiPartitionKey,
     MultiPartitionsDefinition,
     Output,
 )
 
-from databuild_dagster.bindings.dagster_private import (
-    DATA_VERSION_IS_USER_PROVIDED_TAG,
-    DATA_VERSION_TAG,
-    OBSERVED,
-    AssetMaterializationPlannedData,
-    DagsterEvent,
-    get_tags_from_multi_partition_key,
-)
+from databuild_dagster.bindings.dagster_private import OBSERVED
+from databuild_dagster.bindings.deployment import Deployment
+from databuild_dagster.bindings.describing import Describer
 from databuild_dagster.bindings.gates import Verdict
-from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.tags import OUTCOME_TAG
+from databuild_dagster.bindings.hosting import Hosting
+from databuild_dagster.bindings.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.keys import asset_key, asset_text, ref_of
+from databuild_dagster.bindings.last_words import last_words, speak
+from databuild_dagster.bindings.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.results import Built
+from databuild_dagster.bindings.serving import Served, materialization_of, observation_of
+from databuild_dagster.bindings.tags import OUTCOME_TAG, PROCESS_TAG
+from databuild_dagster.bindings.taint_check import selected_taint_checks
 from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.warehouse import Warehouse
 
 #: Observations of one step; beyond that a note in the log says the rest.
-MAX_OBSERVATIONS = 50
+MAX_OBSERVATIONS: Final = 50
 #: Refs named in the metadata of a check.
-MAX_NAMED = 20
-#: A run that does not exist: Dagster takes a PLANNED event of it as neither in progress nor failed.
-NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
+MAX_NAMED: Final = 20
 
 
 class Painter:
@@ -47,33 +45,72 @@ class Painter:
 
     def __init__(self, context: AssetExecutionContext) -> None:
         self._context = context
+        self._instance = context.instance
+        self._engine = engine_for(context.instance)
+        deployment: Deployment = getattr(context.resources, DEPLOYMENT)
+        warehouse = Warehouse(deployment.warehouse or warehouse_of(context.instance))
+        self._describer = Describer(context, self._engine, warehouse, sample_rows=deployment.sample_rows)
 
-    def built(self, ref: str, uuid: str, metadata: Mapping[str, Any]) -> AssetMaterialization:
-        """One ref is live. Its data version is the instance's uuid: Dagster's staleness agrees with ours."""
-        return AssetMaterialization(
-            asset_key=_key(ref),
-            partition=self._partition(ref),
-            metadata={"databuild/instance": uuid, **metadata},
-            tags=self._tags(ref, uuid),
-        )
+    # What becomes of the refs
+
+    def given(self, hosting: Hosting) -> None:
+        """In progress: what this step is to build, and nothing else that its run was made for.
+
+        A run of ours is planned as a whole, which shows no partition; any other run has been planned partition by
+        partition when it was made, those between the ends of its range included.
+        """
+        build = [ref for run in hosting.job_runs for ref in run.refs]
+        if PROCESS_TAG in self._context.run.tags:
+            self._say(dict.fromkeys(build, self._context.run.run_id))
+            return
+        others = self._planned_by_this() - set(build) - set(hosting.join)
+        # Somebody may have painted a taint after the run was planned.
+        painted = self._engine.queries.taints_to_show(build)
+        self._say({**last_words(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
+
+    def built(self, built: Sequence[Built]) -> Iterable[AssetMaterialization]:
+        """Refs that are live now."""
+        if not built:
+            return
+        metadata = self._describer.metadata(built)
+        for each in built:
+            for output in each.outputs:
+                ref, uuid = output.fact.ref, output.instance.uuid
+                partition = self._partition(ref)
+                yield AssetMaterialization(
+                    asset_key=_key(ref),
+                    partition=partition,
+                    metadata=metadata[ref],
+                    tags=self._describer.tags(ref, uuid, output.fact.inputs, partition),
+                )
+
+    def missed(self, refs: Iterable[str]) -> None:
+        """Not in progress any more: they wait for inputs, which is neither green nor red."""
+        self._say(last_words(self._engine, refs))
 
     def reused(self, uuids: Mapping[str, str], *, as_materializations: bool) -> Iterable[Any]:
-        """Refs that were live already. A backfill fails unless it is told that they are materialized."""
-        if as_materializations:
-            yield from (self.built(ref, uuid, {"databuild/delegated": True}) for ref, uuid in uuids.items())
-            return
-        for ref, uuid in list(uuids.items())[:MAX_OBSERVATIONS]:
-            yield AssetObservation(
-                asset_key=_key(ref),
-                partition=self._partition(ref),
-                metadata={"databuild/instance": uuid, "databuild/delegated": True},
-                tags=self._tags(ref, uuid),
-            )
-        if len(uuids) > MAX_OBSERVATIONS:
-            self._context.log.info(f"{len(uuids)} partitions were live already; {MAX_OBSERVATIONS} are observed.")
+        """Refs that others have built. A backfill fails unless it is told that they are materialized."""
+        shown = list(uuids) if as_materializations else list(uuids)[:MAX_OBSERVATIONS]
+        canonical = self._engine.queries.canonical(shown)
+        runs = self._engine.queries.job_runs_named(each.job_run for each in canonical.values() if each.job_run)
+        told = materialization_of if as_materializations else observation_of
+        for ref in shown:
+            job_run = canonical[ref].job_run or ""
+            run = runs.get(job_run)
+            served = Served(uuids[ref], job_run, None if run is None else run.dagster_run_id)
+            yield told(asset_of(ref), self._partition(ref), served)
+        if len(uuids) > len(shown):
+            self._context.log.info(f"{len(uuids)} partitions were live already; {len(shown)} are observed.")
+
+    def only_failed(self, failed: Iterable[str]) -> None:
+        """The run is about to fail: these partitions because of it, the others not."""
+        red = dict.fromkeys(failed, self._context.run.run_id)
+        self._say({**last_words(self._engine, self._planned_by_this() - set(red)), **red})
+
+    # The run as a whole
 
     def checks(self, verdicts: Mapping[str, Iterable[Verdict]]) -> Iterable[AssetCheckResult]:
-        """What the gates said of the refs of this run, one result for each check of each asset."""
+        """What the gates said of the refs of this run, one result for each check of each asset; and the taints."""
         found: dict[AssetCheckKey, dict[str, Verdict]] = {}
         for ref, of_ref in verdicts.items():
             for verdict in of_ref:
@@ -81,6 +118,7 @@ class Painter:
         for check, by_ref in found.items():
             if check in self._context.selected_asset_check_keys:
                 yield _check_result(check, by_ref)
+        yield from selected_taint_checks(self._context)
 
     def all_live(self, key: AssetKey) -> Output[None]:
         """Later steps and checks of the run may go on; no materialization follows from it."""
@@ -95,40 +133,24 @@ class Painter:
         """Something about the whole run, where Dagster's list of runs shows it."""
         self._context.instance.add_run_tags(self._context.run.run_id, {name: value})
 
-    def only_failed(self, failed: Iterable[str]) -> None:
-        """The run is about to fail: these partitions because of it, the others not.
+    # How
 
-        Whether Dagster planned them one by one or all together depends on the process that made the run; so
-        look.
-        """
-        keys: dict[AssetKey, set[str]] = {key: set() for key in self._context.selected_asset_keys}
-        for ref in failed:
-            if (partition_key := partition_key_of(ref)) is not None:
-                keys[_key(ref)].add(partition_key)
+    def _planned_by_this(self) -> set[str]:
+        """The refs of which this run's PLANNED event is the last word as yet."""
         run_id = self._context.run.run_id
-        log = self._context.instance.event_log_storage
-        for key, red in keys.items():
+        log = self._instance.event_log_storage
+        found: set[str] = set()
+        for key in self._context.selected_asset_keys:
             if self._context.assets_def.specs_by_key[key].partitions_def is None:
                 continue
             attempts = log.get_latest_asset_partition_materialization_attempts_without_materializations(key)
-            planned = {partition for partition, (planned_by, _) in attempts.items() if planned_by == run_id}
-            for partition_key in sorted(planned - red):
-                self._plan(key, partition_key, NO_RUN)
-            for partition_key in sorted(red):
-                self._plan(key, partition_key, run_id)
+            planned = (partition for partition, (planned_by, _) in attempts.items() if planned_by == run_id)
+            found.update(ref_of(asset_text(key), partition) for partition in planned)
+        return found
 
-    def _plan(self, key: AssetKey, partition_key: str, run_id: str) -> None:
-        event = DagsterEvent.build_asset_materialization_planned_event(
-            self._context.run.job_name,
-            self._context.op_execution_context.get_step_execution_context().step.key,
-            AssetMaterializationPlannedData(key, partition=partition_key, partitions_subset=None),
-        )
-        self._context.instance.report_dagster_event(event, run_id, logging.DEBUG)
-
-    def _tags(self, ref: str, uuid: str) -> dict[str, str]:
-        partition = self._partition(ref)
-        dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, MultiPartitionKey) else {}
-        return {DATA_VERSION_TAG: uuid, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
+    def _say(self, words: Mapping[str, str]) -> None:
+        step_key = self._context.op_execution_context.get_step_execution_context().step.key
+        speak(self._instance, words, step_key=step_key)
 
     def _partition(self, ref: str) -> str | None:
         key = partition_key_of(ref)

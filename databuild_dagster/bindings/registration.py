@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dagster import AssetsDefinition, PartitionMapping, PartitionsDefinition
+from dagster import AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
 
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.dagster_private import (
@@ -123,6 +123,14 @@ def partitions_from(text: str | None) -> PartitionsDefinition | None:
     snap: Any = deserialize_value(text)
     partitions: PartitionsDefinition = snap.get_partitions_definition()
     return partitions
+
+
+def dagster_partition(text: str | None, key: str | None) -> str | None:
+    """A partition key as Dagster has it in its events: one of several dimensions knows them."""
+    partitions = partitions_from(text)
+    if key is None or not isinstance(partitions, MultiPartitionsDefinition):
+        return key
+    return partitions.get_partition_key_from_str(key)
 
 
 def mapping_text(

@@ -7,6 +7,7 @@ from typing import Any
 from databuild_dagster.bindings.gates import Verdict
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.model.events import OutputFact
+from databuild_dagster.warehouse import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class WrittenInstance:
     files: int
     rows: int
     bytes: int
+    #: The words themselves.
+    manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)

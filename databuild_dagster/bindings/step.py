@@ -15,6 +15,7 @@ from typing import Any
 
 from dagster import AssetExecutionContext, DagsterRunStatus, Failure
 
+from databuild_dagster.bindings import sayings
 from databuild_dagster.bindings.asking import asking
 from databuild_dagster.bindings.body import AssetBody
 from databuild_dagster.bindings.builds import Builder
@@ -31,8 +32,8 @@ from databuild_dagster.bindings.keys import asset_key, asset_text
 from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
-from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
-from databuild_dagster.bindings.tags import DELEGATED_TAG, LAUNCH_TAG, OUTCOME_DEP_MISS, SPARK_UI_TAG
+from databuild_dagster.bindings.results import Attempt, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.tags import DELEGATED_TAG, LAUNCH_TAG, OUTCOME_DENIED, OUTCOME_DEP_MISS, SPARK_UI_TAG
 from databuild_dagster.bindings.threads import DaemonThreads
 from databuild_dagster.bindings.waiting import Waiting
 from databuild_dagster.model.commands import (
@@ -43,12 +44,11 @@ from databuild_dagster.model.commands import (
     RunMiss,
     SucceedJobRuns,
 )
-from databuild_dagster.model.coordination import MESSAGES, Answer
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import spark_ui_url, watch_progress
 
@@ -153,11 +153,11 @@ class _Step:
     def _registered(self) -> dict[str, DatasetSpec]:
         """The store knows the datasets before it is asked; here a graph and an instance are at hand."""
         datasets = datasets_of(self.graph, self.deployment.location)
+        selected = [asset_text(key) for key in self.context.assets_def.keys_by_output_name.values()]
         if self.deployment.is_ad_hoc:
             register_ad_hoc(self.engine, self.deployment.location, datasets)
         else:
-            register(self.engine, self.deployment.location, datasets)
-        selected = [asset_text(key) for key in self.context.assets_def.keys_by_output_name.values()]
+            register(self.engine, self.deployment.location, datasets, building=selected)
         found = {asset: self.engine.queries.dataset(asset) for asset in selected}
         return {
             asset: dataset
@@ -179,6 +179,7 @@ class _Step:
     # Building
 
     def _build(self, hosting: Hosting) -> Iterator[Any]:
+        self.painter.given(hosting)
         if hosting.launch_id is None:
             return
         runs = hosting.job_runs
@@ -282,12 +283,11 @@ class _Step:
             self.progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             self.progress.verdicts.update(failure.verdicts)
             self.context.log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
-        for each in built:
-            for output in each.outputs:
-                ref, uuid = output.fact.ref, output.instance.uuid
-                self.progress.live[ref] = uuid
-                self.progress.verdicts[ref] = output.verdicts
-                yield self.painter.built(ref, uuid, _metadata(each.run, output))
+        self.painter.missed(ref for miss in missed for ref in miss.run.refs)
+        for output in (output for each in built for output in each.outputs):
+            self.progress.live[output.fact.ref] = output.instance.uuid
+            self.progress.verdicts[output.fact.ref] = output.verdicts
+        yield from self.painter.built(built)
 
     def _accepted(self, results: "Sequence[Any]", tell: Any) -> "Sequence[Any]":
         """Those that the engine took. One stale job run must not take its neighbours with it."""
@@ -299,6 +299,9 @@ class _Step:
             if len(results) > 1:
                 return [each for result in results for each in self._accepted([result], tell)]
             (result,) = results
+            if isinstance(result, Built) and stale.facts["state"] == JobRunState.SUCCEEDED.value:
+                # This process was taken for dead, and what it had written was adopted: it is as good as told.
+                return results
             self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
             self.context.log.warning(f"{few_of(result.run.refs)}: {stale}")
             if self.builder is not None and (
@@ -368,7 +371,7 @@ class _Step:
         yield from self._served(hosting.reuse)
         for ref, why in hosting.refused.items():
             self.progress.denied[ref] = why
-            self.context.log.error(f"{why}. Taint it, or launch it yourself, to have it built again.")
+            self.context.log.error(sayings.refused(why))
 
     def _served(self, uuids: Mapping[str, str]) -> Iterator[Any]:
         """What others have built is as good as if it had been built here."""
@@ -378,7 +381,7 @@ class _Step:
     def _wait_for(self, join: Mapping[str, str]) -> Generator[Any, None, Hosting | None]:
         """Until others are done; returns what this step is to build after all (SPEC 8.2, 8.3)."""
         if join:
-            self.context.log.info(f"{few_of(list(join))} is being built elsewhere: {MESSAGES[Answer.JOIN]}.")
+            self.context.log.info(sayings.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds
         with Waiting(
             self.engine, self.datasets, self.asking, join, timeout_seconds=timeout_seconds, claim=self._claim
@@ -388,7 +391,7 @@ class _Step:
                 yield from self._served(news.live)
                 for ref, why in news.failed.items():
                     self.progress.denied[ref] = why
-                    self.context.log.warning(f"{ref}, built elsewhere, failed: {why}")
+                    self.context.log.warning(sayings.failed_elsewhere(ref, why))
                 if news.hosting is not None:
                     return news.hosting
                 if others.waiting:
@@ -403,15 +406,17 @@ class _Step:
     def _finish(self, asked: Sequence[str]) -> Iterator[Any]:
         progress = self.progress
         yield from self.painter.checks(progress.verdicts)
-        if progress.live and not progress.n_hosted:
-            self.painter.tag(DELEGATED_TAG, "true")
+        # A re-execution has the tags of the run before it.
+        is_delegated = bool(progress.live) and not progress.n_hosted
+        if is_delegated or DELEGATED_TAG in self.context.run.tags:
+            self.painter.tag(DELEGATED_TAG, str(is_delegated).lower())
         if progress.failed:
             self.painter.only_failed(progress.failed)
             raise Failure(_failure_message(progress), allow_retries=False)
         if progress.missed:
             self.painter.outcome(OUTCOME_DEP_MISS)
         elif progress.denied:
-            self.painter.outcome("denied")
+            self.painter.outcome(OUTCOME_DENIED)
         elif progress.stopped:
             self.painter.outcome("stopped")
         not_live = {asset_of(ref) for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE}
@@ -438,14 +443,3 @@ def _failure_message(progress: _Progress) -> str:
     keys = list(dict.fromkeys(partition_key_of(each) or each for each in progress.failed))
     partitions = "partition" if progress.n_hosted == 1 else "partitions"
     return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {few_of(keys)}. First: {error}"
-
-
-def _metadata(run: HostedRun, output: BuiltOutput) -> dict[str, Any]:
-    return {
-        "databuild/job_run": run.id,
-        "dagster/row_count": output.instance.rows,
-        "databuild/bytes": output.instance.bytes,
-        "databuild/files": output.instance.files,
-        "databuild/manifest": output.instance.uri,
-        **output.metadata,
-    }

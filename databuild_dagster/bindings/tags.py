@@ -21,12 +21,23 @@ PROCESS_TAG: Final = "databuild/process"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
+OUTCOME_DENIED: Final = "denied"
 #: A Dagster run that built nothing itself: others did, or had done so before.
 DELEGATED_TAG: Final = "databuild/delegated"
 #: Set to "true", what the run asks for is built anew (SPEC 8.7).
 REBUILD_TAG: Final = "databuild/rebuild"
+#: Where a Dagster run stands that asks for what others do: in the queue until they have done it, and after.
+HOLD_TAG: Final = "databuild/hold"
+#: It is held, or is being answered: no daemon starts it, every tick looks after it.
+HELD: Final = "true"
+#: It is to start like any other, for something is left to build.
+RELEASED: Final = "released"
+#: It has ended, and was seen to.
+OVER: Final = "over"
 #: Where Spark's own UI shows what the run does.
 SPARK_UI_TAG: Final = "databuild/spark_ui"
+#: The taint that a run stands for, which never ran.
+TAINT_TAG: Final = "databuild/taint"
 #: A launch of a plain asset, which does not report for itself.
 PLAIN_TAG: Final = "databuild/plain"
 

@@ -11,11 +11,11 @@ from dagster import Failure
 
 from databuild_dagster.bindings.asking import Asking
 from databuild_dagster.bindings.hosting import Hosting, take_over
+from databuild_dagster.bindings.sayings import stalled
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
-from databuild_dagster.model.wording import few_of
 
 #: How often it looks whether others are done.
 POLL_SECONDS = 1.0
@@ -91,7 +91,7 @@ class Waiting:
             news.hosting = self._claim([*free, *self.waiting])
         elif self.waiting and waited > self._timeout_seconds:
             if not news.live and not news.failed:
-                raise Failure(self._stalled(), allow_retries=False)
+                raise Failure(stalled(self.waiting, self._timeout_seconds), allow_retries=False)
         elif self.waiting and waited > TAKE_OVER_SECONDS:
             news.hosting = self._take_over()
         return news
@@ -99,13 +99,6 @@ class Waiting:
     def pause(self) -> None:
         """Until the next look."""
         self._pause.wait(POLL_SECONDS)
-
-    def _stalled(self) -> str:
-        ref, job_run = next(iter(self.waiting.items()))
-        return (
-            f"Waited {self._timeout_seconds:.0f} s for {few_of(list(self.waiting))} from elsewhere: "
-            f"job run {job_run} of {ref} has not ended. See `databuild job-runs`."
-        )
 
     def _take_over(self) -> Hosting | None:
         """A launch that never begins may be waiting for the very slot that this Dagster run holds (SPEC 8.2)."""

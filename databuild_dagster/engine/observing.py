@@ -19,11 +19,16 @@ ACTOR = "observation"
 
 
 def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
-    """Look at refs, and record what is news; returns the refs that there was news of."""
+    """Look at refs, and record what is news; returns the refs that there was news of.
+
+    What is known is read before Dagster is asked, and what is found is said of that instance alone: were it the other
+    way about, a slow observer would taint, for good, what another one has recorded meanwhile.
+    """
+    known_before = engine.queries.canonical(refs)
     seen = foreign.observe(tuple(refs))
     arrivals: dict[str, Arrival] = {}
     gone: dict[str, str] = {}
-    for ref, known in engine.queries.canonical(refs).items():
+    for ref, known in known_before.items():
         observation = seen[ref]
         if known.state in LEASED:
             continue
@@ -32,9 +37,11 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
         elif not observation.live and known.state is InstanceState.LIVE:
             gone[ref] = observation.reason or "Dagster has no materialization of it any more"
     if arrivals:
-        _unless_refused(engine, ArriveLots(arrivals=tuple(arrivals.values())))
-    for ref, reason in gone.items():
-        _unless_refused(engine, TaintPartitions(refs=(ref,), reason=reason))
+        before = {ref: known_before[ref].uuid for ref in arrivals}
+        _unless_refused(engine, ArriveLots(arrivals=tuple(arrivals.values()), seen=before))
+    for ref, known in engine.queries.canonical(list(gone)).items():
+        if known == known_before[ref] and known.uuid is not None:
+            _unless_refused(engine, TaintPartitions(uuids=(known.uuid,), reason=gone[ref]))
     return [*arrivals, *gone]
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.store.queries import JobRunView
 
-__all__ = ["Catalog", "DagsterRunState", "DagsterRunStatus", "Foreign", "LaunchOrder", "Launcher", "Observation"]
+__all__ = [
+    "Catalog",
+    "DagsterRunState",
+    "DagsterRunStatus",
+    "Foreign",
+    "LaunchOrder",
+    "Launcher",
+    "Observation",
+    "Remains",
+]
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,14 @@ class Launcher(Protocol):
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
         """Tell Dagster that a run whose process is gone has failed; nothing if it has ended."""
+        ...
+
+
+class Remains(Protocol):
+    """Looks at what job runs have left where their outputs belong."""
+
+    def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
+        """The success of each of them that had finished and could not say so (SPEC 6.9)."""
         ...
 
 

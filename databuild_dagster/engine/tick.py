@@ -13,7 +13,14 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.overdue import end_overdue
 from databuild_dagster.engine.planning import Plan, plan_due
-from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
+from databuild_dagster.engine.ports import (
+    DagsterRunState,
+    DagsterRunStatus,
+    Foreign,
+    Launcher,
+    LaunchOrder,
+    Remains,
+)
 from databuild_dagster.engine.ticks import note_tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
@@ -52,6 +59,8 @@ class TickReport:
     sla_missed: list[str] = field(default_factory=list)
     #: Launches judged to be gone, and why.
     lost: dict[str, str] = field(default_factory=dict)
+    #: Refs that a lost launch had finished.
+    adopted: list[str] = field(default_factory=list)
     #: Refs that the orchestrator itself found to miss an input.
     missed: list[str] = field(default_factory=list)
     #: Refs of assets that are not ours, found to be there, or not to be there any more.
@@ -63,14 +72,13 @@ class TickReport:
         self.expired += other.expired
         self.sla_missed += other.sla_missed
         self.lost |= other.lost
+        self.adopted += other.adopted
         self.missed += other.missed
         self.arrived += other.arrived
 
     @property
     def idle(self) -> bool:
-        return not (
-            self.launched or self.expired or self.sla_missed or self.lost or self.missed or self.arrived
-        )
+        return not (self.launched or self.expired or self.sla_missed or self.lost or self.missed or self.arrived)
 
 
 def tick(
@@ -82,6 +90,7 @@ def tick(
     judge: Judge,
     owner: str,
     limits: TickLimits = TickLimits(),
+    remains: Remains | None = None,
 ) -> TickReport:
     """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`)."""
     now = engine.clock()
@@ -90,7 +99,7 @@ def tick(
     report = TickReport()
     report.expired, report.sla_missed = end_overdue(engine, ACTOR)
     if open_launches := engine.queries.open_launches():
-        _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report)
+        _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
     datasets = engine.queries.datasets(location)
     for level in range(1, MAX_LEVELS + 1):
         out = Counter(launch.job for launch in engine.queries.open_launches() if launch.location == location)
@@ -141,6 +150,7 @@ def _look_after(
     owner: str,
     now: float,
     report: TickReport,
+    remains: Remains | None,
 ) -> None:
     """Lost launches of any location are declared so by whoever sees it; only this one's are started again."""
     dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
@@ -152,7 +162,9 @@ def _look_after(
         if is_plain and not judge.died_with_its_process(dagster_run):
             _follow_plain(engine, launch, dagster_run, foreign, report)
         elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
-            if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
+            adopted = _adopt(engine, launch, remains) if remains is not None and launch.location == location else []
+            report.adopted += adopted
+            if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events or adopted:
                 report.lost[launch.launch_id] = why
                 if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
                     launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
@@ -161,6 +173,17 @@ def _look_after(
         if never_came and (launch.owner == owner or judge.abandoned(launch, now)):
             launcher.launch(_order_again(engine, launch, dataset))
             report.launched.append(launch.launch_id)
+
+
+def _adopt(engine: Engine, launch: LaunchView, remains: Remains) -> list[str]:
+    """A lost job run whose data is complete has succeeded; nobody else can say so any more (SPEC 6.9)."""
+    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
+    return [
+        output.ref
+        for success in remains.finished(runs)
+        if _handle(engine, c.SucceedJobRuns(runs=(success,))) is not None
+        for output in success.outputs
+    ]
 
 
 def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:

@@ -438,12 +438,12 @@ class Queries:
                 SELECT r.ref, r.state, i.id, i.was_live OR i.state = 'Tainted' FROM {PREFIX}refs r
                 JOIN {PREFIX}instances i ON i.id = r.last_id WHERE r.ref IN (SELECT value FROM json_each(?))
                 UNION ALL
-                SELECT c.ref, c.state, p.id, p.was_live FROM chain c JOIN {PREFIX}instances i ON i.id = c.id
-                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE NOT c.found
+                SELECT chain.ref, chain.state, p.id, p.was_live FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
+                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE NOT found
             )
-            SELECT c.ref, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM chain c
-            JOIN {PREFIX}taint_instances x ON x.instance_id = c.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE c.found AND c.state <> 'Live' AND t.canceled_at IS NULL ORDER BY t.id"""
+            SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM chain
+            JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE found AND chain.state <> 'Live' AND t.canceled_at IS NULL ORDER BY t.id"""
         return {ref: Taint(*taint) for ref, *taint in self._all(sql, _json(refs))}
 
     def tainted_by(self, taint_id: str) -> tuple[str, ...]:
@@ -457,13 +457,13 @@ class Queries:
     def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[str, ...]]]:
         """How many refs of each dataset are tainted, and the first of them; by the index of what is tainted."""
         sql = f"""
-            SELECT d.asset, count(*), (
-                SELECT json_group_array(ref) FROM (
-                    SELECT ref FROM {PREFIX}refs s WHERE s.state = 'Tainted' AND s.dataset_id = d.id ORDER BY ref LIMIT ?
-                ))
-            FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
+            SELECT d.asset, d.id, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
             WHERE r.state = 'Tainted' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
-        found = {asset: (n, _list_decoder.decode(refs)) for asset, n, refs in self._all(sql, most, _json(assets))}
+        named = f"SELECT ref FROM {PREFIX}refs WHERE state = 'Tainted' AND dataset_id = ? ORDER BY ref LIMIT ?"
+        found = {
+            asset: (count, tuple(ref for (ref,) in self._all(named, dataset_id, most)))
+            for asset, dataset_id, count in self._all(sql, _json(assets))
+        }
         return {asset: found.get(asset, (0, ())) for asset in assets}
 
     def wants_served_by(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:

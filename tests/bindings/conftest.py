@@ -127,6 +127,22 @@ class Site:
             [] if status is None else list(status.deserialize_failed_partition_subsets(partitions).get_partition_keys())
         )
 
+    def colours(self, asset: str) -> dict[str, str]:
+        """What Dagster shows of each partition that it shows at all; in progress hides what was before, as red does."""
+        key = asset_key(asset)
+        partitions = self.repository.asset_graph.get(key).partitions_def
+        assert partitions is not None
+        status = get_and_update_asset_status_cache_value(self.instance, key, partitions)
+        if status is None:
+            return {}
+        return {
+            **dict.fromkeys(status.deserialize_materialized_partition_subsets(partitions).get_partition_keys(), "green"),
+            **dict.fromkeys(status.deserialize_failed_partition_subsets(partitions).get_partition_keys(), "red"),
+            **dict.fromkeys(
+                status.deserialize_in_progress_partition_subsets(partitions).get_partition_keys(), "in progress"
+            ),
+        }
+
     def failure(self) -> str:
         """How the last run says that it failed."""
         for record in self.instance.all_logs(self.runs[-1].run_id):

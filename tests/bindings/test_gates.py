@@ -98,7 +98,11 @@ def test_dagster_hears_of_each_verdict_as_of_any_check(deploy: Any, batched: boo
         for record in site.instance.all_logs(site.runs[-1].run_id)
         if (event := record.dagster_event) is not None and event.event_type_value == "ASSET_CHECK_EVALUATION"
     }
-    assert {name: data.passed for name, data in found.items()} == {"no_sevens": False, "has_rows": True}
+    assert {name: data.passed for name, data in found.items()} == {
+        "no_sevens": False,
+        "has_rows": True,
+        "no_tainted_partitions": True,
+    }
     assert found["no_sevens"].metadata["databuild/refs"].value == 5
     assert found["no_sevens"].description == "1 of 5 did not pass. First: 1 row is wrong"
 

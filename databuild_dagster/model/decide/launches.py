@@ -23,19 +23,17 @@ def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
 
 def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
     """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (SPEC 6.3)."""
-    misses = {miss.job_run_id: miss for miss in command.misses}
+    impacted = {miss.job_run_id: miss.impacted for miss in command.misses}
     rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
-    runs = [
-        run
-        for run in _still_due(command, deciding)
-        if any(_is_missing(rows.get(ref)) for refs in misses[run.job_run_id].impacted.values() for ref in refs)
-    ]
+    runs, kept = [], []
+    for run in _still_due(command, deciding):
+        # Of several outputs another orchestrator may have taken one meanwhile.
+        of_run = {ref: missing for ref, missing in impacted[run.job_run_id].items() if ref in run.refs}
+        if missing := _still_missing(of_run, rows):
+            runs.append(run)
+            kept.append(c.RunMiss(job_run_id=run.job_run_id, impacted=missing))
     if not runs:
         return []
-    kept = [
-        c.RunMiss(job_run_id=run.job_run_id, impacted=_still_missing(misses[run.job_run_id].impacted, rows))
-        for run in runs
-    ]
     return [_buffered(command, runs), *miss_facts(kept, {run.job_run_id: run.refs for run in runs}, deciding)]
 
 
