@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dagster import DagsterInstance, DagsterRun
 
-from databuild_dagster.bindings.dagster_private import RESUME_RETRY_TAG, RETRY_NUMBER_TAG
+from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RESUME_RETRY_TAG, RETRY_NUMBER_TAG
 from databuild_dagster.bindings.tags import REBUILD_TAG, is_by_person
 
 
@@ -24,9 +24,15 @@ def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False)
     rebuilds = rebuild or run.tags.get(REBUILD_TAG) == "true"
     return Asking(
         dagster_run_id=run.run_id,
-        by_person=is_by_person(run.tags),
+        by_person=is_by_person(run.tags) or _is_re_executed(run),
         rebuild_before=_asked_at(instance, run) if rebuilds else None,
     )
+
+
+def _is_re_executed(run: DagsterRun) -> bool:
+    """By a person, from the UI: such a run has the tags of the one before it, a sensor's or a schedule's too."""
+    automatic = RETRY_NUMBER_TAG in run.tags or BACKFILL_ID_TAG in run.tags
+    return run.parent_run_id is not None and not automatic
 
 
 def _asked_at(instance: DagsterInstance, run: DagsterRun) -> float:

@@ -125,6 +125,9 @@ class _Step:
         self.asking = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
+        #: When it first had to wait for others, and how often it has taken what they gave up.
+        self.waiting_since: float | None = None
+        self.n_claims = 0
         #: What is to be let go of with the step.
         self.held = ExitStack()
 
@@ -142,12 +145,11 @@ class _Step:
             apart=self._with_missing_inputs,
         )
         asked = hosting.asked
-        for _ in range(MAX_CLAIMS):
-            yield from self._build(hosting)
-            yield from self._reuse(hosting)
-            if (goes_on := (yield from self._wait_for(hosting.join))) is None:
-                break
-            hosting = goes_on
+        going_on: Hosting | None = hosting
+        while going_on is not None:
+            yield from self._build(going_on)
+            yield from self._reuse(going_on)
+            going_on = yield from self._wait_for(going_on.join)
         yield from self._finish(asked)
 
     def _registered(self) -> dict[str, DatasetSpec]:
@@ -383,8 +385,16 @@ class _Step:
         if join:
             self.context.log.info(sayings.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds
+        if join and self.waiting_since is None:
+            self.waiting_since = self.engine.clock()
         with Waiting(
-            self.engine, self.datasets, self.asking, join, timeout_seconds=timeout_seconds, claim=self._claim
+            self.engine,
+            self.datasets,
+            self.asking,
+            join,
+            since=self.waiting_since or 0.0,
+            timeout_seconds=timeout_seconds,
+            claim=self._claim,
         ) as others:
             while others.waiting:
                 news = others.look()
@@ -399,6 +409,14 @@ class _Step:
         return None
 
     def _claim(self, refs: Sequence[str]) -> Hosting:
+        """What others have given up. Raises Dagster's `Failure` where that goes on and on."""
+        self.n_claims += 1
+        if self.n_claims > MAX_CLAIMS:
+            raise Failure(
+                f"{few_of(refs)} was given up elsewhere, the {MAX_CLAIMS}th time that this run has waited for others; "
+                "`databuild explain` says why, and another run goes on from here.",
+                allow_retries=False,
+            )
         return claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
 
     # The end

@@ -45,6 +45,7 @@ class Waiting:
         asking: Asking,
         join: Mapping[str, str],
         *,
+        since: float,
         timeout_seconds: float,
         claim: Callable[[Sequence[str]], Hosting],
     ) -> None:
@@ -55,7 +56,8 @@ class Waiting:
         self._asking = asking
         self._timeout_seconds = timeout_seconds
         self._claim = claim
-        self._began = engine.clock()
+        #: When this run began to wait for anything.
+        self._since = since
         self._pause = Event()
 
     def __enter__(self) -> "Waiting":
@@ -66,8 +68,12 @@ class Waiting:
             return
         why = ended.description if isinstance(ended, Failure) else None
         run_id = self._asking.dagster_run_id
+        if not self.waiting:
+            return
         self._engine.handle(
-            GiveUpDelegations(requester=run_id, reason=why or "its Dagster run was interrupted"),
+            GiveUpDelegations(
+                requester=run_id, reason=why or "its Dagster run was interrupted", refs=tuple(self.waiting)
+            ),
             actor=f"dagster run {run_id}",
         )
 
@@ -75,8 +81,10 @@ class Waiting:
         """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
         news = News()
         free = []
+        now = self._engine.clock()
         for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
-            if canonical.state in LEASED:
+            # What backs off is tried again later, by whoever is first then.
+            if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                 self.waiting[ref] = canonical.job_run or self.waiting[ref]
                 continue
             del self.waiting[ref]
@@ -86,9 +94,10 @@ class Waiting:
                 news.failed[ref] = canonical.reason or "its build failed"
             else:
                 free.append(ref)
-        waited = self._engine.clock() - self._began
+        waited = now - self._since
         if free:
-            news.hosting = self._claim([*free, *self.waiting])
+            claimed = self._claim(free)
+            news.hosting = replace(claimed, join={**self.waiting, **claimed.join})
         elif self.waiting and waited > self._timeout_seconds:
             if not news.live and not news.failed:
                 raise Failure(stalled(self.waiting, self._timeout_seconds), allow_retries=False)

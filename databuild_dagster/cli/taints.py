@@ -40,6 +40,7 @@ def taint(
     if dry_run:
         _preview(engine, command, as_json=as_json)
         return
+    ended = engine.queries.failed_wants_of(refs)
     outcome = engine.handle(command, actor="user")
     assert outcome.taint_id is not None
     tainted = engine.queries.tainted_by(outcome.taint_id)
@@ -48,16 +49,18 @@ def taint(
         return
     click.echo(
         f"Tainted {count(len(tainted), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."
+        if tainted
+        else f"No reader sees what is tainted (taint {outcome.taint_id})."
     )
-    if ended := engine.queries.failed_wants_of(refs):
+    if ended:
         what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
-    changes = engine.preview(command, actor="user")
-    refs = [each.entity for each in changes if each.kind == "instances" and each.after == "Tainted"]
-    wants = [each.entity for each in changes if each.kind == "wants" and each.before == "Successful"]
+    preview = engine.preview(command, actor="user")
+    refs = list(preview.tainted)
+    wants = [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
     by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
     if as_json:
         emit({"would_taint": len(refs), "by_dataset": by_dataset, "refs": refs, "wants_reopened": wants})

@@ -63,6 +63,16 @@ class Outcome:
         return next((event.fact.taint_id for event in self.events if isinstance(event.fact, e.TaintCreated)), None)
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What a command would have become."""
+
+    outcome: Outcome
+    changes: list[Change]
+    #: The refs whose canonical instance would have the taint that it makes.
+    tainted: tuple[str, ...]
+
+
 class Engine:
     """Commands in, events and state out, over one store. Thread-safe."""
 
@@ -97,19 +107,20 @@ class Engine:
                 return Outcome(tuple(before), repeated=True)
             return self._handled(work, command, command_id or self.new_id(), actor)
 
-    def preview(self, command: Command, *, actor: str = "databuild") -> list[Change]:
-        """What a command would change, by doing it and taking it back. Raises what `handle` raises.
+    def preview(self, command: Command, *, actor: str = "databuild") -> Preview:
+        """What a command would do, by doing it and taking it back. Raises what `handle` raises.
 
         Holds the write lock for as long as the command takes, and leaves no trace.
         """
-        changes: list[Change] = []
+        found: list[Preview] = []
         with suppress(_TakenBack), self.store.writing() as work:
-            self._handled(work, command, self.new_id(), actor)
+            outcome = self._handled(work, command, self.new_id(), actor)
             moves = work.moves
             work.flush()
-            changes += self.queries.named_changes(moves)
+            tainted = self.queries.tainted_by(outcome.taint_id) if outcome.taint_id is not None else ()
+            found.append(Preview(outcome, self.queries.named_changes(moves), tainted))
             raise _TakenBack
-        return changes
+        return found[0]
 
     def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
         head = log.head(work.connection)

@@ -126,10 +126,11 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
 
 
 class GiveUpDelegations(Command, frozen=True, kw_only=True):
-    """A requester waits no longer; those of its active delegations that are still open end."""
+    """A requester waits no longer for these refs, or for any; those of its active delegations that are open end."""
 
     requester: str
     reason: str
+    refs: tuple[str, ...] = ()
 
 
 class SucceedJobRuns(Command, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -133,10 +133,18 @@ def _job_run(folding: Folding, launch: LaunchRow, run: e.BufferedRun | e.Skipped
 def _job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
     refs = folding.view.ensure_refs(ref for run in fact.runs for ref in run.refs)
     launch = _launch(folding, fact.launch_id, fact.job, fact.location, fact.owner, fact.code_version)
+    if any(row.n_joined for row in refs.values()):
+        _build_oneself(folding, fact.owner, refs.values())
     for run in fact.runs:
         job_run = _job_run(folding, launch, run, JobRunCause.BUFFERED)
         for ref in run.refs:
             _new_instance(folding, refs[ref], job_run, InstanceCause.BUFFERED, code_version=fact.code_version)
+
+
+def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> None:
+    """Who has waited for others and builds it after all got a build, and nothing else (SPEC 8.1)."""
+    waiting = folding.view.waiting_delegations([row.id for row in refs])
+    folding.view.take_delegations((requester, ref_id) for ref_id, who in waiting if who == requester)
 
 
 def _new_instance(
@@ -189,7 +197,7 @@ def _job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         _keep_manifest(instance, output.manifest)
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
         if spreading := [inputs[uuid].id for uuid in output.inputs.values() if inputs[uuid].n_spreading]:
-            folding.late.append((instance, spreading))
+            folding.carry_on(instance, spreading)
 
 
 def _keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:

@@ -58,8 +58,6 @@ class Folding:
         #: The canonical state of each changed ref when its wants last looked.
         self.seen_by_wants: dict[int, InstanceState | None] = {}
         self.new_wants: list[WantRow] = []
-        #: What became live from inputs that a taint goes on from: the instance, and those inputs.
-        self.late: list[tuple[InstanceRow, list[int]]] = []
         #: Wants that ended and still have to let go of their refs.
         self.ended_wants: list[WantRow] = []
 
@@ -160,6 +158,13 @@ class Folding:
             if canonical and instance.state in TAINTABLE and instance.state is not InstanceState.TAINTED:
                 self.move_instance(instance, InstanceCause.TAINTED)
 
+    def carry_on(self, instance: InstanceRow, input_ids: list[int]) -> None:
+        """What finished after a downstream taint, from what it covers, has it too, in the same event (SPEC 7.3)."""
+        pairs = self.view.taints_of_instances(input_ids)
+        for taint in self.view.taints_by_id({taint_id for _, taint_id in pairs}).values():
+            if taint.downstream:
+                self.carry(taint, [instance])
+
     def let_go_of_taints(self, pairs: list[tuple[int, int]], cause: InstanceCause) -> None:
         """Take taints back from instances, given as (instance, taint); what has none left and was live is so again."""
         taints = self.view.taints_by_id(taint_id for _, taint_id in pairs)
@@ -179,6 +184,9 @@ class Folding:
         ref.canonical_id = instance.id
         self.view.add_revert(ref.id, self.seq, instance.id)
         self.let_go_of_taints(self.view.taints_of_instances([instance.id]), InstanceCause.REVERTED)
+        if instance.state is InstanceState.TAINTED:
+            # Its taints were taken back while another instance stood in its place.
+            self.move_instance(instance, InstanceCause.REVERTED)
         if ref.state is not instance.state or ref.retry_at is not instance.retry_at:
             self._canonical_moved(ref, instance)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from databuild_dagster.model.coordination import LAST_OUTCOME
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Crossing, Folding
-from databuild_dagster.model.rows import NEVER, RefRow, TaintRow, WantRow
+from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import (
     FAILING,
     OPEN_WANTS,
@@ -32,20 +32,26 @@ def settle(folding: Folding) -> None:
     """React until instances, wants and leases agree. Raises `IllegalMove` past `MAX_ROUNDS`."""
     for _ in range(MAX_ROUNDS):
         if folding.crossings:
-            crossings, folding.crossings = folding.crossings, []
+            crossings, folding.crossings = _net(folding.crossings), []
             _wake_waiters(folding, crossings)
             _end_delegations(folding, crossings)
         elif folding.seen_by_wants or folding.new_wants:
             _move_wants(folding)
         elif folding.ended_wants:
             _let_go(folding)
-        elif folding.late:
-            _taint_late(folding)
         else:
             return
     raise IllegalMove(
         seq=folding.seq, entity="log", state="-", on="settle", why=f"reactions go on after {MAX_ROUNDS} rounds"
     )
+
+
+def _net(crossings: list[Crossing]) -> list[Crossing]:
+    """What is live and tainted in one event was never live to anybody else (SPEC 7.3)."""
+    net: dict[int, Crossing] = {}
+    for ref, before, after in crossings:
+        net[ref.id] = (ref, net[ref.id][1] if ref.id in net else before, after)
+    return [crossing for crossing in net.values() if crossing[1] is not crossing[2]]
 
 
 def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
@@ -87,10 +93,9 @@ def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
     for ref_id, requester in folding.view.waiting_delegations(ended):
         ref, after = ended[ref_id]
         instance = instances[ref.canonical_id or 0]
-        served = instance.id if after is InstanceState.LIVE else None
-        reason = "" if served else instance.reason or "its build failed"
+        reason = "" if after is InstanceState.LIVE else instance.reason or "its build failed"
         ref.n_joined -= 1
-        ends.append((LAST_OUTCOME[after].value, served, folding.at, reason, requester, ref_id))
+        ends.append((LAST_OUTCOME[after].value, instance.id, folding.at, reason, requester, ref_id))
     folding.view.end_delegations(ends)
 
 
@@ -110,21 +115,6 @@ def _repair(folding: Folding, instance_ids: list[int]) -> None:
         if canonical and instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
             instance.reason = None
             folding.move_instance(instance, InstanceCause.REPAIRED)
-
-
-def _taint_late(folding: Folding) -> None:
-    """What finished after a downstream taint, from what it covers, was live for a moment and has it too (SPEC 7.3)."""
-    view = folding.view
-    late, folding.late = folding.late, []
-    pairs = view.taints_of_instances({input_id for _, inputs in late for input_id in inputs})
-    taints = view.taints_by_id(taint_id for _, taint_id in pairs)
-    of_input: dict[int, list[TaintRow]] = {}
-    for input_id, taint_id in pairs:
-        if taints[taint_id].downstream:
-            of_input.setdefault(input_id, []).append(taints[taint_id])
-    for instance, inputs in late:
-        for taint in {taint.id: taint for input_id in inputs for taint in of_input[input_id]}.values():
-            folding.carry(taint, [instance])
 
 
 def _move_wants(folding: Folding) -> None:

@@ -200,7 +200,7 @@ class DelegationRow(NamedTuple):
     instance_id: int
     reason: str
     ended_at: float | None
-    #: The live instance that served in the end.
+    #: The instance that it ended with, live or failed.
     served_id: int | None
 
 

@@ -237,6 +237,11 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE i.state IN ('Live', 'Building', 'UpstreamBuilding', 'UpForRetry') AND i.n_taints > 0""",
     ),
     (
+        "SPEC 7.1",
+        f"""SELECT i.uuid, 'is Tainted, was live, and has no taint' FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id
+        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0""",
+    ),
+    (
         "SPEC 8.3",
         f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>
         (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = 'waiting')""",

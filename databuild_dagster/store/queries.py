@@ -441,9 +441,9 @@ class Queries:
                 SELECT chain.ref, chain.state, p.id, p.was_live FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
                 JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE NOT found
             )
-            SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM chain
+            SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM chain
             JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE found AND chain.state <> 'Live' AND t.canceled_at IS NULL ORDER BY t.id"""
+            WHERE found AND chain.state <> 'Live' AND x.canceled_at IS NULL ORDER BY t.id"""
         return {ref: Taint(*taint) for ref, *taint in self._all(sql, _json(refs))}
 
     def tainted_by(self, taint_id: str) -> tuple[str, ...]:
@@ -516,9 +516,9 @@ class Queries:
     def taints_in_force(self, uuids: Iterable[str]) -> dict[str, list[Taint]]:
         """The taints of many instances that nobody took back, by uuid."""
         sql = f"""
-            SELECT i.uuid, t.taint_id, t.reason, t.actor, t.created_at, t.canceled_at FROM {PREFIX}instances i
+            SELECT i.uuid, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM {PREFIX}instances i
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND t.canceled_at IS NULL ORDER BY t.id"""
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         found: dict[str, list[Taint]] = {}
         for uuid, *taint in self._all(sql, _json(uuids)):
             found.setdefault(uuid, []).append(Taint(*taint))
@@ -677,11 +677,17 @@ class Queries:
         return WantState(rows[0][0]) if rows else None
 
     def failed_wants_of(self, refs: Iterable[str]) -> int:
-        """How many wants ended because these refs, or what they needed, had failed."""
+        """How many wants ended because these refs have failed, and whatever failed because of them by now."""
         sql = f"""
-            SELECT count(DISTINCT w.id) FROM {PREFIX}refs r JOIN {PREFIX}holds x ON x.ref_id = r.id AND x.open = 0
-            JOIN {PREFIX}wants w ON w.id = x.want_id WHERE r.ref IN (SELECT value FROM json_each(?))
-            AND w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
+            WITH RECURSIVE failed(id) AS (
+                SELECT id FROM {PREFIX}refs
+                WHERE ref IN (SELECT value FROM json_each(?)) AND state IN ('Failed', 'UpstreamFailed')
+                UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
+                JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
+                WHERE r.canonical_id = i.id AND r.state = 'UpstreamFailed'
+            ) SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
+            JOIN {PREFIX}wants w ON w.id = x.want_id
+            WHERE w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
         ((n,),) = self._all(sql, _json(refs))
         return int(n)
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
-from databuild_dagster.model.coordination import DelegationOutcome
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
@@ -439,6 +439,9 @@ class UnitOfWork:
             self._flush_links()
         self._link(_PUT_DELEGATION, rows)
 
+    def take_delegations(self, pairs: Iterable[tuple[str, int]]) -> None:
+        self._link(_TAKE_DELEGATION, pairs)
+
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None:
         self._link(_END_DELEGATION, ends)
 
@@ -572,6 +575,7 @@ _END_DELEGATION = (
     f"UPDATE {PREFIX}delegations SET outcome = ?, served_id = ?, ended_at = ?, reason = ? "
     "WHERE requester = ? AND ref_id = ?"
 )
+_TAKE_DELEGATION = f"UPDATE {PREFIX}delegations SET kind = '{Answer.BUILD.value}' WHERE requester = ? AND ref_id = ?"
 _DELEGATIONS_OF = _Lookup(f"SELECT ref_id, outcome FROM {PREFIX}delegations WHERE requester = ? AND", "ref_id")
 _WAITING_FOR = _Lookup(
     f"SELECT ref_id, requester FROM {PREFIX}delegations WHERE outcome = '{DelegationOutcome.WAITING.value}' AND",
@@ -588,5 +592,6 @@ _LINK_ORDER = (
     _ADD_REVERT,
     _ADD_INPUT,
     _PUT_DELEGATION,
+    _TAKE_DELEGATION,
     _END_DELEGATION,
 )

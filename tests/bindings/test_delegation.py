@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
-from databuild_dagster.bindings import waiting
+from databuild_dagster.bindings import step, waiting
 from databuild_dagster.bindings.asking import asking
-from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RETRY_NUMBER_TAG
+from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RETRY_NUMBER_TAG, SENSOR_NAME_TAG
 from databuild_dagster.bindings.inprocess import execute_order
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
@@ -112,6 +112,19 @@ def test_a_retry_of_a_run_that_rebuilds_keeps_what_that_one_has_built(instance: 
     assert asking(instance, dg.DagsterRun(job_name="any")).rebuild_before is None
 
 
+def test_a_person_who_executes_a_launch_again_is_a_person_and_a_retry_is_not(instance: dg.DagsterInstance) -> None:
+    """SPEC 8.1: Dagster copies the tags of the run before, the sensor's name too."""
+    launch = dg.DagsterRun(job_name="any", tags={SENSOR_NAME_TAG: "databuild_orchestrator"})
+    of_launch = {"root_run_id": launch.run_id, "parent_run_id": launch.run_id}
+    again = dg.DagsterRun(job_name="any", tags=dict(launch.tags), **of_launch)
+    retry = dg.DagsterRun(job_name="any", tags={**launch.tags, RETRY_NUMBER_TAG: "1"}, **of_launch)
+    of_backfill = dg.DagsterRun(job_name="any", tags={BACKFILL_ID_TAG: "b"}, **of_launch)
+
+    asked = [asking(instance, run).by_person for run in (launch, again, retry, of_backfill)]
+
+    assert asked == [False, True, False, False]
+
+
 # Others are building
 
 
@@ -191,7 +204,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert run.status is SUCCESS
     assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
-    assert [each.outcome.value for each in joined(site)] == ["live"]
+    assert ledger(site, run.run_id) == {DAY: ("built", "live")}
 
 
 def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waited_for_in_the_ledger(
@@ -232,3 +245,18 @@ def test_a_waiting_run_starts_a_launch_that_nobody_starts_and_its_own_dagster_ru
     )
     assert ledger(site, site.runs[-1].run_id) == {DAY: ("reused", "live"), NEXT_DAY: ("reused", "live")}
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 1
+
+
+def test_a_run_from_which_others_take_what_it_waits_for_again_and_again_fails_and_holds_nothing(
+    site: Any, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 8.3: bounded, and what is claimed is built."""
+    monkeypatch.setattr(step, "MAX_CLAIMS", 0)
+    helper = elsewhere.once_joined(elsewhere.cancel)
+
+    run = site.launch(["numbers"], [DAY])
+    helper.join()
+
+    assert run.status is FAILURE
+    assert "was given up elsewhere" in site.failure()
+    assert site.state(f"numbers@{DAY}") is InstanceState.UP_FOR_RETRY

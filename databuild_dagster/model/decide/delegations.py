@@ -11,6 +11,7 @@ from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.states import InstanceState
 
 
 @dataclass
@@ -52,6 +53,8 @@ def answer(
     builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     for ref, row in rows.items():
         found = ANSWERS[None if row is None else row.state]
+        if row is not None and _backs_off(row, deciding.now) and not opens:
+            found = Answer.JOIN
         if found is not Answer.BUILD:
             assert row is not None, "what is missing is built"
             instance = instances[row.canonical_id or 0]
@@ -65,6 +68,11 @@ def answer(
                 answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
         answers.by_ref[ref] = found
     return answers
+
+
+def _backs_off(row: RefRow, now: float) -> bool:
+    """It is tried again later; who cannot overrule that waits for it (SPEC 4.5, 6.8)."""
+    return row.state is InstanceState.UP_FOR_RETRY and row.retry_at is not None and row.retry_at > now
 
 
 def _is_outdated(ref: str, instance: InstanceRow, deciding: Deciding) -> bool:
@@ -101,7 +109,9 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
 def give_up_delegations(command: c.GiveUpDelegations, deciding: Deciding) -> list[e.Fact]:
     """Nothing when nothing is waited for."""
     waiting = deciding.view.waiting_delegations_of(command.requester)
-    if not waiting:
+    refs = tuple(
+        row.ref for row in deciding.view.refs_by_id(waiting).values() if not command.refs or row.ref in command.refs
+    )
+    if not refs:
         return []
-    refs = tuple(row.ref for row in deciding.view.refs_by_id(waiting).values())
     return [e.DelegationGivenUp(requester=command.requester, refs=refs, reason=command.reason)]

@@ -12,7 +12,7 @@ from databuild_dagster.model.decide.delegations import answer, delegated, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
 from databuild_dagster.model.rows import RefRow
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
@@ -25,7 +25,8 @@ def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
     """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (SPEC 6.3)."""
     impacted = {miss.job_run_id: miss.impacted for miss in command.misses}
     rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
-    runs, kept = [], []
+    runs: list[e.BufferedRun] = []
+    kept: list[c.RunMiss] = []
     for run in _still_due(command, deciding):
         # Of several outputs another orchestrator may have taken one meanwhile.
         of_run = {ref: missing for ref, missing in impacted[run.job_run_id].items() if ref in run.refs}
@@ -120,13 +121,21 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         return []
     facts = opened(answers, f"opened by Dagster run {command.dagster_run_id}", deciding)
     facts += delegated(command.dagster_run_id, answers, deciding)
-    if wanted := [ref for ref in answers.by_ref if ref in claim.build or ref in claim.join]:
+    asked = _asked_before(command.dagster_run_id, deciding)
+    if wanted := [ref for ref in answers.by_ref if (ref in claim.build or ref in claim.join) and ref not in asked]:
         facts.append(_wants_of_claim(command, wanted, deciding))
     if claim.build:
         facts.extend(_claimed(command, claim))
     if skipped := [run for run in command.runs if all(ref in claim.reuse for ref in run.refs)]:
         facts.append(_skipped(command, skipped, deciding if claim.build else None))
     return facts
+
+
+def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[str]:
+    """Refs that an open want of the same Dagster run names: it asks again for what others gave up."""
+    wants = [want for want in deciding.view.wants_of_requests([dagster_run_id]) if want.state in OPEN_WANTS]
+    links = deciding.view.refs_of_wants([want.id for want in wants])
+    return {row.ref for row in deciding.view.refs_by_id(ref_id for _, ref_id in links).values()}
 
 
 def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -> e.WantCreated:

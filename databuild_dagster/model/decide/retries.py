@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.decide.delegations import answer, delegated
 from databuild_dagster.model.errors import InvalidRequest, NothingToRetry
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.standing import DERIVATIVE
@@ -29,13 +32,31 @@ def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
     causes = _first_causes(asked, deciding.view)
     concerned = _waiting_for(causes, deciding.view)
     request_id = deciding.new_id()
-    reason = command.reason or f"to be tried again by request {request_id}"
-    refs = tuple(sorted(row.ref for row in causes))
-    wants = _failed_wants(concerned, deciding) or [tuple(row.ref for row in asked)]
+    wanted = _wanted_again(concerned, deciding)
+    named = {ref for want in wanted for ref in want.refs}
+    wanted += [_Again((row.ref,)) for row in asked if row.ref not in named]
+    # What was live all along is delegated to, as for any want.
+    others = {ref for want in wanted for ref in want.refs} - {row.ref for row in concerned}
+    answers = answer(dict(deciding.view.refs(sorted(others))), deciding)
     return [
-        e.TaintCreated(taint_id=deciding.new_id(), refs=refs, reason=reason),
-        *_wanted_again(wants, request_id, deciding),
+        e.TaintCreated(
+            taint_id=deciding.new_id(),
+            refs=tuple(sorted(row.ref for row in causes)),
+            reason=command.reason or f"to be tried again by request {request_id}",
+        ),
+        *delegated(request_id, answers, deciding),
+        *_wants(wanted, request_id, deciding),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A want as it is to be recorded once more, with as much time as it was given before."""
+
+    refs: tuple[str, ...]
+    priority: int = 0
+    ttl_seconds: float | None = c.DEFAULT_TTL_SECONDS
+    sla_seconds: float | None = None
 
 
 def _first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
@@ -69,45 +90,58 @@ def _waiting_for(causes: list[RefRow], view: View) -> list[RefRow]:
     return list(found.values())
 
 
-def _failed_wants(refs: list[RefRow], deciding: Deciding) -> list[WantRow | tuple[str, ...]]:
-    """Those still within their TTL; the same refs wanted twice are wanted again once."""
-    pairs = deciding.view.wants_holding([row.id for row in refs], Openness.ENDED)
+def _wanted_again(concerned: list[RefRow], deciding: Deciding) -> list[_Again]:
+    """Those that failed of it and are within their TTL; the same refs wanted twice are wanted again once.
+
+    One that also names what failed by itself would fail at birth, and is left ended.
+    """
+    view = deciding.view
+    pairs = view.wants_holding([row.id for row in concerned], Openness.ENDED)
     wants = {want.id: want for _, want in pairs if _counts(want, deciding.now)}
     refs_of: dict[int, list[int]] = {}
-    for want_id, ref_id in deciding.view.refs_of_wants(wants):
+    for want_id, ref_id in view.refs_of_wants(wants):
         refs_of.setdefault(want_id, []).append(ref_id)
-    return list({tuple(refs_of[want.id]): want for want in wants.values()}.values())
+    rows = view.refs_by_id({ref_id for refs in refs_of.values() for ref_id in refs})
+    opened = {row.id for row in concerned}
+    again: dict[tuple[str, ...], _Again] = {}
+    for want in wants.values():
+        refs = tuple(rows[ref_id].ref for ref_id in refs_of[want.id])
+        if all(ref_id in opened or rows[ref_id].state not in FAILING for ref_id in refs_of[want.id]):
+            again[refs] = _Again(refs, want.priority, _ttl(want), _sla(want))
+    return list(again.values())
 
 
 def _counts(want: WantRow, now: float) -> bool:
     return want.state in _FAILED and want.source != DERIVATIVE and now < want.expires_at
 
 
-def _wanted_again(wants: list[WantRow | tuple[str, ...]], request_id: str, deciding: Deciding) -> list[e.Fact]:
-    """With the priority of before, and as much time as it was given then."""
-    facts: list[e.Fact] = []
-    rows = [want for want in wants if isinstance(want, WantRow)]
-    links = deciding.view.refs_of_wants(want.id for want in rows)
-    rows_of_refs = deciding.view.refs_by_id(ref_id for _, ref_id in links)
-    texts: dict[int, list[str]] = {}
-    for want_id, ref_id in links:
-        texts.setdefault(want_id, []).append(rows_of_refs[ref_id].ref)
-    for want in wants:
-        if isinstance(want, WantRow):
-            refs = tuple(texts[want.id])
-            ttl = None if want.expires_at == NEVER else want.expires_at - want.created_at
-            priority, comment = want.priority, f"retry of want {want.want_id}"
-        else:
-            refs, ttl, priority, comment = want, c.DEFAULT_TTL_SECONDS, 0, "retry"
-        facts.append(
-            e.WantCreated(
-                request_id=request_id,
-                wants=(e.WantFact(id=deciding.new_id(), refs=refs),),
-                source="user",
-                comment=comment,
-                priority=priority,
-                ttl_seconds=ttl,
-                expires_at=None if ttl is None else deciding.now + ttl,
-            )
+def _ttl(want: WantRow) -> float | None:
+    return None if want.expires_at == NEVER else want.expires_at - want.created_at
+
+
+def _sla(want: WantRow) -> float | None:
+    """Only a want of its own has one; it counts from now again."""
+    has_one = want.sla_at is not None or want.sla_missed_at is not None
+    since = want.created_at if want.data_timestamp is None else want.data_timestamp
+    return max(want.deadline - since, 0.0) if has_one and want.deadline != NEVER else None
+
+
+def _wants(wanted: list[_Again], request_id: str, deciding: Deciding) -> list[e.Fact]:
+    """One fact for each priority and each length of time."""
+    groups: dict[tuple[int, float | None, float | None], list[_Again]] = {}
+    for want in wanted:
+        groups.setdefault((want.priority, want.ttl_seconds, want.sla_seconds), []).append(want)
+    return [
+        e.WantCreated(
+            request_id=request_id,
+            wants=tuple(e.WantFact(id=deciding.new_id(), refs=want.refs) for want in group),
+            source="user",
+            comment="retry",
+            priority=priority,
+            ttl_seconds=ttl,
+            sla_seconds=sla,
+            expires_at=None if ttl is None else deciding.now + ttl,
+            deadline=None if sla is None else deciding.now + sla,
         )
-    return facts
+        for (priority, ttl, sla), group in groups.items()
+    ]

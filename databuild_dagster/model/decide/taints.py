@@ -63,7 +63,10 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
         raise NothingToUntaint(taint_id=command.taint_id, why="it was canceled before")
     instances = deciding.view.instances_by_id(deciding.view.instances_of_taint(taint.id))
     refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
-    why = []
+    if taint.downstream and instances:
+        # It would go on to whatever is still being built from them.
+        return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
+    why = [] if instances else ["no instance has it any more"]
     for instance in instances.values():
         ref = refs[instance.ref_id]
         if ref.canonical_id == instance.id and instance.was_live:

@@ -153,8 +153,8 @@ def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same
     assert entry(world, "A", "a") == asked
 
 
-def test_a_waiting_run_that_builds_the_ref_itself_in_the_end_is_served_by_its_own_build(world):
-    """SPEC 8.3: if the ref becomes schedulable first, the waiting run may claim it."""
+def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(world):
+    """SPEC 8.3, 8.1: if the ref becomes schedulable first, the waiting run may claim it; it gets exactly one answer."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.cancel("a", keep_wants=True)
@@ -163,8 +163,43 @@ def test_a_waiting_run_that_builds_the_ref_itself_in_the_end_is_served_by_its_ow
     world.succeed("a")
 
     assert list(claim.build) == ["a"]
-    (joined,) = [each for each in world.engine.ledger.of_requester("A") if each.kind is Answer.JOIN]
-    assert (joined.outcome.value, joined.uuid) == ("live", world.uuid("a"))
+    assert ledger(world, "A") == {"a": ("built", "live")}
+    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["a"] == 0
+
+
+def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
+    """SPEC 4.5, 6.8: it is not schedulable until its retry_at has passed."""
+    world.fail("a", kind="transient")
+
+    waiting = world.claim("a", by_person=False, dagster_run_id="A").claim
+    assert (list(waiting.build), list(waiting.join)) == ([], ["a"])
+    world.clock.turn(3600)
+    assert list(world.claim("a", by_person=False, dagster_run_id="A").claim.build) == ["a"]
+    world.fail("a", kind="transient")
+
+    assert list(world.claim("a", by_person=True, dagster_run_id="B").claim.build) == ["a"]
+
+
+def test_a_run_that_asks_again_does_not_want_again(world):
+    """SPEC 8.1"""
+    world.job_run("a")
+
+    for _ in range(3):
+        world.claim("a", dagster_run_id="A")
+
+    assert len([want for want in world.open_wants("a") if want.source == "dagster run"]) == 1
+
+
+def test_one_step_that_gives_up_does_not_give_up_for_another(world):
+    """SPEC 8.3"""
+    world.job_run("a")
+    world.job_run("b")
+    world.claim("a", dagster_run_id="A")
+    world.claim("b", dagster_run_id="A")
+
+    world.handle(c.GiveUpDelegations(requester="A", reason="waited for 60 s", refs=("a",)))
+
+    assert ledger(world, "A") == {"a": ("joined", "given up"), "b": ("joined", "waiting")}
 
 
 # Wants

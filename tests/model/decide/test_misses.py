@@ -646,3 +646,24 @@ def test_a_miss_of_what_somebody_else_took_meanwhile_is_nothing(world):
     world.handle(command)
 
     assert world.seq == before
+
+
+def test_of_several_outputs_that_missed_only_those_still_due_are_recorded(world):
+    """SPEC 6.2, 11.1: another orchestrator took one of them meanwhile, and misses it too."""
+    world.want("left")
+    world.want("right")
+    run = BufferedRun(world.ids(), ("left", "right"))
+    command = c.BufferMissed(
+        launch_id=world.ids(),
+        job="pair",
+        location=HERE,
+        owner="orchestrator",
+        runs=(run,),
+        misses=(c.RunMiss(run.job_run_id, {"left": ("a",), "right": ("a",)}),),
+    )
+    world.start("left")
+
+    world.handle(command)
+
+    assert world.states("left", "right") == [_I.BUILDING, _I.UPSTREAM_BUILDING]
+    assert world.canonical("right").job_run == run.job_run_id

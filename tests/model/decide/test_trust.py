@@ -166,12 +166,51 @@ def test_a_preview_tells_exactly_what_would_happen_and_leaves_no_trace(world):
     before = world.seq
     command = c.TaintPartitions(refs=("a",), reason="wrong", downstream=True)
 
-    changes = world.engine.preview(command)
+    preview = world.engine.preview(command)
 
     assert world.seq == before
     assert world.states("a", "b", "c") == [LIVE, LIVE, LIVE]
-    assert [each.entity for each in changes if each.after == "Tainted"] == ["a", "b", "c"]
-    assert want in [each.entity for each in changes if each.kind == "wants" and each.before == "Successful"]
+    assert preview.tainted == ("a", "b", "c")
+    assert want in [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
+
+
+def test_a_preview_names_also_what_is_tainted_already(world):
+    """SPEC 7.3: exactly what would get the taint."""
+    world.live("a")
+    world.taint("a")
+
+    assert world.engine.preview(c.TaintPartitions(refs=("a",), reason="wrong again")).tainted == ("a",)
+
+
+def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed(world):
+    """SPEC 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
+    world.live("a")
+    read = world.uuid("a")
+    job_run = world.job_run("b")
+    want = world.want("b", sla=60)
+    world.claim("b", dagster_run_id="waiting")
+    taint(world, "a")
+
+    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+
+    assert world.want_state(want) is WantState.IDLE
+    assert [each.outcome.value for each in world.engine.ledger.of_requester("waiting")] == ["waiting"]
+    world.clock.turn(60)
+    assert world.queries.overdue_wants(world.clock.now, 10)[1] == [want]
+
+
+def test_a_downstream_taint_can_be_taken_back_whoever_carries_it(world):
+    """SPEC 7.3: else it would go on to late finishers for ever."""
+    chain(world)
+    old = world.uuid("a")
+    world.taint("a", "b", "c")
+    for ref in "abc":
+        world.succeed(ref)
+    taint_id = taint(world, uuids=(old,))
+
+    world.untaint(taint_id)
+
+    assert [each.canceled_at is not None for each in world.queries.taints_of(old)] == [False, True]
 
 
 # Reverting
@@ -208,6 +247,19 @@ def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
 
     assert world.states("a", "b") == [LIVE, UP_FOR_RETRY]
     assert world.want_state(world.want("a")) is WantState.SUCCESSFUL
+
+
+def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world):
+    """SPEC 7.4: the taint was taken back while another instance stood in its place."""
+    first = world.succeed("a")
+    world.live("b")
+    taint_id = world.taint("a", "b")
+    world.live("a")
+    world.untaint(taint_id)
+
+    world.handle(c.RevertCanonical(ref="a", uuid=first))
+
+    assert (world.state("a"), world.uuid("a")) == (LIVE, first)
 
 
 def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world):
@@ -310,6 +362,34 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     world.handle(c.RetryRefs(refs=("a",)))
 
     assert [each.refs for each in world.open_wants("a")] == [("a",)]
+
+
+def test_a_want_that_names_what_failed_by_itself_stays_ended_and_what_was_asked_for_is_wanted_alone(world):
+    """SPEC 6.6: it would fail at birth."""
+    both = world.want("a", "b")
+    world.fail("a")
+    world.fail("b")
+
+    world.handle(c.RetryRefs(refs=("a",)))
+
+    assert world.want_state(both) is WantState.FAILED
+    assert (world.due(), world.state("b")) == (["a"], FAILED)
+
+
+def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along(world):
+    """SPEC 6.6, 8.1"""
+    world.live("b")
+    world.want("a", "b", priority=3, sla=60)
+    world.want("a", priority=3, sla=60)
+    world.fail("a")
+    before = world.seq
+
+    outcome = world.handle(c.RetryRefs(refs=("a",)))
+
+    assert world.log(before) == ["TaintCreated", "PartitionDelegated", "WantCreated"]
+    again = world.queries.wants_named(outcome.request_id or "")
+    assert {(tuple(sorted(want.refs)), want.priority) for want in again} == {(("a",), 3), (("a", "b"), 3)}
+    assert {want.deadline for want in again} == {world.clock.now + 60}
 
 
 @pytest.mark.parametrize("ref", ["a", "b", "c"])
