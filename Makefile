@@ -6,6 +6,9 @@ READY := .venv/.installed
 BIN := .venv/bin
 REF ?= carrier_monthly@2013-01-01
 
+# Tests wait for other processes most of their time; a file's tests stay together, for they share what they have started.
+WORKERS ?= 2
+
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
 STOP_SPARK := $(BIN)/databuild spark stop
 
@@ -27,7 +30,7 @@ ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
 
 test: $(READY) ## set up and run every test (ARGS="-k want" for some)
-	@status=0; $(BIN)/python -m pytest $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)
