@@ -5,6 +5,8 @@ export PYTHON
 READY := .venv/.installed
 BIN := .venv/bin
 REF ?= carrier_monthly@2013-01-01
+SEEDS ?= 1000
+FIRST ?= 0
 
 # Tests wait for other processes most of their time; a file's tests stay together, for they share what they have started.
 WORKERS ?= 2
@@ -13,7 +15,7 @@ WORKERS ?= 2
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test quick check format docs bench clean
+.PHONY: help setup demo ui test quick simulate check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +36,9 @@ test: $(READY) ## set up and run every test (ARGS="-k want" for some)
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+simulate: $(READY) ## storms over the engine in virtual time (SEEDS=10000, FIRST=0 for the first of them)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
 
 check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts
 	$(BIN)/ruff check .
