@@ -21,7 +21,6 @@ from dagster import DagsterRunStatus as Status
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, partition_tags
-from databuild_dagster.bindings.taint_check import TAINT_CHECK
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
@@ -82,16 +81,9 @@ def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequ
     A plain asset's run is as its author has configured it.
     """
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME)
-    keys = [asset_key(asset) for asset in order.assets]
     return RunRequest(
         run_key=order.launch_id,
-        asset_selection=keys,
-        # The tick tells of taints itself; and of a run that was asked for checks, Dagster's list of runs names no asset.
-        asset_check_keys=[
-            check
-            for check in repository.asset_graph.asset_check_keys
-            if check.asset_key in keys and check.name != TAINT_CHECK
-        ],
+        asset_selection=[asset_key(asset) for asset in order.assets],
         run_config=run_config(job) if order.kind is DatasetKind.OURS else {},
         tags=run_tags(order),
     )

@@ -45,7 +45,15 @@ MAX_CHECKS: Final = 50
 
 _CURSOR: Final = "databuild/taints_painted/"
 #: Events after which something may have to be red that is not: nothing that has failed, its own run is red.
-_CONCERNS: Final = ("TaintCreated", "TaintCanceled", "JobRunDepMissed", "JobRunCanceled", "JobRunLost")
+_CONCERNS: Final = (
+    "TaintCreated",
+    "TaintCanceled",
+    "CanonicalReverted",
+    "JobRunSucceeded",
+    "JobRunDepMissed",
+    "JobRunCanceled",
+    "JobRunLost",
+)
 #: What has its own say in Dagster.
 _SPEAKS_FOR_ITSELF: Final = (InstanceState.LIVE, InstanceState.BUILDING, InstanceState.FAILED)
 
@@ -116,7 +124,7 @@ class _News(NamedTuple):
 
     tainted: frozenset[str] = frozenset()
     untainted: frozenset[str] = frozenset()
-    #: Their job runs have ended without success, and without a failed Dagster run that would show them red.
+    #: Their job runs have ended without a failed Dagster run that would show them red; what is live is spared.
     not_rebuilt: frozenset[str] = frozenset()
 
 
@@ -126,10 +134,15 @@ def _news(engine: Engine, after_seq: int, last_seq: int) -> _News:
     job_runs: list[str] = []
     for event in engine.queries.events_named(_CONCERNS, after_seq, last_seq):
         match event.fact:
-            case e.TaintCreated(refs=refs):
-                tainted.update(refs)
+            case e.TaintCreated(refs=refs, taint_id=taint_id, downstream=downstream):
+                tainted.update(engine.queries.tainted_by(taint_id) if downstream else refs)
             case e.TaintCanceled(taint_id=taint_id):
                 untainted.update(engine.queries.tainted_by(taint_id))
+            case e.CanonicalReverted(ref=ref):
+                untainted.add(ref)
+            case e.JobRunSucceeded(runs=runs):
+                # Who finishes late from what a downstream taint covers is tainted at once (SPEC 7.3).
+                job_runs += [run.job_run_id for run in runs]
             case e.JobRunDepMissed(misses=misses):
                 job_runs += [miss.job_run_id for miss in misses]
             case e.JobRunLost(failures=failures):

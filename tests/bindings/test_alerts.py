@@ -112,6 +112,86 @@ def test_who_never_answers_is_given_up(deploy: Any, chat: Chat, monkeypatch: pyt
     assert chat.messages == []
 
 
+class Phone:
+    """Somebody's own alert, which may cost its process the life."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.dies_before: int | None = None
+
+    def send(self, late: Any) -> None:
+        if len(self.told) == self.dies_before:
+            self.dies_before = None
+            raise KeyboardInterrupt
+        self.told.append(late.want_id)
+
+
+def test_who_is_well_hears_once_of_every_want_while_another_is_down(deploy: Any, chat: Chat) -> None:
+    """SPEC 5.5"""
+    chat.is_down = True
+    phone = Phone()
+    site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
+    wants = [late(site) for _ in range(3)]
+
+    for _ in range(3):
+        turn(site)
+    assert sorted(phone.told) == sorted(wants)
+
+    chat.is_down = False
+    turn(site)
+    assert sorted(message["want_id"] for message in chat.messages) == sorted(wants)
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_a_tick_that_is_killed_repeats_nothing_it_had_told(deploy: Any) -> None:
+    """SPEC 5.5: what was told is kept want by want."""
+    phone = Phone()
+    site = deploy(report, alerts=[phone])
+    wants = [late(site) for _ in range(4)]
+
+    phone.dies_before = 2
+    with pytest.raises(KeyboardInterrupt):
+        turn(site)
+    assert len(phone.told) == 2
+    turn(site)
+
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_alerts_take_no_more_than_their_time_and_go_on_in_the_next_tick(
+    deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.5, 11.1: what is due is not held up by many late wants, nor they by who is down."""
+    monkeypatch.setattr(alerts, "TICK_SECONDS", 0.0)
+    chat.is_down = True
+    phone = Phone()
+    site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
+    wants = [late(site) for _ in range(3)]
+
+    told_after = []
+    for _ in range(7):
+        turn(site)
+        told_after.append(len(phone.told))
+
+    # One alert a tick: the log, who is down, the phone; from then on the log and the phone.
+    assert told_after == [0, 0, 1, 1, 2, 2, 3]
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_an_alert_that_is_new_hears_of_what_is_late_from_now_on(deploy: Any) -> None:
+    first, second = Phone(), Phone()
+    site = deploy(report, alerts=[first])
+    before = late(site)
+    turn(site)
+
+    site = deploy(report, alerts=[first, second])
+    after = late(site)
+    turn(site)
+
+    assert first.told == [before, after]
+    assert second.told == [after]
+
+
 def test_another_locations_wants_are_told_by_it(deploy: Any, chat: Chat) -> None:
     site = deploy(report, location="here")
     elsewhere = deploy(location="elsewhere", alerts=[WebhookAlert(chat.url)])

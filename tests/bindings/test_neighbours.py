@@ -14,14 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings import heartbeat
 from databuild_dagster.bindings.dagster_private import DagsterExecutionInterruptedError
-from databuild_dagster.bindings.hosting import claim
 from databuild_dagster.bindings.inprocess import execute_order
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.tags import OUTCOME_TAG
-from databuild_dagster.model.commands import CancelJobRuns, FailJobRuns, RunFailure, SucceedJobRuns
+from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState
 
 pytestmark = pytest.mark.long
@@ -126,60 +124,6 @@ def test_a_plain_asset_that_reads_what_is_not_live_is_told_what_to_do(deploy: An
         for log in site.instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     ]
     assert f"numbers@{DAY} cannot be read, because it is not live; build it first: databuild build" in said[0]
-
-
-def test_a_run_waits_for_what_others_are_building_and_reuses_it(deploy: Any) -> None:
-    site = deploy(numbers)
-    dataset = site.engine.queries.dataset("numbers")
-    elsewhere = claim(site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True)
-    (run,) = elsewhere.job_runs
-
-    def succeed() -> None:
-        time.sleep(1)
-        manifest = ManifestFact(state="complete", uri="elsewhere")
-        output = OutputFact(ref=run.refs[0], manifest=manifest)
-        site.engine.handle(SucceedJobRuns(runs=(RunSuccess(run.id, (output,)),)))
-
-    other = threading.Thread(target=succeed)
-    other.start()
-    waiting = site.launch(["numbers"], [DAY, NEXT])
-    other.join()
-
-    assert waiting.status is dg.DagsterRunStatus.SUCCESS
-    assert site.engine.queries.canonical([run.refs[0]])[run.refs[0]].job_run == run.id
-    assert site.materialized("numbers") == [NEXT]
-
-
-def test_a_run_takes_over_what_others_gave_up(deploy: Any) -> None:
-    site = deploy(numbers)
-    dataset = site.engine.queries.dataset("numbers")
-    (run,) = claim(
-        site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True
-    ).job_runs
-
-    def give_up() -> None:
-        time.sleep(1)
-        site.engine.handle(FailJobRuns(failures=(RunFailure(run.id, "connection lost", "transient"),)))
-
-    other = threading.Thread(target=give_up)
-    other.start()
-    site.launch(["numbers"], [DAY])
-    other.join()
-
-    assert site.rows(f"numbers@{DAY}") == [{"day": DAY, "n": 1}]
-
-
-def test_a_run_does_not_wait_for_ever(deploy: Any) -> None:
-    site = deploy(numbers, delegation_timeout_seconds=0.1)
-    dataset = site.engine.queries.dataset("numbers")
-    (run,) = claim(
-        site.engine, {"numbers": dataset}, [f"numbers@{DAY}"], dagster_run_id="elsewhere", by_person=True
-    ).job_runs
-
-    waiting = site.launch(["numbers"], [DAY])
-
-    assert waiting.status is dg.DagsterRunStatus.FAILURE
-    assert f"job run {run.id} of numbers@{DAY} has not ended" in site.failure()
 
 
 def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from databuild_dagster import EMPTY, BuildContext, PartitionRef, databuild_asset, read, table
 from databuild_dagster.bindings.home import BadHome
+from databuild_dagster.bindings.opening import NothingBuilt
 from databuild_dagster.bindings.readable import (
     BeforeAnything,
     DataRemoved,
@@ -23,7 +24,6 @@ from databuild_dagster.bindings.readable import (
     NotOurs,
     TaintedRef,
 )
-from databuild_dagster.bindings.opening import NothingBuilt
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.states import InstanceState

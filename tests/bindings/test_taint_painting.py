@@ -13,7 +13,7 @@ from databuild_dagster.bindings.last_words import taint_run_id
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.taint_check import TAINT_CHECK
-from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.commands import CancelJobRuns, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.states import InstanceState
 
 pytestmark = pytest.mark.long
@@ -151,6 +151,19 @@ def test_taking_the_taint_back_makes_it_green_again_and_sets_no_automation_going
     assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
 
 
+def test_a_downstream_taint_is_red_wherever_it_goes_and_a_revert_makes_it_green(live: Any) -> None:
+    """SPEC 7.3, 7.4"""
+    first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
+    live.engine.handle(TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True))
+    only_tick(live)
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+
+    live.engine.handle(RevertCanonical(ref=REFS[0], uuid=first))
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+
+
 def test_one_of_two_taints_taken_back_leaves_it_red(live: Any) -> None:
     first, second = taint(live, REFS[0]), taint(live, REFS[0], reason="the till was broken")
     only_tick(live)
@@ -215,7 +228,9 @@ def test_a_rebuild_that_is_canceled_before_it_began_leaves_it_red(live: Any) -> 
 
 def test_a_dagster_that_was_never_told_shows_what_is_tainted_now(live: Any) -> None:
     taint(live, REFS[1])
-    live.instance.daemon_cursor_storage.set_cursor_values({"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'})
+    live.instance.daemon_cursor_storage.set_cursor_values(
+        {"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'}
+    )
     taint_painting._painted.clear()
 
     only_tick(live)

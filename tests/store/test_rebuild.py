@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model.commands import RevertCanonical
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import check, open_store, rebuild, schema
 from databuild_dagster.store.log import all_events
@@ -40,6 +41,10 @@ def eventful(make_world, tmp_path):
     world.arrive("e", "file:///drop/1")
     world.start("d")
     world.cancel("d")
+    first = world.uuid("left")
+    world.taint("left")
+    world.live("left")
+    world.handle(RevertCanonical(ref="left", uuid=first))
     return world
 
 

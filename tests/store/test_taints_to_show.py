@@ -1,0 +1,98 @@
+"""What is held against a ref that is not live, and which wants an instance was built for: what the UI is told (SPEC 7.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([dataset(name) for name in "abc"])
+    yield world
+    world.store.close()
+
+
+def shown(world, *refs):
+    return {ref: taint.reason for ref, taint in world.queries.taints_to_show(refs).items()}
+
+
+def test_of_what_is_live_or_was_never_built_nothing_is_held(world):
+    world.live("a")
+
+    assert shown(world, "a", "b") == {}
+
+
+def test_the_newest_taint_in_force_is_the_reason(world):
+    world.live("a")
+    world.taint("a", reason="old")
+    second = world.taint("a", reason="new")
+    assert shown(world, "a") == {"a": "new"}
+
+    world.untaint(second)
+
+    assert shown(world, "a") == {"a": "old"}
+
+
+def test_what_was_live_is_held_against_its_rebuild_until_that_is_live(world):
+    world.live("a")
+    world.taint("a", reason="wrong")
+
+    world.start("a")
+    assert shown(world, "a") == {"a": "wrong"}
+
+    world.succeed("a")
+    assert shown(world, "a") == {}
+
+
+def test_a_taint_that_opens_what_had_failed_is_not_held_against_the_next_attempt(world):
+    world.fail("a")
+    world.taint("a", reason="to be tried again")
+    assert shown(world, "a") == {"a": "to be tried again"}
+
+    world.start("a")
+
+    assert shown(world, "a") == {}
+
+
+def test_tainted_refs_are_counted_and_the_first_named(world):
+    world.live("a")
+    world.live("b")
+    world.taint("a", "b", reason="wrong")
+
+    assert world.queries.tainted_refs(["a", "b", "c"], 1) == {"a": (1, ("a",)), "b": (1, ("b",)), "c": (0, ())}
+
+
+def test_the_refs_of_a_taint_are_those_whose_canonical_instance_it_names(world):
+    world.live("a")
+    world.live("b")
+    taint_id = world.taint("a", "b", reason="wrong")
+
+    world.live("a")
+
+    assert world.queries.tainted_by(taint_id) == ("b",)
+
+
+def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(world):
+    world.want("a")
+    world.live("a")
+    world.clock.turn(1)
+    world.want("a")
+
+    served = world.queries.wants_served_by([world.uuid("a")])
+
+    before, _ = world.queries.wants_of_ref("a")
+    assert served == {world.uuid("a"): (before.id,)}
+
+
+def test_events_are_picked_by_type_within_a_stretch_of_the_log(world):
+    world.live("a")
+    world.taint("a", reason="one")
+    first = world.seq
+    world.taint("a", reason="two")
+
+    found = world.queries.events_named(["TaintCreated"], 0, first)
+
+    assert [event.fact.reason for event in found] == ["one"]
