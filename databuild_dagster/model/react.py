@@ -22,6 +22,8 @@ from databuild_dagster.model.states import (
 )
 from databuild_dagster.model.view import Openness
 
+#: The source of the wants that a Dagster run's claim leaves behind (SPEC 5.1, 8.1).
+CLAIMANT = "dagster run"
 #: Wants that ended because their refs did: their delegations ended with those.
 _ANSWERED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED})
 #: Twice the longest chain of waiting instances that one event may move.
@@ -213,8 +215,11 @@ def _let_go(folding: Folding) -> None:
 def _stop_waiting(
     folding: Folding, taken_back: list[WantRow], links: list[tuple[int, int]], refs: dict[int, RefRow]
 ) -> None:
-    """A want that was taken back, or whose time ended, does not wait for what others build."""
-    requests = {want.id: want.request_id for want in taken_back}
+    """A want that was taken back, or whose time ended, does not wait for what others build.
+
+    A Dagster run waits by itself, whatever becomes of the wants that it has left behind; it says so when it stops.
+    """
+    requests = {want.id: want.request_id for want in taken_back if want.source != CLAIMANT}
     asked = {(ref_id, requests[want_id]) for want_id, ref_id in links if want_id in requests and refs[ref_id].n_joined}
     if not asked:
         return

@@ -24,6 +24,8 @@ MAX_SECONDS = 240
 #: How long processes have to end after Ctrl-C.
 STOP_SECONDS = 60
 
+SETTINGS = "telemetry: {enabled: false}\n"
+
 DEFINITIONS = """
 import dagster as dg
 import pandas as pd
@@ -51,12 +53,12 @@ defs = build_definitions([orders, revenue])
 class Dagster:
     """Web server and daemon of one home."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, definitions: str = DEFINITIONS, settings: str = SETTINGS) -> None:
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir()
-        (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-        (folder / "definitions.py").write_text(DEFINITIONS)
+        (self.home / "dagster.yaml").write_text(settings)
+        (folder / "definitions.py").write_text(definitions)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
         self.environment = os.environ | {"DAGSTER_HOME": str(self.home)}
         self.port = _free_port()

@@ -11,6 +11,7 @@ from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicate
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
+from databuild_dagster.model.react import CLAIMANT
 from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 
@@ -143,7 +144,7 @@ def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -
     return e.WantCreated(
         request_id=command.dagster_run_id,
         wants=tuple(e.WantFact(id=deciding.new_id(), refs=(ref,)) for ref in refs),
-        source="dagster run",
+        source=CLAIMANT,
         source_id=command.dagster_run_id,
         ttl_seconds=c.CLAIM_TTL_SECONDS,
         expires_at=deciding.now + c.CLAIM_TTL_SECONDS,

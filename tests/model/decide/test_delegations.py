@@ -139,6 +139,20 @@ def test_who_waits_no_longer_is_told_apart_from_whom_the_build_failed(world):
     assert world.handle(c.GiveUpDelegations(requester="A", reason="again")).events == ()
 
 
+def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_it(world):
+    """SPEC 8.3, 6.10: it goes on waiting through cancellation; the next one to claim it serves it."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    world.claim("a", dagster_run_id="B")
+
+    world.cancel("a")
+    assert ledger(world, "A") == {"a": ("joined", "waiting")}
+    world.claim("a", dagster_run_id="B")
+    world.succeed("a")
+
+    assert ledger(world, "A") == {"a": ("joined", "live")}
+
+
 def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same(world):
     """SPEC 8.1: one entry for each request and ref."""
     world.job_run("a")

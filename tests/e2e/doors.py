@@ -1,0 +1,511 @@
+"""A deployment with an asset for each door of Dagster, and the doors as people, programs and daemons open them.
+
+Every asset has the same partitions, named after what is true of them when somebody asks: `live` is live, `failed`
+has failed, `held` is being built by another Dagster run, and of `missing` nothing is there. What an asset's function
+does is told by files in the project's folder, and each call of it leaves one behind.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.instance import engine_for
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store import Ledger, Queries, check, open_store
+from databuild_dagster.store.ledger import LedgerEntry
+
+from .conftest import MAX_SECONDS, Dagster
+
+FAILED, LIVE, HELD, MISSING = KEYS = ("failed", "live", "held", "missing")
+
+DEFINITIONS = '''
+import threading
+import uuid
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset, want_schedule, want_sensor
+
+HERE = Path(__file__).parent
+partitions = dg.StaticPartitionsDefinition(["failed", "live", "held", "missing"])
+two = dg.StaticPartitionsDefinition(["held", "held_too"])
+added = dg.DynamicPartitionsDefinition(name="added")
+running = dict(minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
+
+
+def wait_for(path):
+    """Until the test makes the file."""
+    for _ in range(20000):
+        if path.exists():
+            return
+        threading.Event().wait(0.1)
+    raise TimeoutError(f"{path} did not come")
+
+
+def build(name, key):
+    """What every asset does; the test reads in the files how often."""
+    (HERE / "calls" / f"{name}@{key}#{uuid.uuid4()}").touch()
+    if name not in ("parent", "job_first"):
+        if key.startswith("held"):
+            wait_for(HERE / f"go-{name}")
+        if key == "failed" and not (HERE / f"mended-{name}").exists():
+            raise ValueError("not today")
+        if key == "shaky" and len(list((HERE / "calls").glob(f"{name}@{key}#*"))) == 1:
+            raise ValueError("not at first")
+    return pd.DataFrame({"key": [key]})
+
+
+def asset(name, partitions_def=partitions, **options):
+    @databuild_asset(name=name, partitions_def=partitions_def, **options)
+    def function(context: BuildContext) -> pd.DataFrame:
+        return build(name, context.partition_key)
+
+    return function
+
+
+@databuild_asset(partitions_def=partitions)
+def job_second(job_first: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
+    return build("job_second", context.partition_key)
+
+
+@databuild_asset(partitions_def=partitions, automation_condition=dg.AutomationCondition.eager())
+def eager(parent: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
+    return build("eager", context.partition_key)
+
+
+@databuild_asset
+def whole(context: BuildContext) -> pd.DataFrame:
+    return build("whole", "all")
+
+
+@dg.asset(partitions_def=partitions, deps=["mixed"])
+def plain(context: dg.AssetExecutionContext) -> None:
+    (HERE / "calls" / f"plain@{context.partition_key}#{uuid.uuid4()}").touch()
+
+
+names = ["button", "span", "job_first", "command", "dg", "materialized", "built", "wanted", "scheduled", "sensed"]
+names += ["parent", "again", "crowded", "mixed", "hung", "deleted", "tested", "twice"]
+assets = [*map(asset, names), job_second, eager, whole, plain]
+assets += [
+    asset("filled", backfill_policy=dg.BackfillPolicy.multi_run()),
+    asset("filled_at_once", backfill_policy=dg.BackfillPolicy.single_run()),
+    asset("queued", pool="queue"),
+    asset("crossed", two),
+    asset("retried", dg.StaticPartitionsDefinition(["shaky"])),
+    asset("on_missing", added, automation_condition=dg.AutomationCondition.on_missing()),
+    asset("vanishing", added),
+]
+
+
+@dg.schedule(cron_schedule="* * * * *", target="scheduled", default_status=dg.DefaultScheduleStatus.RUNNING)
+def nightly():
+    if not (HERE / "night").exists():
+        return dg.SkipReason("It is day.")
+    return [dg.RunRequest(run_key=key, partition_key=key) for key in partitions.get_partition_keys()]
+
+
+@dg.schedule(cron_schedule="0 0 1 1 *", target="tested")
+def yearly():
+    return dg.RunRequest(partition_key="missing")
+
+
+@dg.sensor(target="sensed", **running)
+def watching():
+    if not (HERE / "arrived").exists():
+        return dg.SkipReason("Nothing has arrived.")
+    return [dg.RunRequest(run_key=key, partition_key=key) for key in partitions.get_partition_keys()]
+
+
+wanting = [
+    want_schedule(name="wanting_schedule", cron_schedule="0 0 1 1 *", refs=lambda context: ["tested@missing"]),
+    want_sensor(name="wanting_sensor", refs=lambda context: ["tested@missing", "tested@held"]),
+]
+automation = dg.AutomationConditionSensorDefinition("automation", target=["eager", "on_missing"], **running)
+
+defs = dg.Definitions.merge(
+    build_definitions(
+        assets,
+        jobs=[dg.define_asset_job("several", ["job_first", "job_second"])],
+        schedules=[nightly, yearly, wanting[0]],
+        sensors=[watching, automation, wanting[1]],
+        location="doors",
+    ),
+    # A process for each step besides that of each run would double the time of the tests.
+    dg.Definitions(executor=dg.in_process_executor),
+)
+'''
+
+#: Many processes for the price of one: what takes seconds, the imports, is done once before they part.
+CROWD = '''
+"""`crowd.py ASSET,ASSET@KEY…`: a process for each that calls `materialize()` as a test does; tells how each ended."""
+
+import json
+import os
+import sys
+
+import dagster as dg
+
+import definitions
+
+by_name = {asset.key.path[0]: asset for asset in definitions.assets if len(asset.keys) == 1}
+
+
+def materialize(ref):
+    names, _, key = ref.partition("@")
+    assets = [by_name[name] for name in names.split(",")]
+    with dg.DagsterInstance.get() as instance:
+        done = dg.materialize(assets, instance=instance, partition_key=key, raise_on_error=False)
+    told = {"ref": ref, "run_id": done.run_id, "success": done.success}
+    os.write(1, (json.dumps(told) + "\\n").encode())
+
+
+children = []
+for ref in sys.argv[1:]:
+    if (child := os.fork()) == 0:
+        try:
+            materialize(ref)
+        finally:
+            os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+'''
+
+_SETTINGS = """
+telemetry: {enabled: false}
+concurrency:
+  runs: {max_concurrent_runs: 40, tag_concurrency_limits: [{key: crowd, limit: 4}]}
+  pools: {granularity: run}
+run_retries: {enabled: true, max_retries: 0}
+"""
+
+#: Dagster's own run queue, and ours.
+SETTINGS = _SETTINGS + "run_queue: {dequeue_interval_seconds: 1}\n"
+OUR_COORDINATOR = f"""{_SETTINGS}
+run_coordinator:
+  {{module: databuild_dagster, class: DatabuildRunCoordinator, config: {{dequeue_interval_seconds: 1}}}}
+"""
+
+_LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_REEXECUTE = """mutation($params: ReexecutionParams!) { launchPipelineReexecution(reexecutionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_BACKFILL_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+    ... on PartitionBackfill { status } } }"""
+_RUNS = """query($filter: RunsFilter) { runsOrError(filter: $filter) { ... on Runs { results {
+    runId status tags { key value } } } } }"""
+_LOCATION = """{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"""
+_EVALUATION = """... on DryRunInstigationTick {
+    evaluationResult { runRequests { runKey } skipReason error { message } } } ... on PythonError { message }"""
+
+ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+
+
+#: What some assets are built from.
+UPSTREAM = ("job_first", "parent")
+
+
+class Run(NamedTuple):
+    """A Dagster run as GraphQL tells of it."""
+
+    run_id: str
+    status: str
+    tags: Mapping[str, str]
+
+
+class Deployment(Dagster):
+    """Every door of one running Dagster, and what the store says of those who came through."""
+
+    def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
+        super().__init__(folder, DEFINITIONS, settings)
+        (folder / "crowd.py").write_text(CROWD)
+        (folder / "calls").mkdir()
+        # Dagster's databases are made by one process: several at once get in each other's way.
+        self.instance = DagsterInstance.from_config(str(self.home))
+        #: The canonical instances before anybody came through a door.
+        self.given: dict[str, str] = {}
+
+    # What the assets do
+
+    def tell(self, name: str) -> None:
+        """`go-ASSET` lets the builds of its held partition go on; `mended-ASSET` makes its failed one succeed."""
+        (self.folder / name).touch()
+
+    def calls(self, ref: str) -> int:
+        """How often the asset's function was called for a partition."""
+        return len(list((self.folder / "calls").glob(f"{ref}#*")))
+
+    # What the store says
+
+    @cached_property
+    def store(self) -> Any:
+        return open_store(f"sqlite:///{self.home}/databuild.db")
+
+    @property
+    def engine(self) -> Engine:
+        return engine_for(self.instance)
+
+    @property
+    def queries(self) -> Queries:
+        return Queries(self.store)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.store)
+
+    def violations(self) -> list[Any]:
+        return list(check(self.store))
+
+    def state(self, ref: str) -> InstanceState | None:
+        return self.queries.states([ref])[ref]
+
+    def uuids(self, *refs: str) -> dict[str, str]:
+        """The canonical instance of each."""
+        return {ref: str(canonical.uuid) for ref, canonical in self.queries.canonical(list(refs)).items()}
+
+    def answers(self, requester: str) -> dict[str, LedgerEntry]:
+        """What a requester got, by ref."""
+        return {entry.ref: entry for entry in self.ledger.of_requester(requester)}
+
+    def wait_for_joiner(self, ref: str) -> str:
+        """Whoever waits for another's build of a ref."""
+
+        def joiners() -> list[str]:
+            return [each.requester for each in self.ledger.of_ref(ref) if each.kind is Answer.JOIN]
+
+        self.wait_until(lambda: bool(joiners()), f"somebody waits for {ref}")
+        return joiners()[0]
+
+    def newest_requester(self, ref: str) -> str:
+        return self.ledger.of_ref(ref)[0].requester
+
+    # Dagster's doors
+
+    @cached_property
+    def repository(self) -> dict[str, str]:
+        (node,) = self.graphql(_LOCATION)["repositoriesOrError"]["nodes"]
+        return {"repositoryLocationName": node["location"]["name"], "repositoryName": node["name"]}
+
+    def press_materialize(
+        self,
+        *assets: str,
+        key: str | None = None,
+        keys: tuple[str, str] | None = None,
+        job: str = "__ASSET_JOB",
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """The Materialize button, for nothing, a partition, or a range in a single run; returns the run's id."""
+        all_tags = dict(tags or {})
+        if key is not None:
+            all_tags["dagster/partition"] = key
+        if keys is not None:
+            all_tags |= {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[1]}
+        params = {
+            "selector": {
+                **self.repository,
+                "pipelineName": job,
+                "assetSelection": [{"path": [asset]} for asset in assets] or None,
+                "assetCheckSelection": [],
+            },
+            "mode": "default",
+            "executionMetadata": {"tags": [{"key": name, "value": value} for name, value in all_tags.items()]},
+            "runConfigData": "{}",
+        }
+        return self._launched(self.graphql(_LAUNCH, params=params)["launchPipelineExecution"])
+
+    def limit_pool(self, name: str, limit: int) -> None:
+        assert self.graphql(f'mutation {{ setConcurrencyLimit(concurrencyKey: "{name}", limit: {limit}) }}')
+
+    def mutate(self, call: str) -> str:
+        """A mutation that only says how it went; returns the name of what it answered."""
+        (answer,) = self.graphql(f"mutation {{ {call} {{ __typename }} }}").values()
+        typename: str = answer["__typename"]
+        return typename
+
+    @property
+    def selector(self) -> str:
+        """The repository, as a GraphQL literal's fields."""
+        return ", ".join(f'{name}: "{value}"' for name, value in self.repository.items())
+
+    def reexecute(self, run_id: str, strategy: str) -> str:
+        """The run page's button; the strategy is FROM_FAILURE or ALL_STEPS."""
+        params = {"parentRunId": run_id, "strategy": strategy}
+        return self._launched(self.graphql(_REEXECUTE, params=params)["launchPipelineReexecution"])
+
+    def _launched(self, answer: dict[str, Any]) -> str:
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        run_id: str = answer["run"]["runId"]
+        return run_id
+
+    def backfill(self, asset: str, *keys: str) -> str:
+        params = {"assetSelection": [{"path": [asset]}], "partitionNames": list(keys)}
+        answer = self.graphql(_BACKFILL, params=params)["launchPartitionBackfill"]
+        assert answer["__typename"] == "LaunchBackfillSuccess", answer
+        backfill_id: str = answer["backfillId"]
+        return backfill_id
+
+    def backfill_status(self, backfill_id: str) -> str:
+        status: str = self.graphql(_BACKFILL_STATUS, id=backfill_id)["partitionBackfillOrError"]["status"]
+        return status
+
+    def wait_for_backfill(self, backfill_id: str) -> str:
+        # While it is REQUESTED, CANCELING or FAILING, the daemon goes on with it.
+        def has_ended() -> bool:
+            return self.backfill_status(backfill_id).startswith(("COMPLETED", "FAILED", "CANCELED"))
+
+        self.wait_until(has_ended, f"backfill {backfill_id} has ended")
+        return self.backfill_status(backfill_id)
+
+    def runs(self, **tags: str) -> list[Run]:
+        """The Dagster runs with these tags, the newest first; `dagster__partition` is `dagster/partition`."""
+        wanted = [{"key": name.replace("__", "/"), "value": value} for name, value in tags.items()]
+        answer = self.graphql(_RUNS, filter={"tags": wanted} if wanted else None)["runsOrError"]["results"]
+        return [_run(each) for each in answer]
+
+    def run(self, run_id: str) -> Run:
+        (found,) = self.graphql(_RUNS, filter={"runIds": [run_id]})["runsOrError"]["results"]
+        return _run(found)
+
+    def wait_for_run(self, run_id: str) -> Run:
+        self.wait_until(lambda: self.run(run_id).status in ENDED, f"run {run_id} has ended")
+        return self.run(run_id)
+
+    def run_of_each_key(self, asset: str, *keys: str, **tags: str) -> dict[str, str]:
+        """The first Dagster run with the tags for each partition key, once all are there."""
+
+        def first() -> dict[str, str]:
+            return {run.tags["dagster/partition"]: run.run_id for run in self.runs(**tags)}
+
+        self.wait_until(lambda: first().keys() >= set(keys), f"runs of {', '.join(keys)} of {asset}")
+        return {key: run_id for key, run_id in first().items() if key in keys}
+
+    def log_of(self, run_id: str) -> str:
+        """What a Dagster run's page shows."""
+        return "\n".join(entry.message for entry in self.instance.all_logs(run_id))
+
+    def add_partition(self, key: str) -> str:
+        return self.mutate(
+            f'addDynamicPartition(repositorySelector: {{{self.selector}}}, partitionsDefName: "added", '
+            f'partitionKey: "{key}")'
+        )
+
+    def wait_until_automation_has_looked(self) -> None:
+        """Conditions speak of what has changed since they were evaluated first."""
+        selector = f'{{{self.selector}, sensorName: "automation"}}'
+        query = f"""{{ sensorOrError(sensorSelector: {selector}) {{ ... on Sensor {{
+            sensorState {{ ticks(limit: 9) {{ status }} }} }} }} }}"""
+
+        def has_looked() -> bool:
+            ticks = self.graphql(query)["sensorOrError"]["sensorState"]["ticks"]
+            return any(tick["status"] in ("SUCCESS", "SKIPPED") for tick in ticks)
+
+        self.wait_until(has_looked, "automation has looked once")
+
+    def stop_sensor(self, name: str) -> None:
+        query = f'{{ sensorOrError(sensorSelector: {{{self.selector}, sensorName: "{name}"}}) {{ ... on Sensor {{ sensorState {{ id }} }} }} }}'
+        state_id = self.graphql(query)["sensorOrError"]["sensorState"]["id"]
+        assert self.mutate(f'stopSensor(id: "{state_id}")') == "StopSensorMutationResult"
+
+    def start_sensor(self, name: str) -> None:
+        assert self.mutate(f'startSensor(sensorSelector: {{{self.selector}, sensorName: "{name}"}})') == "Sensor"
+
+    def try_sensor(self, name: str) -> dict[str, Any]:
+        """The page's test button; what the evaluation returned."""
+        selector = f'{{{self.selector}, sensorName: "{name}"}}'
+        call = f"sensorDryRun(selectorData: {selector}, cursor: null)"
+        (answer,) = self.graphql(f"mutation {{ {call} {{ {_EVALUATION} }} }}").values()
+        evaluation: dict[str, Any] = answer["evaluationResult"]
+        return evaluation
+
+    def try_schedule(self, name: str) -> dict[str, Any]:
+        selector = f'{{{self.selector}, scheduleName: "{name}"}}'
+        call = f"scheduleDryRun(selectorData: {selector}, timestamp: 1767225600.0)"
+        (answer,) = self.graphql(f"mutation {{ {call} {{ {_EVALUATION} }} }}").values()
+        evaluation: dict[str, Any] = answer["evaluationResult"]
+        return evaluation
+
+    # Doors that are processes
+
+    def start_process(self, *command: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start_module(self, module: str, *arguments: str) -> "subprocess.Popen[str]":
+        return self.start_process(sys.executable, "-m", module, *arguments)
+
+    def finish(self, process: "subprocess.Popen[str]") -> str:
+        """What a command printed, which must succeed."""
+        out, err = process.communicate(timeout=MAX_SECONDS)
+        assert process.returncode == 0, f"{process.args}: {err[-3000:]}"
+        return out
+
+    def start_crowd(self, *refs: str) -> "subprocess.Popen[str]":
+        return self.start_process(sys.executable, "crowd.py", *refs)
+
+
+@contextmanager
+def deployed(folder: Path, assets: Sequence[str], settings: str) -> Iterator[Deployment]:
+    """A running Dagster in which all of `KEYS` is true of these assets."""
+    deployment = Deployment(folder, settings)
+    upstream, everything = ",".join(UPSTREAM), ",".join((*UPSTREAM, *assets))
+    answers_of(deployment.start_crowd(f"{everything}@{LIVE}", f"{everything}@{FAILED}", f"{upstream}@{HELD}"))
+    held = [f"{asset}@{HELD}" for asset in assets]
+    builders = deployment.start_crowd(*held)
+    # A schedule ticks every minute, so it had better begin now.
+    deployment.tell("night")
+    deployment.start()
+    deployment.wait_until(lambda: all(deployment.calls(ref) for ref in held), "others build what is held")
+    deployment.given = deployment.uuids(*(ref for asset in assets for ref in refs(asset)))
+    try:
+        yield deployment
+    finally:
+        for asset in (*assets, "crowded"):
+            deployment.tell(f"go-{asset}")
+        others = answers_of(builders)
+        deployment.stop()
+    assert all(each["success"] for each in others)
+
+
+def answers_of(crowd: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    """How each process of a crowd ended."""
+    out, err = crowd.communicate(timeout=MAX_SECONDS)
+    assert crowd.returncode == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def refs(asset: str, keys: Iterable[str] = KEYS) -> list[str]:
+    return [f"{asset}@{key}" for key in keys]
+
+
+def spoken(answers: Iterable[LedgerEntry], of: str | None = None) -> dict[str, str]:
+    """Partition key to kind and outcome; `of` one asset, where several were asked for."""
+    return {
+        answer.ref.partition("@")[2]: f"{answer.kind.value}, {answer.outcome.value}"
+        for answer in answers
+        if of in (None, answer.ref.partition("@")[0])
+    }
+
+
+def _run(answer: dict[str, Any]) -> Run:
+    tags = {tag["key"]: tag["value"] for tag in answer["tags"]}
+    return Run(answer["runId"], answer["status"], tags)

@@ -1,0 +1,27 @@
+"""A few of the doors again, behind `DatabuildRunCoordinator`: who comes gets the same answers (SPEC 8.1).
+
+All of them come behind it with `DATABUILD_COORDINATOR=1 make test ARGS=tests/e2e/test_doors.py`.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .doors import OUR_COORDINATOR, Deployment, deployed
+from .test_doors import Backfills, test_a_sensor, test_the_materialize_button_for_a_partition
+
+__all__ = ["test_a_sensor", "test_the_materialize_button_for_a_partition"]
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployed(tmp_path_factory.mktemp("doors"), ("button", "sensed"), OUR_COORDINATOR) as deployment:
+        yield deployment
+
+
+@pytest.fixture(scope="module")
+def backfills() -> dict[str, Backfills]:
+    """None here: they take Dagster's daemon a minute."""
+    return {}
