@@ -47,6 +47,10 @@ def test_whatever_text_is_accepted_is_written_as_it_was(text):
     assert str(ref) == text
 
 
+#: UUIDv7, as all of them.
+A_JOB_RUN_ID = "01a1ff5b-2dd5-7b71-b329-baf32ce41f4f"
+
+
 @pytest.mark.parametrize(
     ("text", "asset", "partition_key"),
     [
@@ -130,12 +134,12 @@ def test_a_parsed_ref_and_its_text_give_the_same_uuid():
         "job-run-1",
         "",
         str(uuid.UUID(int=0)),
-        str(uuid.uuid4()),
-        new_id().upper(),
-        new_id().replace("-", ""),
-        "{" + new_id() + "}",
-        "urn:uuid:" + new_id(),
-        new_id() + " ",
+        "6cc02fa2-5476-4d86-ad65-4f4410912492",
+        A_JOB_RUN_ID.upper(),
+        A_JOB_RUN_ID.replace("-", ""),
+        "{" + A_JOB_RUN_ID + "}",
+        "urn:uuid:" + A_JOB_RUN_ID,
+        A_JOB_RUN_ID + " ",
     ],
 )
 def test_only_36_characters_of_uuid7_are_a_job_run_id(job_run_id):
