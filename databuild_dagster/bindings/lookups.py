@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databuild_dagster.bindings.opening import opened_store
+from databuild_dagster.bindings.readable import unknown_asset
 from databuild_dagster.model.coordination import ANSWERS, Answer
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical, Instance, JobRunView, WantView
@@ -102,15 +103,19 @@ def get_active_builds_for_partition(
 def check_build_coordination(
     refs: Iterable[Ref], *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> BuildCoordination:
-    """Per ref exactly one of build, join, reuse and refused (SPEC 8.1). Raises as `get_canonical_partition`."""
+    """Per ref exactly one of build, join, reuse and refused (SPEC 8.1).
+
+    Whether a partition key exists that nothing was built for is not looked at: that would cost Dagster. Raises as
+    `get_canonical_partition`, and `UnknownAsset` for what nothing builds.
+    """
     texts = [_text(ref) for ref in refs]
     with opened_store(home, instance) as store:
-        found = Queries(store).canonical(texts)
-    return coordination_of(found)
-
-
-def coordination_of(canonical: dict[str, Canonical]) -> BuildCoordination:
-    """The same of what is known already."""
+        queries = Queries(store)
+        canonical = queries.canonical(texts)
+        to_build = [ref for ref, each in canonical.items() if ANSWERS[each.state] is Answer.BUILD]
+        for asset in dict.fromkeys(asset_of(ref) for ref in to_build):
+            if queries.dataset(asset) is None:
+                raise unknown_asset(queries, asset)
     by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
     for each in canonical.values():
         by_answer[ANSWERS[each.state]].append(each)

@@ -49,7 +49,9 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
             return SensorResult(skip_reason=SkipReason(_dry_summary(engine_for(context.instance), deployment)))
         launcher = OrderCollector(context.instance)
         taken: list[str] = []
-        report = run_tick(context.instance, repository, deployment, launcher, tell=taken.append)
+        report = run_tick(
+            context.instance, repository, deployment, launcher, tell=taken.append, interval_seconds=interval_seconds
+        )
         orders = launcher.take_orders()
         for sentence in taken:
             context.log.warning(sentence)
@@ -74,10 +76,12 @@ def run_tick(
     launcher: OrderCollector,
     *,
     tell: Callable[[str], None] = lambda sentence: None,
+    interval_seconds: float = 0.0,
 ) -> TickReport:
     """One tick for a loaded code location; the same for the sensor and the command line.
 
-    `tell` hears of assets that another location has; the tick is about the others. Raises `LocationTaken`.
+    `tell` hears of assets that another location has; the tick is about the others. Who ticks regularly says how often.
+    Raises `LocationTaken`.
     """
     engine = engine_for(instance)
     for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
@@ -92,6 +96,7 @@ def run_tick(
         owner=this_process(),
         limits=deployment.limits,
         remains=WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance)),
+        interval_seconds=interval_seconds,
     )
     materialize_unsaid(instance, report.lost)
     # After it, so that what it has launched anew is held on for, and not built by who waits.

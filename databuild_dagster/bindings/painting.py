@@ -63,7 +63,8 @@ class Painter:
         if PROCESS_TAG in self._context.run.tags:
             self._say(dict.fromkeys(build, self._context.run.run_id))
             return
-        others = self._planned_by_this() - set(build) - set(hosting.join)
+        # Mostly it builds all it was made for, and Dagster need not be asked.
+        others = set() if self._made_for() == set(build) else self._planned_by_this() - set(build) - set(hosting.join)
         # Somebody may have painted a taint after the run was planned.
         painted = self._engine.queries.taints_to_show(build)
         self._say({**last_words(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
@@ -134,6 +135,13 @@ class Painter:
         self._context.instance.add_run_tags(self._context.run.run_id, {name: value})
 
     # How
+
+    def _made_for(self) -> set[str]:
+        """Every ref of the run's keys, from one end of its range to the other."""
+        specs = [self._context.assets_def.specs_by_key[key] for key in self._context.selected_asset_keys]
+        partitioned = any(spec.partitions_def is not None for spec in specs)
+        keys: list[str | None] = list(self._context.partition_keys) if partitioned else [None]
+        return {ref_of(asset_text(spec.key), key) for spec in specs for key in keys}
 
     def _planned_by_this(self) -> set[str]:
         """The refs of which this run's PLANNED event is the last word as yet."""

@@ -30,7 +30,7 @@ _COMMANDS = {
     "read": "read:read",
     "job-runs": "job_runs:job_runs",
     "delegations": "delegations:delegations",
-    "metrics": "delegations:metrics",
+    "metrics": "metrics:metrics",
     "adopt": "adopt:adopt",
     "locations": "locations:locations",
     "taint": "taints:taint",

@@ -7,7 +7,7 @@ from threading import Event
 
 import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from databuild_dagster.store import Ledger, Queries, Store
 
@@ -25,10 +25,11 @@ class StoreCollector:
         rate = GaugeMetricFamily(
             "databuild_job_success_ratio", "Share of a job's ended runs that went well.", labels=["job"]
         )
-        avoided = CounterMetricFamily(
+        # Gauges, for both may fall: who asks again may have it built, and the median moves.
+        avoided = GaugeMetricFamily(
             "databuild_builds_avoided", "Builds that were not needed because another's served.", labels=["job"]
         )
-        saved = CounterMetricFamily(
+        saved = GaugeMetricFamily(
             "databuild_seconds_saved", "What those builds would have taken, by the job's median.", labels=["job"]
         )
         for each in Ledger(self._store).metrics():

@@ -25,9 +25,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.learned import held_back
+from databuild_dagster.engine.orchestrator_notes import last_tick
 from databuild_dagster.engine.reasons import NAMED, Known, look_up
 from databuild_dagster.engine.tick import TickLimits
-from databuild_dagster.engine.ticks import last_tick
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
@@ -279,10 +279,10 @@ class _Following:
         ticked = last_tick(self._engine, location)
         if ticked is None:
             return [f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one"]
-        if self._now - ticked > LEASE_SECONDS:
-            ago = f"{self._now - ticked:.0f} s ago"
+        if self._now - ticked.next_at > LEASE_SECONDS:
+            ago = f"{self._now - ticked.at:.0f} s ago"
             return [
-                f"the orchestrator of location {location!r} last ticked at {when(ticked)}, {ago}: "
+                f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {ago}: "
                 "it is not running (`databuild dev` runs it), or busy with a launch of its own"
             ]
         return []

@@ -14,7 +14,12 @@ from pathlib import Path
 
 def this_process() -> str:
     """The name of the calling process: host/boot/namespace/pid/start."""
-    pid = os.getpid()
+    return _name_of_own(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _name_of_own(pid: int) -> str:
+    """Asked for by every claim, and the same as long as it is the same process."""
     return "/".join((*_machine(), str(pid), _start_of(pid) or "-"))
 
 

@@ -31,10 +31,18 @@ class Judge:
         self._gone = gone
         self._since: float | None = None
         self._last: float | None = None
+        #: How much longer than half a lease a break may be that does not start it anew.
+        self._unseen = 0.0
 
-    def look(self, now: float) -> None:
-        """Note that the judge is awake; a break of more than half a lease starts it anew."""
-        if self._last is None or not 0 <= now - self._last <= self.lease_seconds / 2:
+    def look(self, now: float, *, interval_seconds: float = 0.0) -> None:
+        """Note that the judge is awake; a break of more than half a lease starts it anew.
+
+        Who looks every `interval_seconds` only has breaks as long as that, and half of it more; a machine may have been
+        suspended in one of them without being noticed, so silence has to last that much longer.
+        """
+        longest = max(self.lease_seconds / 2, interval_seconds * 1.5)
+        self._unseen = longest - self.lease_seconds / 2
+        if self._last is None or not 0 <= now - self._last <= longest:
             self._since = now
         self._last = now
 
@@ -57,7 +65,7 @@ class Judge:
         if self._gone(holder):
             return "its process is gone"
         heard = max(heartbeat or 0.0, launch.started_at or launch.buffered_at)
-        if self.undisturbed(now) and now - heard > self.lease_seconds:
+        if self.undisturbed(now) and now - heard > self.lease_seconds + self._unseen:
             return f"nothing was heard of it for {now - heard:.0f} s"
         return None
 

@@ -5,13 +5,13 @@ A materialization is an arrival, a failure after it a taint; from then on waitin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.commands import ArriveLots, Command, TaintPartitions
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.events import Arrival, LotArrived
 from databuild_dagster.model.states import LEASED, InstanceState
 
 #: Who handles these commands, in the log.
@@ -19,8 +19,9 @@ ACTOR = "observation"
 
 
 def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
-    """Look at refs, and record what is news; returns the refs that there was news of.
+    """Look at refs, and record what is news; returns the refs whose news was recorded.
 
+    News that was refused is none: a plan that waited for it to change something would wait for ever.
     What is known is read before Dagster is asked, and what is found is said of that instance alone: were it the other
     way about, a slow observer would taint, for good, what another one has recorded meanwhile.
     """
@@ -36,18 +37,33 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
             arrivals[ref] = Arrival(job_run_id=engine.new_id(), ref=ref, origin=observation.origin)
         elif not observation.live and known.state is InstanceState.LIVE:
             gone[ref] = observation.reason or "Dagster has no materialization of it any more"
-    if arrivals:
-        before = {ref: known_before[ref].uuid for ref in arrivals}
-        _unless_refused(engine, ArriveLots(arrivals=tuple(arrivals.values()), seen=before))
+    recorded = _arrive(engine, arrivals, {ref: known_before[ref].uuid for ref in arrivals})
     for ref, known in engine.queries.canonical(list(gone)).items():
         if known == known_before[ref] and known.uuid is not None:
-            _unless_refused(engine, TaintPartitions(uuids=(known.uuid,), reason=gone[ref]))
-    return [*arrivals, *gone]
+            outcome = _unless_refused(engine, TaintPartitions(uuids=(known.uuid,), reason=gone[ref]))
+            recorded += [ref] if outcome is not None and outcome.events else []
+    return recorded
 
 
-def _unless_refused(engine: Engine, command: Command) -> None:
+def _arrive(engine: Engine, arrivals: Mapping[str, Arrival], before: Mapping[str, str | None]) -> list[str]:
+    """All together; where that is refused, as for a partition that was deleted, in halves, so that it stops no other."""
+    recorded: list[str] = []
+    batches = [list(arrivals)] if arrivals else []
+    for refs in batches:
+        command = ArriveLots(arrivals=tuple(arrivals[ref] for ref in refs), seen={ref: before[ref] for ref in refs})
+        outcome = _unless_refused(engine, command)
+        if outcome is not None:
+            facts = [event.fact for event in outcome.events]
+            recorded += [arrival.ref for fact in facts if isinstance(fact, LotArrived) for arrival in fact.arrivals]
+        elif len(refs) > 1:
+            half = len(refs) // 2
+            batches += [refs[:half], refs[half:]]
+    return recorded
+
+
+def _unless_refused(engine: Engine, command: Command) -> Outcome | None:
     """Another process may have observed the same, or be building it by now; what is recorded counts."""
     try:
-        engine.handle(command, actor=ACTOR)
+        return engine.handle(command, actor=ACTOR)
     except Refused:
-        return
+        return None

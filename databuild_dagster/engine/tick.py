@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
+from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.overdue import end_overdue
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import (
@@ -21,7 +22,6 @@ from databuild_dagster.engine.ports import (
     LaunchOrder,
     Remains,
 )
-from databuild_dagster.engine.ticks import note_tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
@@ -91,11 +91,16 @@ def tick(
     owner: str,
     limits: TickLimits = TickLimits(),
     remains: Remains | None = None,
+    interval_seconds: float = 0.0,
 ) -> TickReport:
-    """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`)."""
+    """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`).
+
+    Who ticks regularly says how often, so that others know when to expect the next one.
+    """
     now = engine.clock()
-    judge.look(now)
-    note_tick(engine, location)
+    judge.look(now, interval_seconds=interval_seconds)
+    note_tick(engine, location, interval_seconds)
+    forget_old_heartbeats(engine)
     report = TickReport()
     report.expired, report.sla_missed = end_overdue(engine, ACTOR)
     if open_launches := engine.queries.open_launches():

@@ -24,8 +24,6 @@ from databuild_dagster.model.view import Openness
 
 #: The source of the wants that a Dagster run's claim leaves behind (SPEC 5.1, 8.1).
 CLAIMANT = "dagster run"
-#: Wants that ended because their refs did: their delegations ended with those.
-_ANSWERED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED})
 #: Twice the longest chain of waiting instances that one event may move.
 MAX_ROUNDS = 20_000
 
@@ -192,7 +190,7 @@ def _let_go(folding: Folding) -> None:
     left = {ref.id: ref.n_open_wants for ref in refs.values()}
     for _, ref_id in links:
         left[ref_id] -= 1
-    _stop_waiting(folding, [want for want in ended if want.state not in _ANSWERED], links, refs)
+    _stop_waiting(folding, [want for want in ended if want.state is not WantState.SUCCESSFUL], links, refs)
     pairs = view.wants_holding([ref_id for ref_id, n in left.items() if n], Openness.OPEN)
     for ref in refs.values():
         _forget_wants(ref)
@@ -213,13 +211,13 @@ def _let_go(folding: Folding) -> None:
 
 
 def _stop_waiting(
-    folding: Folding, taken_back: list[WantRow], links: list[tuple[int, int]], refs: dict[int, RefRow]
+    folding: Folding, unserved: list[WantRow], links: list[tuple[int, int]], refs: dict[int, RefRow]
 ) -> None:
-    """A want that was taken back, or whose time ended, does not wait for what others build.
+    """A want that was taken back, whose time ended, or another of whose refs failed, waits for nothing that others build.
 
     A Dagster run waits by itself, whatever becomes of the wants that it has left behind; it says so when it stops.
     """
-    requests = {want.id: want.request_id for want in taken_back if want.source != CLAIMANT}
+    requests = {want.id: want.request_id for want in unserved if want.source != CLAIMANT}
     asked = {(ref_id, requests[want_id]) for want_id, ref_id in links if want_id in requests and refs[ref_id].n_joined}
     if not asked:
         return

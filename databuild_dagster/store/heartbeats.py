@@ -18,7 +18,7 @@ from databuild_dagster.store.errors import StoreUnusable
 _CREATE = "CREATE TABLE IF NOT EXISTS heartbeats (launch_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID"
 _BEAT = "INSERT INTO heartbeats (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = "SELECT launch_id, at FROM heartbeats WHERE launch_id = ?"
-_FORGET = "DELETE FROM heartbeats WHERE at < ?"
+_FORGET = "DELETE FROM heartbeats WHERE launch_id IN (SELECT launch_id FROM heartbeats WHERE at < ? LIMIT ?)"
 _CREATE_SESSIONS = """
 CREATE TABLE IF NOT EXISTS sessions (
     dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at REAL NOT NULL,
@@ -28,6 +28,9 @@ CREATE TABLE IF NOT EXISTS sessions (
 _NOTE_SESSION = "INSERT OR REPLACE INTO sessions (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?)"
 _READ_SESSIONS = "SELECT dagster_run_id, address, holder, at FROM sessions ORDER BY at"
 _FORGET_SESSION = "DELETE FROM sessions WHERE dagster_run_id = ? AND address = ?"
+
+#: Heartbeats dropped at once.
+MAX_FORGOTTEN = 10_000
 
 
 class NotedSession(NamedTuple):
@@ -69,12 +72,12 @@ class Heartbeats:
             return {row[0]: row[1] for row in rows if row}
 
     def forget_before(self, at: float) -> None:
-        """Drop heartbeats of launches that ended long ago."""
+        """Drop heartbeats of launches that ended long ago; of very many some, for others wait to beat meanwhile."""
         if self.path is None:
             self._memory = {launch_id: beat for launch_id, beat in self._memory.items() if beat >= at}
         else:
             with self._trouble_told(self.path) as connection:
-                connection.execute(_FORGET, (at,))
+                connection.execute(_FORGET, (at, MAX_FORGOTTEN))
 
     def note_session(self, session: NotedSession) -> None:
         """A Dagster run works in this session from now on; others learn of it, should its process die."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
-from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.sqlite import Store
@@ -67,53 +66,98 @@ class JobMetrics(NamedTuple):
 _GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)
 _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
 
+# The tables are joined in the order in which they are written, each by its key: what is known of how many rows there are
+# would lead SQLite to begin with the largest.
+
+#: What was not built for it. One that waits, or has ended, follows the ref to whatever instance it has, or had then.
 _DELEGATED = f"""
 SELECT d.requester, r.ref, d.kind, j.job_run_id, i.uuid, d.outcome, d.asked_at, d.ended_at, d.reason, l.dagster_run_id
-FROM {P}delegations d JOIN {P}refs r ON r.id = d.ref_id
-JOIN {P}instances i ON i.id = CASE d.outcome
-    WHEN 'waiting' THEN r.canonical_id WHEN 'live' THEN coalesce(d.served_id, d.instance_id) ELSE d.instance_id END
-JOIN {P}job_runs j ON j.id = i.job_run_id JOIN {P}launches l ON l.id = j.launch_id
-WHERE {{which}} ORDER BY d.asked_at DESC, r.ref LIMIT ?"""
+FROM {{source}} d CROSS JOIN {P}refs r ON r.id = d.ref_id
+CROSS JOIN {P}instances i ON i.id = CASE d.outcome
+    WHEN 'waiting' THEN r.canonical_id WHEN 'refused' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END
+CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
-#: What an instance's state says of the request that it was built for.
-_OUTCOME = """CASE WHEN i.was_live = 1 THEN 'live' WHEN i.state IN ('Failed', 'UpstreamFailed') THEN 'failed'
-    WHEN i.state = 'Tainted' THEN 'failed' ELSE 'waiting' END"""
-
-#: A Dagster run that claimed is the owner of its launch.
+#: A Dagster run that claimed is the owner of its launch. What it could not finish, its wants have others build: `i` is
+#: what became of the ref then. What it had joined before it could claim it stands among the delegations.
 _CLAIMED = f"""
-SELECT l.dagster_run_id, r.ref, 'built', j.job_run_id, i.uuid, {_OUTCOME}, l.buffered_at, j.ended_at,
+SELECT own_l.dagster_run_id, r.ref, 'built', j.job_run_id, i.uuid,
+       CASE WHEN i.was_live = 1 THEN 'live' WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
+            ELSE 'waiting' END,
+       own_l.buffered_at,
+       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at END,
        coalesce(i.reason, ''), l.dagster_run_id
-FROM {P}launches l JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
-JOIN {P}instances i ON i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND i.job_run_id = j.id
-JOIN {P}refs r ON r.id = i.ref_id
-WHERE l.owner = l.dagster_run_id AND {{which}} ORDER BY l.id DESC, r.ref LIMIT ?"""
+FROM ({{source}}) s CROSS JOIN {P}instances own ON own.id = s.id CROSS JOIN {P}refs r ON r.id = own.ref_id
+CROSS JOIN {P}job_runs own_j ON own_j.id = own.job_run_id CROSS JOIN {P}launches own_l ON own_l.id = own_j.launch_id
+CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN 'UpForRetry' THEN r.canonical_id ELSE own.id END
+CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
+    SELECT 1 FROM {P}delegations d
+    WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = 'built')
+ORDER BY own_l.id DESC, r.ref LIMIT :most"""
 
-#: Of a want that nobody delegated for, what was made of its ref since.
+#: Numbered right behind their job runs, and these behind their launch. With a plus, lest SQLite makes an index over all of
+#: them for this one question.
+_OUTPUTS = f"""
+CROSS JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND +j.launch_id = l.id
+CROSS JOIN {P}instances i ON i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND +i.job_run_id = j.id"""
+
+#: Of a want that nobody delegated for, what was made of its ref, as long as the want was open: the others of its refs
+#: may have ended otherwise.
 _WANTED = f"""
 SELECT w.request_id, r.ref, 'built', j.job_run_id, i.uuid,
-       CASE WHEN w.state = 'Successful' THEN 'live' WHEN w.state IN ('Failed', 'UpstreamFailed') THEN 'failed'
-            WHEN w.state IN ('Canceled', 'Expired') THEN 'given up' ELSE 'waiting' END,
-       w.created_at, w.ended_at, coalesce(i.reason, ''), l.dagster_run_id
-FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id JOIN {P}refs r ON r.id = x.ref_id
-LEFT JOIN {P}instances i ON i.id = r.canonical_id AND i.id > w.id
+       CASE WHEN w.state = 'Successful' OR i.live_at <= w.ended_at THEN 'live'
+            WHEN w.ended_at IS NULL AND r.state = 'Live' THEN 'live'
+            WHEN w.ended_at IS NULL THEN 'waiting'
+            WHEN w.state IN ('Canceled', 'Expired') THEN 'given up'
+            WHEN w.n_refs = 1 THEN 'failed'
+            WHEN i.was_live = 0 AND i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
+            WHEN i.id IS NULL AND r.canonical_id > w.id THEN 'failed'
+            ELSE 'given up' END,
+       w.created_at,
+       CASE WHEN i.live_at <= w.ended_at OR (w.ended_at IS NULL AND r.state = 'Live') THEN i.live_at ELSE w.ended_at END,
+       coalesce(i.reason, ''), l.dagster_run_id
+FROM {{source}}
+LEFT JOIN {P}instances i
+    ON i.id = r.canonical_id AND i.id > w.id AND (w.ended_at IS NULL OR i.created_at <= w.ended_at)
 LEFT JOIN {P}job_runs j ON j.id = i.job_run_id LEFT JOIN {P}launches l ON l.id = j.launch_id
 WHERE w.source NOT IN ('job run', 'dagster run') AND {{which}}
   AND NOT EXISTS (SELECT 1 FROM {P}delegations d WHERE d.requester = w.request_id AND d.ref_id = r.id)
-ORDER BY w.id DESC, r.ref LIMIT ?"""
+ORDER BY w.id DESC, r.ref LIMIT :most"""
 
-_REF_ID = f"(SELECT id FROM {P}refs WHERE ref = ?)"
+_WANTS = f"{P}wants w CROSS JOIN {P}want_refs x ON x.want_id = w.id CROSS JOIN {P}refs r ON r.id = x.ref_id"
 
-#: The three parts of the ledger, by what is asked of it.
-_ALL = (_DELEGATED.format(which="1"), _CLAIMED.format(which="1"), _WANTED.format(which="1"))
+#: The three parts of the ledger, by what is asked of it. Only for the newest of all is each delegation looked at.
+_ALL = (
+    _DELEGATED.format(source=f"(SELECT * FROM {P}delegations ORDER BY asked_at DESC LIMIT :most)"),
+    _CLAIMED.format(
+        source=f"""SELECT i.id FROM (
+            SELECT id FROM {P}launches WHERE owner = dagster_run_id ORDER BY id DESC LIMIT :most) l {_OUTPUTS}"""
+    ),
+    _WANTED.format(source=_WANTS, which="1"),
+)
 _OF_REQUESTER = (
-    _DELEGATED.format(which="d.requester = ?"),
-    _CLAIMED.format(which="l.dagster_run_id = ?"),
-    _WANTED.format(which="w.request_id = ?"),
+    _DELEGATED.format(source=f"(SELECT * FROM {P}delegations WHERE requester = :key)"),
+    _CLAIMED.format(
+        source=f"SELECT i.id FROM {P}launches l {_OUTPUTS} WHERE l.dagster_run_id = :key AND l.owner = l.dagster_run_id"
+    ),
+    _WANTED.format(source=_WANTS, which="w.request_id = :key"),
 )
 _OF_REF = (
-    _DELEGATED.format(which=f"d.ref_id = {_REF_ID}"),
-    _CLAIMED.format(which=f"i.ref_id = {_REF_ID}"),
-    _WANTED.format(which=f"w.id IN (SELECT want_id FROM {P}holds WHERE ref_id = {_REF_ID})"),
+    _DELEGATED.format(
+        source=f"(SELECT * FROM {P}delegations WHERE ref_id = (SELECT id FROM {P}refs WHERE ref = :key))"
+    ),
+    _CLAIMED.format(
+        source=f"""WITH RECURSIVE chain(id) AS (
+            SELECT last_id FROM {P}refs WHERE ref = :key AND last_id IS NOT NULL
+            UNION ALL SELECT p.previous_id FROM chain CROSS JOIN {P}instances p ON p.id = chain.id
+            WHERE p.previous_id IS NOT NULL
+        ) SELECT id FROM chain"""
+    ),
+    _WANTED.format(
+        source=f"{P}refs r CROSS JOIN {P}holds x ON x.ref_id = r.id CROSS JOIN {P}wants w ON w.id = x.want_id",
+        which="r.ref = :key",
+    ),
 )
 
 
@@ -125,15 +169,15 @@ class Ledger:
 
     def entries(self, *, most: int = 100) -> list[LedgerEntry]:
         """The newest entries of all requests, the newest first."""
-        return self._entries(_ALL, (), most)
+        return self._entries(_ALL, None, most)
 
     def of_requester(self, requester: str, *, most: int = 100_000) -> list[LedgerEntry]:
         """What a request, or a Dagster run, got for each ref that it asked for."""
-        return self._entries(_OF_REQUESTER, (requester,), most)
+        return self._entries(_OF_REQUESTER, requester, most)
 
     def of_ref(self, ref: str, *, most: int = 100) -> list[LedgerEntry]:
         """Who asked for a ref."""
-        return self._entries(_OF_REF, (ref,), most)
+        return self._entries(_OF_REF, ref, most)
 
     def waiting_requesters(self, requesters: Iterable[str]) -> set[str]:
         """Of these, those that wait for another's build."""
@@ -143,30 +187,33 @@ class Ledger:
             found = connection.execute(sql, (msgspec.json.encode(list(requesters)).decode(),))
             return {requester for (requester,) in found}
 
-    def _entries(self, parts: tuple[str, ...], key: tuple[str, ...], most: int) -> list[LedgerEntry]:
+    def _entries(self, parts: tuple[str, ...], key: str | None, most: int) -> list[LedgerEntry]:
+        asked = {"key": key, "most": most}
         with self._store.reading() as connection:
-            rows: list[tuple[Any, ...]] = [row for sql in parts for row in connection.execute(sql, (*key, most))]
+            rows: list[tuple[Any, ...]] = [row for sql in parts for row in connection.execute(sql, asked)]
         entries = [
             LedgerEntry._make((*row[:2], Answer(row[2]), *row[3:5], DelegationOutcome(row[5]), *row[6:]))
             for row in rows
         ]
         entries.sort(key=lambda entry: (-entry.asked_at, entry.ref))
-        return entries[:most]
+        # Who claimed a ref again, because its own build was lost, or wanted it again, has still one entry: the latest.
+        latest: dict[tuple[str, str, Answer], LedgerEntry] = {}
+        for entry in entries:
+            latest.setdefault((entry.requester, entry.ref, entry.kind), entry)
+        return list(latest.values())[:most]
 
     def metrics(self) -> list[JobMetrics]:
         """Every job that has run, or was spared it, by name."""
         counts: dict[str, dict[str, int]] = defaultdict(dict)
         seconds: dict[str, list[float]] = defaultdict(list)
-        avoided: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
         with self._store.reading() as connection:
             for job, state, n in connection.execute(_COUNTS):
                 counts[job][state] = n
             for job, each in connection.execute(_SECONDS):
                 seconds[job].append(each)
-            for job, requester, ref in connection.execute(_AVOIDED):
-                avoided[job].add((requester, partition_key_of(ref)))
+            avoided: dict[str, int] = dict(connection.execute(_AVOIDED).fetchall())
         return [
-            _metrics(job, counts[job], seconds[job], len(avoided[job]))
+            _metrics(job, counts[job], seconds[job], avoided.get(job, 0))
             for job in sorted(counts.keys() | avoided.keys())
         ]
 
@@ -181,9 +228,13 @@ _SECONDS = f"""
 SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
 WHERE j.state = 'Succeeded' AND j.started_at IS NOT NULL GROUP BY l.id"""
 
+#: One build for each requester and partition key, however many outputs it has.
 _AVOIDED = f"""
-SELECT s.job, d.requester, r.ref FROM {P}delegations d JOIN {P}refs r ON r.id = d.ref_id
-JOIN {P}datasets s ON s.id = r.dataset_id WHERE d.kind IN ('joined', 'reused') AND d.outcome = 'live'"""
+SELECT job, count(*) FROM (
+    SELECT DISTINCT s.job, d.requester, substr(r.ref, length(s.asset) + 1)
+    FROM {P}delegations d CROSS JOIN {P}refs r ON r.id = d.ref_id CROSS JOIN {P}datasets s ON s.id = r.dataset_id
+    WHERE d.kind IN ('joined', 'reused') AND d.outcome = 'live')
+GROUP BY job"""
 
 
 def _metrics(job: str, counts: dict[str, int], seconds: list[float], avoided: int) -> JobMetrics:

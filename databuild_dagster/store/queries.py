@@ -711,7 +711,7 @@ class Queries:
 
     def n_open_wants(self) -> int:
         """How many wants are open."""
-        ((n,),) = self._all(f"SELECT count(DISTINCT want_id) FROM {PREFIX}holds WHERE open = 1")
+        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants WHERE ended_at IS NULL")
         return int(n)
 
     # The log

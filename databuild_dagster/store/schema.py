@@ -31,7 +31,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 #: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
 LOG_VERSION = 1
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 4
+PROJECTION_VERSION = 5
 
 PREFIX = "databuild_"
 
@@ -184,6 +184,9 @@ launches = _table(
     Column("holder", Text),
     Column("started_at", Float),
 )
+#: What a Dagster run claimed, which is the owner then; the orchestrator's launches are not in it.
+_CLAIMED = text("owner = dagster_run_id")
+Index(PREFIX + "launches_claimed", launches.c.dagster_run_id, sqlite_where=_CLAIMED, postgresql_where=_CLAIMED)
 
 wants = _table(
     "wants",
@@ -307,8 +310,8 @@ delegations = _table(
     _in("outcome", DelegationOutcome),
     clustered=True,
 )
-_WAITING = text("outcome = 'waiting'")
-Index(PREFIX + "delegations_waiting", delegations.c.ref_id, sqlite_where=_WAITING, postgresql_where=_WAITING)
+#: Who waits for a ref, in each command that ends a wait; and everybody who ever asked for it.
+Index(PREFIX + "delegations_of_ref", delegations.c.ref_id, delegations.c.outcome)
 
 history = _table(
     "history",

@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 import databuild_dagster as db
+from databuild_dagster.model.errors import UnknownAsset
 
 from .conftest import Project
 
@@ -86,7 +87,11 @@ def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> Non
     assert job[1]["seconds_saved"] == job[1]["median_seconds"] > 0
     table = project.call("metrics").out
     assert re.search(r"orders +50\.0% +1 +1 +0 +0 +1 ", table), table
-    assert 'databuild_job_success_ratio{job="orders"} 0.5' in project.call("metrics", "--prometheus").out
+    scraped = project.call("metrics", "--prometheus").out
+    assert 'databuild_job_success_ratio{job="orders"} 0.5' in scraped
+    # The median moves, so this may fall, which a counter never does.
+    assert "# TYPE databuild_seconds_saved gauge" in scraped
+    assert 'databuild_builds_avoided{job="orders"} 1.0' in scraped
 
 
 def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
@@ -115,11 +120,15 @@ def test_wrong_questions_are_refused_with_one_sentence(project: Project) -> None
     nobody = project.call("delegations", "--request", "nobody", "--json")
     both = project.call("delegations", "--request", "a", "--ref", "b")
     mixed = project.call("metrics", "--prometheus", "--json")
+    no_asset = project.call("delegations", "--ref", "odrers@2024-01-29", "--json")
+    no_day = project.call("delegations", "--ref", "orders@2024-02-99", "--json")
 
     assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no request 'nobody'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
     assert mixed.code == 2
-    assert project.ask("delegations") == []
+    assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)
+    assert (no_day.code, "2024-02-99" in no_day.json["error"]["message"]) == (2, True)
+    assert project.ask("delegations", "--ref", DAY) == project.ask("delegations") == []
     assert "Nobody has asked for anything yet." in project.call("delegations").out
 
 
@@ -152,6 +161,8 @@ def test_current_state_is_asked_by_the_names_of_the_design(project: Project) -> 
     assert (coordination.build, coordination.join) == (("orders@2024-01-31",), {})
     assert coordination.reuse == {DAY: canonical.uuid}
     assert "no orders on 2024-01-30" in coordination.refused[NEXT_DAY]
+    with pytest.raises(UnknownAsset, match="'odrers'"):
+        db.check_build_coordination([DAY, "odrers@2024-01-29"], home=home)
 
 
 def test_the_seeds_two_queries_are_views_of_the_database(project: Project) -> None:

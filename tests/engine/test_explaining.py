@@ -81,6 +81,22 @@ def test_its_orchestrator_has_not_ticked_for_long(world):
     assert told[-1].startswith("the orchestrator of location 'here' last ticked at 2023-11-14T22:13:20Z, 31 s ago")
 
 
+def test_an_orchestrator_that_comes_seldom_is_not_taken_for_dead_in_between(world):
+    orchestrator = Orchestrator(world)
+    orchestrator.tick(interval_seconds=300)
+    # A command ticks once in between, and does not come again.
+    orchestrator.tick()
+    world.want("a")
+
+    world.clock.turn(300)
+    assert why(world, "a") == ["never built; wanted since 2023-11-14T22:13:20Z: the next tick launches it"]
+    world.clock.turn(LEASE_SECONDS + 1)
+
+    assert why(world, "a")[-1].startswith(
+        "the orchestrator of location 'here' last ticked at 2023-11-14T22:13:20Z, 331 s"
+    )
+
+
 def test_the_next_tick_launches_it(world):
     ticked(world)
     world.want("a")

@@ -65,6 +65,17 @@ def test_a_start_counts_as_a_heartbeat():
     assert awake_since_long(now + 1).verdict(launch(), None, None, now + 1) is not None
 
 
+def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
+    """SPEC 6.9: on another host nothing but silence tells of a death."""
+    now = START + 1000
+    judge = Judge(gone=lambda holder: False)
+    for look in (now - 120, now - 60, now):
+        judge.look(look, interval_seconds=60)
+
+    assert judge.verdict(launch(), now - LEASE_SECONDS - 70, None, now) is None
+    assert "nothing was heard of it for 106 s" in judge.verdict(launch(), now - LEASE_SECONDS - 76, None, now)
+
+
 def test_a_judge_that_has_just_begun_says_nothing_of_silence():
     """SPEC 6.9: it must have looked for a whole lease itself."""
     now = START + 1000

@@ -582,6 +582,50 @@ def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(
     assert len(here.launcher.orders) == 2
 
 
+def test_news_that_is_refused_holds_up_neither_other_news_nor_unrelated_work(make_world):
+    """SPEC 6.11, 11.1: Dagster still has the materialization of a dynamic key that was deleted since."""
+    world = make_world(
+        dataset("plain", keys=["1", "2", "3"], kind=DatasetKind.PLAIN),
+        dataset("old", ("plain", "deleted")),
+        dataset("ours", ("plain", "all")),
+        dataset("unrelated"),
+    )
+    here = Orchestrator(world)
+    for key in ("1", "deleted", "2", "3"):
+        here.foreign.materialize(f"plain@{key}", f"dagster event {key}")
+    for asset in ("old", "ours", "unrelated"):
+        world.want(asset)
+
+    report = here.tick()
+
+    assert sorted(order.job for order in here.launcher.orders) == ["ours", "unrelated"]
+    assert sorted(report.arrived) == ["plain@1", "plain@2", "plain@3"]
+    assert world.state("plain@deleted") is None
+    assert here.tick().idle
+
+
+# What a tick leaves behind
+
+
+def test_heartbeats_of_long_ago_are_forgotten_now_and_then(graph):
+    """SPEC 6.9: they are kept beside the log, and would grow for ever."""
+    here, beats = Orchestrator(graph), graph.engine.heartbeats
+    graph.engine.beat(["old"])
+    graph.clock.turn(6 * 24 * 3600)
+    graph.engine.beat(["young"])
+
+    here.tick()
+    assert beats.last(["old", "young"]).keys() == {"old", "young"}
+    graph.clock.turn(24 * 3600 + 1)
+    here.tick()
+    assert beats.last(["old", "young"]).keys() == {"young"}
+
+    beats.beat(["old"], 1.0)
+    graph.clock.turn(60)
+    here.tick()
+    assert "old" in beats.last(["old"]), "not in every tick"
+
+
 # Several orchestrators
 
 
@@ -687,6 +731,46 @@ def test_two_orchestrators_observe_the_same_in_peace(mixed):
     first.tick()
 
     assert len(mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)) == 1
+
+
+def test_a_slow_observer_says_nothing_of_what_came_after_it_looked(mixed):
+    """SPEC 6.11, 11.1: a taint by mistake would never go, for Dagster has no further news of the partition."""
+    foreign = MeddlingForeign()
+    first, second = (
+        Orchestrator(mixed, foreign=foreign, name="first"),
+        Orchestrator(mixed, foreign=foreign, name="second"),
+    )
+    mixed.want("source", ttl=None)
+
+    def it_comes_and_another_is_faster():
+        foreign.materialize("source", "dagster event 1")
+        second.tick()
+
+    foreign.meanwhile = [it_comes_and_another_is_faster]
+    first.tick()
+
+    assert mixed.state("source") is _I.LIVE
+
+
+def test_a_slow_observer_does_not_bring_back_what_was_replaced_after_it_looked(mixed):
+    """SPEC 6.11, 11.1"""
+    foreign = MeddlingForeign()
+    first, second = (
+        Orchestrator(mixed, foreign=foreign, name="first"),
+        Orchestrator(mixed, foreign=foreign, name="second"),
+    )
+    mixed.want("source", ttl=None)
+    foreign.materialize("source", "dagster event 1")
+
+    def a_newer_one_comes_and_another_is_faster():
+        foreign.materialize("source", "dagster event 2")
+        second.tick()
+
+    foreign.meanwhile = [a_newer_one_comes_and_another_is_faster]
+    first.tick()
+
+    assert mixed.canonical("source").origin == "dagster event 2"
+    assert len(mixed.queries.history("source")) == 1
 
 
 def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respected(mixed):

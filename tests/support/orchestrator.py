@@ -31,7 +31,7 @@ class Orchestrator:
         self.foreign = foreign or HandForeign()
         self.judge = Judge(gone=gone)
 
-    def tick(self, **limits: int) -> TickReport:
+    def tick(self, *, interval_seconds: float = 0.0, **limits: int) -> TickReport:
         return tick(
             self.world.engine,
             location=self.location,
@@ -40,6 +40,7 @@ class Orchestrator:
             judge=self.judge,
             owner=self.name,
             limits=TickLimits(**limits),
+            interval_seconds=interval_seconds,
         )
 
     def tick_for(self, seconds: float, every: int = 5) -> TickReport:

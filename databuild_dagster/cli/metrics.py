@@ -1,0 +1,76 @@
+"""`databuild metrics`: what became of each job's runs, and what delegation has spared (SPEC 8.5)."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.state import the_store
+from databuild_dagster.store import JobMetrics, Ledger
+
+#: A port that Prometheus's own list of exporters leaves free.
+DEFAULT_PORT = 9864
+
+
+@click.command()
+@click.option("--prometheus", is_flag=True, help="Print them as Prometheus reads them.")
+@click.option(
+    "--serve",
+    is_flag=False,
+    flag_value=DEFAULT_PORT,
+    type=click.IntRange(0, 65535),
+    help=f"Answer Prometheus on this port of 127.0.0.1, until Ctrl-C.  [default port: {DEFAULT_PORT}]",
+)
+@common
+def metrics(prometheus: bool, serve: int | None, as_json: bool) -> None:
+    """Success rate of each job, and the builds and seconds that delegation has saved."""
+    if sum((prometheus, serve is not None, as_json)) > 1:
+        raise click.UsageError("--prometheus, --serve and --json exclude each other; give one of them.")
+    store = the_store()
+    if prometheus or serve is not None:
+        from databuild_dagster.cli import prometheus as exporter
+
+        exporter.serve(store, serve) if serve is not None else click.echo(exporter.text(store), nl=False)
+        return
+    found = Ledger(store).metrics()
+    if as_json:
+        emit({each.job: _as_json(each) for each in found})
+        return
+    columns = (
+        "job",
+        "success rate",
+        "ended well",
+        "failed",
+        "dep misses",
+        "going on",
+        "builds avoided",
+        "seconds saved",
+    )
+    table(columns, [_row(each) for each in found], empty="No job has run yet.")
+
+
+def _as_json(each: JobMetrics) -> dict[str, object]:
+    return {
+        "success_rate": each.success_rate,
+        "avoided": each.avoided,
+        "seconds_saved": each.seconds_saved,
+        "median_seconds": each.median_seconds,
+        "job_runs": each.counts,
+    }
+
+
+def _row(each: JobMetrics) -> tuple[object, ...]:
+    def n(*states: str) -> int:
+        return sum(each.counts.get(state, 0) for state in states)
+
+    return (
+        each.job,
+        None if each.success_rate is None else f"{each.success_rate:.1%}",
+        n("Succeeded", "Skipped"),
+        n("Failed", "Lost", "Canceled"),
+        n("DepMissed"),
+        n("Queued", "Running"),
+        each.avoided,
+        None if each.seconds_saved is None else f"{each.seconds_saved:.1f}",
+    )

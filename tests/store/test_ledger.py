@@ -1,0 +1,194 @@
+"""What the ledger says of builds that others took over, of wants with several refs, and what it counts (SPEC 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.store import LedgerEntry
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([*(dataset(name) for name in "abcu"), *(dataset(name, job="duo") for name in ("x", "y"))])
+    yield world
+    assert world.check() == []
+    world.store.close()
+
+
+def outcomes(world: World, requester: str) -> dict[str, str]:
+    """Ref to what became of it."""
+    return {entry.ref: entry.outcome.value for entry in world.engine.ledger.of_requester(requester)}
+
+
+def only(world: World, requester: str) -> LedgerEntry:
+    (entry,) = world.engine.ledger.of_requester(requester)
+    return entry
+
+
+# Claims
+
+
+def test_what_a_claim_could_not_finish_and_another_built_was_built_for_it(world):
+    """SPEC 8.1: its wants stay when its Dagster run is gone."""
+    world.claim("a", dagster_run_id="R")
+    world.miss("a", "u")
+    assert (only(world, "R").outcome.value, only(world, "R").ended_at) == ("waiting", None)
+
+    world.live("u")
+    world.clock.turn(60)
+    assert only(world, "R").outcome.value == "waiting"
+    uuid = world.succeed("a")
+
+    entry = only(world, "R")
+    assert (entry.kind.value, entry.outcome.value, entry.uuid) == ("built", "live", uuid)
+    assert (entry.job_run, entry.ended_at) == (world.canonical("a").job_run, world.clock.now)
+    assert world.engine.ledger.of_ref("a")[-1] == entry
+
+
+def test_what_a_claim_lost_and_another_failed_has_failed_for_it(world):
+    """SPEC 8.1"""
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    world.clock.turn(3600)
+
+    world.fail("a", error="no such file")
+
+    entry = only(world, "R")
+    assert (entry.outcome.value, entry.reason) == ("failed", "no such file")
+    assert entry.job_run == world.canonical("a").job_run
+
+
+def test_what_a_claim_built_stays_its_own_when_it_is_built_again(world):
+    """SPEC 8.1"""
+    world.claim("a", dagster_run_id="R")
+    uuid = world.succeed("a")
+
+    world.taint("a")
+    world.live("a")
+
+    assert (only(world, "R").outcome.value, only(world, "R").uuid) == ("live", uuid)
+
+
+def test_a_ref_that_is_claimed_again_has_one_entry(world):
+    """SPEC 8.1: one for each request and ref."""
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    world.clock.turn(3600)
+
+    world.claim("a", dagster_run_id="R")
+    world.succeed("a")
+
+    assert (only(world, "R").outcome.value, only(world, "R").uuid) == ("live", world.uuid("a"))
+
+
+# Delegations
+
+
+def test_a_failed_delegation_names_the_job_run_that_failed(world):
+    """SPEC 8.3: not the one that was joined first, and lost."""
+    first = world.job_run("a")
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    world.clock.turn(3600)
+    second = world.job_run("a")
+
+    world.fail("a", error="no such file")
+
+    entry = only(world, "R")
+    assert first != second
+    assert (entry.outcome.value, entry.job_run, entry.uuid) == ("failed", second, world.uuid("a"))
+
+
+# Wants
+
+
+def test_each_ref_of_a_want_ends_in_its_own_way(world):
+    """SPEC 5.4, 8.1: the want is all or nothing, what became of its refs is not."""
+    want = world.want_view(world.want("a", "b", "c", "u"))
+    world.job_run("u")
+    uuid = world.succeed("a")
+
+    world.fail("b", error="no such file")
+
+    assert outcomes(world, want.request_id) == {"a": "live", "b": "failed", "c": "given up", "u": "given up"}
+    by_ref = {entry.ref: entry for entry in world.engine.ledger.of_requester(want.request_id)}
+    assert (by_ref["a"].uuid, by_ref["a"].reason) == (uuid, "")
+    assert by_ref["b"].reason == "no such file"
+
+
+def test_an_open_want_says_of_each_ref_how_it_stands(world):
+    """SPEC 8.1"""
+    want = world.want_view(world.want("a", "b"))
+
+    world.live("a")
+
+    assert outcomes(world, want.request_id) == {"a": "live", "b": "waiting"}
+
+
+def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
+    """SPEC 5.3, 8.1"""
+    failed, taken_back = world.want_view(world.want("a")), world.want_view(world.want("b"))
+    world.fail("a")
+    world.cancel_want(taken_back.id)
+    world.clock.turn(60)
+
+    world.taint("a")
+    world.live("a", "b")
+
+    assert outcomes(world, failed.request_id) == {"a": "failed"}
+    assert outcomes(world, taken_back.request_id) == {"b": "given up"}
+
+
+def test_who_asked_for_a_ref_is_not_told_of_the_other_refs_of_their_wants(world):
+    """SPEC 8.1"""
+    world.want("a", "b")
+
+    assert [entry.ref for entry in world.engine.ledger.of_ref("a")] == ["a"]
+
+
+# Counts
+
+
+def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world):
+    """SPEC 8.5"""
+    world.live("a", "x", "y")
+
+    world.claim("x", "y", together=True, dagster_run_id="R")
+    world.claim("x", dagster_run_id="S")
+    world.claim("a", dagster_run_id="R")
+
+    avoided = {each.job: each.avoided for each in world.engine.ledger.metrics() if each.avoided}
+    assert avoided == {"a": 1, "duo": 2}
+
+
+def test_wants_count_as_open_until_they_end(world):
+    first = world.want("a", "b")
+    world.want("a")
+    assert world.queries.n_open_wants() == 2
+
+    world.cancel_want(first)
+
+    assert world.queries.n_open_wants() == 1
+
+
+# All of it
+
+
+def test_the_newest_entries_of_all_requests_come_first(world):
+    """SPEC 15: what was delegated, claimed and wanted stands in one list."""
+    asked = []
+    for ask in (
+        lambda: world.claim("a", dagster_run_id="R").events and "R",
+        lambda: world.want_view(world.want("b")).request_id,
+        lambda: world.claim("a", dagster_run_id="S").events and "S",
+    ):
+        asked.append(ask())
+        world.clock.turn(10)
+
+    entries = world.engine.ledger.entries()
+
+    assert [entry.requester for entry in entries] == asked[::-1]
+    assert [entry.kind.value for entry in entries] == ["joined", "built", "built"]
+    assert world.engine.ledger.entries(most=2) == entries[:2]
