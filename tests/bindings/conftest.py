@@ -136,7 +136,9 @@ class Site:
         if status is None:
             return {}
         return {
-            **dict.fromkeys(status.deserialize_materialized_partition_subsets(partitions).get_partition_keys(), "green"),
+            **dict.fromkeys(
+                status.deserialize_materialized_partition_subsets(partitions).get_partition_keys(), "green"
+            ),
             **dict.fromkeys(status.deserialize_failed_partition_subsets(partitions).get_partition_keys(), "red"),
             **dict.fromkeys(
                 status.deserialize_in_progress_partition_subsets(partitions).get_partition_keys(), "in progress"

@@ -246,6 +246,19 @@ def test_a_want_that_is_taken_back_waits_no_longer(world):
     assert ledger(world, request) == {"a": ("joined", "given up")}
 
 
+def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
+    """SPEC 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and nobody may be left who builds the rest."""
+    world.job_run("b")
+    world.job_run("a")
+    failing = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
+    world.fail("a")
+
+    failed = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
+
+    assert ledger(world, failing) == {"a": ("joined", "failed"), "b": ("joined", "given up")}
+    assert ledger(world, failed) == {"a": ("refused", "refused"), "b": ("joined", "given up")}
+
+
 def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
     """SPEC 6.4: who needs them is."""
     world.job_run("b")
