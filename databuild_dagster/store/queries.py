@@ -643,8 +643,8 @@ class Queries:
             f"SELECT want_id FROM {PREFIX}wants WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?"
         )
         late = f"SELECT want_id FROM {PREFIX}wants WHERE sla_at IS NOT NULL AND sla_at <= ? ORDER BY sla_at LIMIT ?"
-        with self._store.reading() as connection:
-            return tuple([name for (name,) in connection.execute(sql, (now, most))] for sql in (expiring, late))  # type: ignore[return-value]
+        found = [[str(name) for (name,) in self._all(sql, now, most)] for sql in (expiring, late)]
+        return found[0], found[1]
 
     def wants_named(self, name: str) -> list[WantView]:
         """By want id or by request id."""
