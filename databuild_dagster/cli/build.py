@@ -80,6 +80,10 @@ def _summarize(built: Built) -> None:
         click.echo("")
     for hint in built.hints:
         click.echo(hint)
+    if built.interrupted:
+        click.echo(
+            "Interrupted: the want is taken back; what is live stays so, and the same command goes on from there."
+        )
     done = f"{built.live} of {count(built.live + len(built.not_live), 'ref')} live"
     reused = f" ({built.reused} before)" if built.reused else ""
     runs = (

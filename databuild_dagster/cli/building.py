@@ -218,7 +218,14 @@ def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
 
 
 def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:
-    for ref, canonical in engine.queries.canonical(refs).items():
+    found = engine.queries.canonical(refs)
+    live = [each.uuid for each in found.values() if each.state is InstanceState.LIVE and each.uuid is not None]
+    if n_stale := len(engine.queries.stale(live)):
+        built.hints.append(
+            f"{n_stale} of them {'is' if n_stale == 1 else 'are'} stale: an input was tainted or replaced since; "
+            "--rebuild builds anew."
+        )
+    for ref, canonical in found.items():
         if canonical.state is InstanceState.LIVE:
             built.live += 1
             continue

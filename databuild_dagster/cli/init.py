@@ -27,7 +27,7 @@ _PACKAGE = "PACKAGE"
 #: Templates are no code of ours: no tool takes them for it.
 _SUFFIX = ".txt"
 #: What a folder may hold and is empty all the same: it says nothing about the project.
-_IGNORED = frozenset({".git", ".venv"})
+_IGNORED = frozenset({".git", ".venv", ".dagster_home"})
 #: Folders of the project itself.
 _TAKEN = frozenset({"tests"})
 
@@ -68,6 +68,8 @@ def _given_name(name: str) -> str:
         raise CannotInit(f"--name {name!r} cannot be imported; give letters, digits and underscores, a letter first.")
     if name in _TAKEN:
         raise CannotInit(f"--name {name!r} is a folder of the project already; give another one.")
+    if _is_something_else(name):
+        raise CannotInit(f"--name {name!r} is a package that is installed here; give another one.")
     return name
 
 
@@ -76,10 +78,13 @@ def _name_of(root: Path) -> str:
     name = re.sub(r"\W+", "_", root.name, flags=re.ASCII).strip("_").lower()
     if not name or not name.isidentifier() or keyword.iskeyword(name):
         name = f"project_{name}".rstrip("_")
+    return f"{name}_project" if name in _TAKEN or _is_something_else(name) else name
+
+
+def _is_something_else(name: str) -> bool:
     # A folder that happens to stand in the working directory could be imported too, and has no origin.
     found = find_spec(name)
-    is_something_else = name in _TAKEN or (found is not None and found.origin is not None)
-    return f"{name}_project" if is_something_else else name
+    return found is not None and found.origin is not None
 
 
 def _rendered(folder: Traversable, package: str, path: str = "") -> Iterator[tuple[str, str]]:

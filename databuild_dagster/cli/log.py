@@ -66,7 +66,7 @@ def rebuild(as_json: bool) -> None:
 @click.option("--deep", is_flag=True, help="Also look whether every file of every live instance exists.")
 @common
 def check(deep: bool, as_json: bool) -> None:
-    """Look for anything that must not be (SPEC 12); exit code 1 if there is."""
+    """Look for anything that must not be, in the tables and in the log; exit code 1 if there is."""
     store = the_store()
     found = check_store(store)
     if deep:

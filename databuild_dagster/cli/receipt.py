@@ -10,11 +10,17 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
-from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Instance
 from databuild_dagster.warehouse import Warehouse, read_manifest
+
+
+class NoReceipt(Refused):
+    """{ref} has no instance{which} that was ever live, so there is nothing to account for."""
+
+    hint = "`databuild history {ref}` lists what it has."
 
 
 @click.command()
@@ -27,7 +33,7 @@ def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
     uuid = uuid or canonical_of(queries, ref).uuid
     lineage = queries.lineage(uuid) if uuid is not None else []
     if not lineage or all(each.uuid != uuid or each.ref != ref or each.live_at is None for each in lineage):
-        raise NotFound(kind="instance that was ever live of", name=ref if uuid is None else f"{ref}: {uuid}")
+        raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
     entries = [_entry(queries, each) for each in lineage]
     if as_json:
         emit({"ref": ref, "uuid": uuid, "instances": entries})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import click
+import msgspec
 
 from databuild_dagster.bindings.readable import check_data_of
 from databuild_dagster.cli.options import common
@@ -12,7 +13,7 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
-from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import asset_of
 
 
@@ -41,6 +42,7 @@ def taint(
         _preview(engine, command, as_json=as_json)
         return
     ended = engine.queries.failed_wants_of(refs)
+    behind = 0 if downstream else _n_built_from(engine, command)
     outcome = engine.handle(command, actor="user")
     assert outcome.taint_id is not None
     tainted = engine.queries.tainted_by(outcome.taint_id)
@@ -52,9 +54,21 @@ def taint(
         if tainted
         else f"No reader sees what is tainted (taint {outcome.taint_id})."
     )
+    if behind:
+        click.echo(
+            f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
+            "with --downstream the taint goes on to what was built from it."
+        )
     if ended:
         what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
+
+
+def _n_built_from(engine: Engine, command: TaintPartitions) -> int:
+    """How many refs more `--downstream` would taint."""
+    alone = set(engine.preview(command, actor="user").tainted)
+    all_the_way = engine.preview(msgspec.structs.replace(command, downstream=True), actor="user").tainted
+    return len(set(all_the_way) - alone)
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
@@ -99,8 +113,9 @@ def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None
     engine = the_engine()
     instance = engine.queries.instance(uuid)
     if instance is None or instance.ref != ref:
-        raise NotFound(kind=f"instance of {ref}", name=uuid)
-    check_data_of(instance)
+        raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
+    if instance.live_at is not None:  # What was never live is refused for that.
+        check_data_of(instance)
     engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor="user")
     if as_json:
         emit({"ref": ref, "uuid": uuid})

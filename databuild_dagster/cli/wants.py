@@ -112,7 +112,7 @@ def _print(wants: list[WantView], as_json: bool) -> None:
     if as_json:
         emit([_as_json(each) for each in wants])
         return
-    columns = ("want", "request", "refs", "state", "source", "priority", "created", "expires")
+    columns = ("want", "request", "refs", "state", "source", "priority", "created", "expires", "deadline")
     rows = [
         (
             each.id,
@@ -123,6 +123,7 @@ def _print(wants: list[WantView], as_json: bool) -> None:
             each.priority,
             when(each.created_at),
             when(each.expires_at) or "never",
+            when(each.deadline) and f"{when(each.deadline)}{' missed' if each.sla_missed_at else ''}",
         )
         for each in wants
     ]

@@ -177,13 +177,15 @@ class _Following:
         why = known.why(ref, self._now)
         match known.state(ref):
             case _S.LIVE:
-                return [f"{why}: there is nothing to build"], ()
+                uuid = known.canonical[ref].uuid or ""
+                stale = "; stale, for an input was tainted or replaced since" if self._queries.stale([uuid]) else ""
+                return [f"{why}: there is nothing to build{stale}"], ()
             case _S.BUILDING:
                 return self._lease(known, ref), ()
             case _S.UPSTREAM_BUILDING:
                 return [why], known.missing[ref]
             case _S.FAILED:
-                return [f"{why}; `databuild taint {ref} --reason …` opens it for another build"], ()
+                return [f"{why}; `databuild retry {ref}` opens it for another build"], ()
             case _S.UPSTREAM_FAILED:
                 return [why], known.missing[ref]
             case _:

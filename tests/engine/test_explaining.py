@@ -162,7 +162,7 @@ def test_it_failed(world):
 
     (told,) = why(world, "a")
 
-    assert told.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild taint a")
+    assert told.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild retry a")
 
 
 def test_it_is_tainted_and_wanted(world):

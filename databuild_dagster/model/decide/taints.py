@@ -21,6 +21,8 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
     """A list is all or nothing. Refused for what is being built, missing, or free to be built anyway."""
     if not command.refs and not command.uuids:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
+    if not command.reason.strip():
+        raise InvalidRequest(what="the reason of a taint", value=command.reason, why="nobody could tell what is wrong")
     _check_instances(command.uuids, deciding)
     for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:
@@ -84,7 +86,7 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     ref = deciding.existing_refs([command.ref])[command.ref]
     instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
     if instance is None or ref is None or instance.ref_id != ref.id:
-        raise NotFound(kind=f"instance of {command.ref}", name=command.uuid)
+        raise CannotRevert(ref=command.ref, uuid=command.uuid, why="it has no such instance")
     if ref.leased:
         raise BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
     why = None
