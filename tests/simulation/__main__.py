@@ -1,0 +1,72 @@
+"""`make simulate`: as many seeds as one has time for, on all processors; a failing one is made small and told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from .shrinking import shrunk, told
+from .simulate import Failure, Result, simulate_seeds
+from .stepped import Deck
+
+#: Seeds that one process takes at a time.
+SEEDS_PER_TURN = 20
+#: Failures that are told in full; the others are only named.
+MOST_TOLD = 3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many (SEEDS=…)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (FIRST=…)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (JOBS=…)")
+    arguments = parser.parse_args()
+    if arguments.seeds < 1 or arguments.jobs < 1:
+        parser.error("SEEDS and JOBS are 1 or more")
+    began = time.monotonic()
+    results: list[Result] = []
+    last = arguments.first + arguments.seeds
+    turns = [range(start, min(start + SEEDS_PER_TURN, last)) for start in range(arguments.first, last, SEEDS_PER_TURN)]
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(simulate_seeds, turns):
+            results += done
+            for failure in (result.failure for result in done):
+                if failure is not None:
+                    print(f"Seed {failure.scenario.seed} fails ({failure.kind}).", file=sys.stderr)
+            _progress(results, arguments.seeds, began)
+    _report(results, time.monotonic() - began)
+    failures = [result.failure for result in results if result.failure is not None]
+    _tell(failures)
+    return 1 if failures else 0
+
+
+def _progress(results: list[Result], n_seeds: int, began: float) -> None:
+    if sys.stderr.isatty():
+        rate = len(results) / (time.monotonic() - began)
+        print(f"\r{len(results):,} of {n_seeds:,} seeds, {rate:.0f} a second ", end="", file=sys.stderr, flush=True)
+
+
+def _report(results: list[Result], seconds: float) -> None:
+    n_failed = sum(result.failure is not None for result in results)
+    print(
+        f"{len(results):,} seeds in {seconds:.1f} s, {len(results) / seconds:.1f} a second: "
+        f"{sum(result.n_events for result in results):,} events, {sum(result.n_steps for result in results):,} steps, "
+        f"{sum(result.n_incidents for result in results):,} incidents; {n_failed} failed"
+    )
+
+
+def _tell(failures: list[Failure]) -> None:
+    deck = Deck()
+    for failure in failures[:MOST_TOLD]:
+        print(f"\n{told(shrunk(failure, deck), failure)}")
+    if others := [str(failure.scenario.seed) for failure in failures[MOST_TOLD:]]:
+        print(f"\nSeeds that failed too: {', '.join(others)}")
+    deck.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,612 @@
+"""What the virtual processes do: orchestrators, Dagster and its runs, people. As the bindings do it, without Dagster.
+
+A Dagster run here goes the way of `bindings.step`, `hosting` and `waiting`: start the launch or claim, build what was
+given, wait for what others build, claim again or take over, give up in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, LaunchOrder, TickLimits, observe, tick
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound, Refused, StaleJobRun
+from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
+from databuild_dagster.store.queries import JobRunView
+from tests.support.catalog import HERE
+
+from .processes import Broken
+from .scenario import Deed, Scenario
+from .world import Member, World
+
+MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
+HEARTBEAT_SECONDS = 10.0
+POLL_SECONDS = 2.0
+TAKE_OVER_SECONDS = 10.0
+#: The least; some wait ten times as long.
+DELEGATION_TIMEOUT_SECONDS = 20.0
+#: How often somebody looks for something to cancel, or to take back.
+PATIENCE = 8
+#: How often one Dagster run asks anew for what became free.
+MAX_CLAIMS = 20
+
+
+def populate(world: World) -> None:
+    """Everybody whom the scenario names, at their time."""
+    dagster = Dagster(world)
+    for number in range(world.scenario.n_orchestrators):
+        _orchestrate(world, dagster, f"orchestrator {number}", 1)
+    for deed in world.scenario.deeds:
+        if deed.name.startswith("user"):
+            _use(world, deed, _Memory(), 1)
+        else:
+            dagster.start_by_hand(deed)
+
+
+# The orchestrator
+
+
+def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) -> None:
+    def main(me: Member) -> None:
+        judge = Judge(gone=world.gone(me.process))
+        while True:
+            tick(
+                me.engine,
+                location=HERE,
+                launcher=dagster,
+                foreign=world.foreign,
+                judge=judge,
+                owner=me.name,
+                limits=TickLimits(launches=3, open_launches=4),
+                remains=_Remains(world) if world.scenario.adopts else None,
+            )
+            me.pause(me.rng.uniform(4.0, 12.0))
+
+    process = world.start(_again(name, incarnation), main, after=0.0 if incarnation == 1 else 5.0)
+
+    def ended(crashed: bool) -> None:
+        if not world.scheduler.is_over:
+            _orchestrate(world, dagster, name, incarnation + 1)
+
+    process.at_end.append(ended)
+
+
+class _Remains:
+    """`engine.ports.Remains`: what lies there complete."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
+        self._world.scheduler.step("before it looks at what lost launches left")
+        return [self._world.written[run.id] for run in job_runs if run.id in self._world.written]
+
+
+def _again(name: str, incarnation: int) -> str:
+    return name if incarnation == 1 else f"{name}, again {incarnation}"
+
+
+# Dagster
+
+
+@dataclass
+class DagsterRun:
+    """What Dagster knows of one run."""
+
+    id: str
+    launch_id: str | None
+    status: DagsterRunStatus = DagsterRunStatus.QUEUED
+    #: When Dagster notices that its process is gone, if it ever does.
+    fails_at: float = float("inf")
+
+
+class Dagster:
+    """`engine.ports.Launcher`: orders get lost here, and are delivered twice."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._runs: dict[str, DagsterRun] = {}
+        self._failed: set[str] = set()
+
+    def launch(self, order: LaunchOrder) -> None:
+        scheduler, mishaps = self._world.scheduler, self._world.scenario.mishaps
+        scheduler.step("before it asks Dagster for a run")
+        if scheduler.happens("its order to Dagster is lost", mishaps.order_lost):
+            scheduler.tell(f"orders a run of {order.job}, which is lost")
+        else:
+            is_there = any(run.launch_id == order.launch_id for run in self._runs.values())
+            is_twice = scheduler.happens("its order to Dagster is delivered twice", mishaps.order_twice)
+            for _ in range((not is_there) + is_twice):
+                run = self._new_run(f"launch run {len(self._runs)}", order.launch_id)
+                scheduler.tell(f"orders {run.id} of {order.job}")
+                refs = [ref for ref in self._world.scenario.refs if _is_of(ref, order)]
+                host = self._host_plain if order.kind is DatasetKind.PLAIN else self._host
+                host(run, Asking(run.id, refs), after=scheduler.current.rng.uniform(0.5, 6.0))  # type: ignore[union-attr]
+        scheduler.step("after it asked Dagster for a run")
+
+    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
+        self._world.scheduler.step("before it asks Dagster what became of runs")
+        found = {}
+        for launch_id, run_id in launches.items():
+            runs = [
+                run for run in self._runs.values() if run.id == run_id or (not run_id and run.launch_id == launch_id)
+            ]
+            states = [DagsterRunState(run.id, self._status(run)) for run in runs]
+            if states:
+                found[launch_id] = min(states, key=lambda state: state.status.ended)
+        return found
+
+    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        run = self._runs[dagster_run_id]
+        if not run.status.ended:
+            run.status = DagsterRunStatus.FAILED
+
+    def start_by_hand(self, deed: Deed) -> None:
+        """Somebody's own Dagster run, as from the UI, a schedule or a backfill."""
+        run = self._new_run(deed.name, None)
+        asking = Asking(
+            run.id,
+            [],
+            by_person=deed.what == "by a person",
+            by_coordinator=deed.what == "by the coordinator",
+            anew=deed.what == "to rebuild",
+        )
+        self._host(run, asking, after=deed.after)
+
+    def _status(self, run: DagsterRun) -> DagsterRunStatus:
+        if not run.status.ended and self._world.scheduler.now >= run.fails_at:
+            run.status = DagsterRunStatus.FAILED
+        return run.status
+
+    def _new_run(self, run_id: str, launch_id: str | None) -> DagsterRun:
+        run = self._runs[run_id] = DagsterRun(run_id, launch_id)
+        return run
+
+    def _host(self, run: DagsterRun, asking: Asking, *, after: float) -> None:
+        step: list[Step] = []
+
+        def main(me: Member) -> None:
+            run.status = DagsterRunStatus.RUNNING
+            step.append(Step(me, asking))
+            step[0].execute(run.launch_id)
+            if not run.status.ended:
+                run.status = DagsterRunStatus.SUCCEEDED
+
+        process = self._world.start(run.id, main, after=after)
+
+        def ended(crashed: bool) -> None:
+            # Who never began cannot be missed by its heartbeat; else Dagster may be the last to notice.
+            if not (step and step[0].has_begun) or process.rng.random() < 0.5:
+                self._noticed(run, crashed)
+
+        process.at_end.append(ended)
+
+    def _host_plain(self, run: DagsterRun, asking: Asking, *, after: float) -> None:
+        """Nothing of ours is in it: it writes its assets, or fails, and Dagster sees how it ended."""
+
+        def main(me: Member) -> None:
+            run.status = DagsterRunStatus.RUNNING
+            for ref in asking.refs:
+                me.pause(me.rng.uniform(0.1, 15.0))
+                if me.happens("its plain asset fails", self._world.scenario.mishaps.hard):
+                    self._world.foreign.fail(ref)
+                    run.status = DagsterRunStatus.FAILED
+                    return
+                me.tell(f"materializes {ref}")
+                self._world.foreign.materialize(ref, f"of {run.id}")
+            run.status = DagsterRunStatus.SUCCEEDED
+
+        process = self._world.start(run.id, main, after=after)
+        process.at_end.append(lambda crashed: self._noticed(run, crashed))
+
+    def _noticed(self, run: DagsterRun, crashed: bool) -> None:
+        """Dagster's own monitoring: nobody else would miss it."""
+        if crashed:
+            run.fails_at = self._world.scheduler.now + 60.0
+
+
+def _is_of(ref: str, order: LaunchOrder) -> bool:
+    return asset_of(ref) in order.assets and partition_key_of(ref) in order.partition_keys
+
+
+# A Dagster run
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Which refs a Dagster run is about, and how it asks."""
+
+    run_id: str
+    #: None named yet: it chooses when it begins.
+    refs: list[str]
+    by_person: bool = False
+    by_coordinator: bool = False
+    anew: bool = False
+
+
+@dataclass
+class Given:
+    """What a step was given: job runs to execute, and refs to wait for."""
+
+    launch_id: str | None = None
+    #: Job run to its refs.
+    job_runs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    join: dict[str, str] = field(default_factory=dict)
+
+
+class Step:
+    """The step of one Dagster run, from its claim to its end."""
+
+    def __init__(self, me: Member, asking: Asking) -> None:
+        self.me = me
+        self.asking = asking if asking.refs else replace(asking, refs=_chosen(me.world.scenario, me))
+        self.has_begun = False
+        spec = me.queries.dataset(asset_of(self.asking.refs[0]))
+        assert spec is not None
+        self._code_version = spec.code_version
+        self._rebuild_before = me.engine.clock() if asking.anew else None
+        self._beats: set[str] = set()
+
+    def execute(self, launch_id: str | None) -> None:
+        given = self._begin(launch_id)
+        for _ in range(MAX_CLAIMS):
+            self.has_begun = True
+            self._build(given)
+            again = self._wait_for(given.join)
+            if again is None:
+                return
+            given = again
+        if given.join:
+            self._give_up(given.join, "what it waited for was given up elsewhere, again and again")
+
+    # Asking
+
+    def _begin(self, launch_id: str | None) -> Given:
+        if launch_id is not None and (given := self._start(launch_id)) is not None:
+            return given
+        if self.asking.by_coordinator:
+            self._claim(self.asking.refs, may_build=False)
+        return self._claim(self.asking.refs)
+
+    def _start(self, launch_id: str) -> Given | None:
+        job_runs = self.me.queries.job_runs_of_launch(launch_id)
+        start = c.StartLaunch(launch_id=launch_id, dagster_run_id=self.asking.run_id, holder=self.me.name)
+        try:
+            started = self.me.engine.handle(start).job_run_ids
+        except (AlreadyStarted, NotFound):
+            return None
+        return Given(launch_id if started else None, {run.id: run.refs for run in job_runs if run.id in started})
+
+    def _claim(self, refs: Iterable[str], *, may_build: bool = True) -> Given:
+        by_key: dict[str | None, list[str]] = {}
+        for ref in refs:
+            by_key.setdefault(partition_key_of(ref), []).append(ref)
+        new_id, scenario = self.me.engine.new_id, self.me.world.scenario
+        launch_id = new_id()
+        job = next(spec.job for spec in scenario.datasets if spec.asset == asset_of(self.asking.refs[0]))
+        claim = self.me.engine.handle(
+            c.ClaimRefs(
+                launch_id=launch_id,
+                job=job,
+                location=HERE,
+                dagster_run_id=self.asking.run_id,
+                holder=self.me.name,
+                runs=tuple(BufferedRun(new_id(), tuple(group), key) for key, group in by_key.items()),
+                by_person=self.asking.by_person,
+                may_build=may_build,
+                rebuild_before=self._rebuild_before,
+                code_version=self._code_version,
+            )
+        ).claim
+        assert claim is not None
+        job_runs: dict[str, tuple[str, ...]] = {}
+        for ref, job_run_id in claim.build.items():
+            job_runs[job_run_id] = (*job_runs.get(job_run_id, ()), ref)
+        return Given(launch_id if job_runs else None, job_runs, claim.join)
+
+    # Building
+
+    def _build(self, given: Given) -> None:
+        if given.launch_id is None:
+            return
+        launch_id, scheduler = given.launch_id, self.me.world.scheduler
+        self._beats.add(launch_id)
+        scheduler.start_thread(self.me.process, lambda: self._beat(launch_id))
+        for job_run_id, refs in given.job_runs.items():
+            self._execute(job_run_id, refs)
+        self._beats.remove(launch_id)
+
+    def _beat(self, launch_id: str) -> None:
+        while launch_id in self._beats:
+            self.me.engine.beat([launch_id])
+            self.me.pause(HEARTBEAT_SECONDS)
+
+    def _execute(self, job_run_id: str, refs: tuple[str, ...]) -> None:
+        me, mishaps = self.me, self.me.world.scenario.mishaps
+        if foreign := [
+            need for ref in refs for need in _needs(me.world, ref) if asset_of(need) in me.world.scenario.foreign
+        ]:
+            observe(me.engine, me.world.foreign, list(dict.fromkeys(foreign)))
+        read: dict[str, dict[str, str]] = {}
+        missing: dict[str, tuple[str, ...]] = {}
+        for ref in refs:
+            inputs = me.queries.canonical(_needs(me.world, ref))
+            read[ref] = {need: seen.uuid for need, seen in inputs.items() if seen.uuid is not None}
+            if absent := tuple(need for need, seen in inputs.items() if seen.state is not InstanceState.LIVE):
+                missing[ref] = absent
+        me.pause(me.rng.uniform(0.1, 15.0))
+        if missing:
+            self._report(c.MissDeps(misses=(c.RunMiss(job_run_id, missing),)))
+            return
+        if me.happens("its job run takes very long", mishaps.slow):
+            me.pause(me.rng.uniform(30.0, 90.0))
+        if me.happens("its job run fails, but not for good", mishaps.transient):
+            self._report(c.FailJobRuns(failures=(c.RunFailure(job_run_id, "busy", "transient"),)))
+        elif me.happens("its job run fails for good", mishaps.hard):
+            self._report(c.FailJobRuns(failures=(c.RunFailure(job_run_id, "it raised"),)))
+        elif me.happens("it is interrupted", mishaps.transient / 3):
+            self._report(c.CancelJobRuns(job_run_ids=(job_run_id,), reason="interrupted", keep_wants=True))
+        else:
+            outputs = tuple(
+                OutputFact(ref=ref, inputs=read[ref], code_version=self._code_version, manifest=MANIFEST)
+                for ref in refs
+            )
+            success = me.world.written[job_run_id] = RunSuccess(job_run_id, outputs)
+            me.world.scheduler.step("after it wrote its data")
+            self._report(c.SucceedJobRuns(runs=(success,)))
+
+    def _report(self, command: c.Command) -> None:
+        """What the engine does not take any more never happened; but what was adopted is as good as told."""
+        try:
+            self.me.engine.handle(command)
+        except (StaleJobRun, JobRunEnded) as stale:
+            if isinstance(command, c.SucceedJobRuns) and stale.facts["state"] != JobRunState.SUCCEEDED.value:
+                del self.me.world.written[command.runs[0].job_run_id]
+
+    # Waiting
+
+    def _wait_for(self, join: dict[str, str]) -> Given | None:
+        """Until others are done; what this step is to build after all."""
+        waiting, began = dict(join), self.me.engine.clock()
+        timeout = DELEGATION_TIMEOUT_SECONDS * self.me.rng.uniform(1, 10)
+        while waiting:
+            free, now = [], self.me.engine.clock()
+            for ref, canonical in self.me.queries.canonical(list(waiting)).items():
+                # What backs off is tried again later, by whoever is first then.
+                if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
+                    waiting[ref] = canonical.job_run or waiting[ref]
+                    continue
+                del waiting[ref]
+                if canonical.state is not InstanceState.LIVE and canonical.state not in FAILING:
+                    free.append(ref)
+            waited = now - began
+            if free:
+                claimed = self._claim(free)
+                return replace(claimed, join={**waiting, **claimed.join})
+            if waiting and waited > timeout:
+                self._give_up(waiting, "its time is up")
+                return None
+            if waiting and waited > TAKE_OVER_SECONDS and (given := self._take_over(waiting)) is not None:
+                return given
+            self.me.pause(POLL_SECONDS)
+        return None
+
+    def _give_up(self, refs: Iterable[str], why: str) -> None:
+        self.me.engine.handle(
+            c.GiveUpDelegations(requester=self.asking.run_id, reason=why, refs=tuple(refs)),
+        )
+
+    def _take_over(self, waiting: dict[str, str]) -> Given | None:
+        mine = {asset_of(ref) for ref in self.asking.refs}
+        for job_run_id in dict.fromkeys(waiting.values()):
+            job_run = self.me.queries.job_run(job_run_id)
+            if job_run is None or job_run.state is not JobRunState.QUEUED:
+                continue
+            runs = self.me.queries.job_runs_of_launch(job_run.launch_id)
+            if not all(asset_of(ref) in mine for run in runs for ref in run.refs):
+                continue
+            given = self._start(job_run.launch_id)
+            if given is not None and given.launch_id is not None:
+                self.me.tell(f"took over {', '.join(ref for refs in given.job_runs.values() for ref in refs)}")
+                built = {ref for refs in given.job_runs.values() for ref in refs}
+                return replace(given, join={ref: each for ref, each in waiting.items() if ref not in built})
+        return None
+
+
+def _chosen(scenario: Scenario, me: Member) -> list[str]:
+    """Some outputs of one job, for some of its keys."""
+    job = me.rng.choice(scenario.ours).job
+    outputs = [spec for spec in scenario.ours if spec.job == job]
+    outputs = me.rng.sample(outputs, me.rng.randint(1, len(outputs)))
+    keys = {partition_key_of(ref) for ref in scenario.refs_of(outputs[0])}
+    keys = set(me.rng.sample(sorted(keys, key=str), me.rng.randint(1, len(keys))))
+    return [ref for spec in outputs for ref in scenario.refs_of(spec) if partition_key_of(ref) in keys]
+
+
+def _needs(world: World, ref: str) -> list[str]:
+    """What is declared, and what only shows when it runs."""
+    spec = world.catalog.datasets[asset_of(ref)]
+    key = partition_key_of(ref)
+    hidden = [asset if key is None else f"{asset}@{key}" for asset in world.scenario.hidden[spec.asset]]
+    return list(dict.fromkeys([*world.catalog.inputs(spec, key), *hidden]))
+
+
+# People
+
+
+@dataclass
+class _Memory:
+    """What somebody remembers when their command line is killed: they press the up key, and it has the same id."""
+
+    command: c.Command | None = None
+    command_id: str = ""
+    heard: tuple[Event, ...] | None = None
+
+
+def _use(world: World, deed: Deed, memory: _Memory, incarnation: int) -> None:
+    def main(me: Member) -> None:
+        if memory.command is None:
+            if deed.what == "data arrives" and world.scenario.sources and me.rng.random() < 0.5:
+                spec = me.rng.choice(world.scenario.sources)
+                world.foreign.materialize(me.rng.choice(world.scenario.refs_of(spec)), f"of {me.name}")
+                return
+            memory.command = _found(me, deed)
+            memory.command_id = me.engine.new_id()
+        if memory.command is None:
+            return
+        _say(me, memory)
+        if me.happens("it says that again", world.scenario.mishaps.said_again):
+            _say(me, memory)
+
+    process = world.start(_again(deed.name, incarnation), main, after=deed.after if incarnation == 1 else 8.0)
+
+    def ended(crashed: bool) -> None:
+        goes_on = not world.scheduler.is_over and process.rng.random() < 0.7
+        if crashed and memory.command is not None and goes_on:
+            _use(world, deed, memory, incarnation + 1)
+
+    process.at_end.append(ended)
+
+
+def _found(me: Member, deed: Deed) -> c.Command | None:
+    """What they do, as soon as there is something to do it to."""
+    for _ in range(PATIENCE):
+        if (command := _COMMANDS[deed.what](me, deed)) is not None:
+            return command
+        me.pause(me.rng.uniform(1.0, 15.0))
+    return None
+
+
+def _say(me: Member, memory: _Memory) -> None:
+    assert memory.command is not None
+    try:
+        outcome = me.engine.handle(memory.command, command_id=memory.command_id)
+    except (Refused, NotFound):
+        if memory.heard:
+            raise Broken("acted twice", f"{memory.command} was taken, and is refused when it is repeated") from None
+        return
+    if memory.heard and (not outcome.repeated or outcome.events != memory.heard):
+        raise Broken("acted twice", f"{memory.command} became something else when it was repeated")
+    memory.heard = outcome.events
+
+
+def _some(me: Member, deed: Deed) -> tuple[str, ...]:
+    refs = me.world.scenario.refs
+    return tuple(me.rng.sample(refs, me.rng.randint(1, min(3, len(refs)))))[: deed.most]
+
+
+def _want(me: Member, deed: Deed) -> c.Command:
+    return _wants(me, tuple((ref,) for ref in _some(me, deed)))
+
+
+def _want_several(me: Member, deed: Deed) -> c.Command:
+    return _wants(me, (_some(me, deed),))
+
+
+def _wants(me: Member, wants: tuple[tuple[str, ...], ...]) -> c.Command:
+    ttl, sla = me.rng.choice([None, None, None, 3600.0, 120.0, 30.0]), me.rng.choice([None, None, 60.0])
+    return c.CreateWants(wants=wants, priority=me.rng.randint(0, 2), ttl_seconds=ttl, sla_seconds=sla)
+
+
+def _want_anew(me: Member, deed: Deed) -> c.Command:
+    wants = tuple((ref,) for ref in _some(me, deed))
+    return c.CreateWants(wants=wants, ttl_seconds=None, rebuild=me.rng.random() < 0.7, fresh=True)
+
+
+def _deploy(me: Member, deed: Deed) -> c.Command:
+    """One dataset's code is another from now on."""
+    chosen = me.rng.choice(me.world.scenario.ours).asset
+    found = {spec.asset: spec for spec in me.queries.datasets(HERE).values()}
+    found[chosen] = msgspec.structs.replace(found[chosen], code_version=f"of {me.name}")
+    return c.RegisterDatasets(location=HERE, datasets=tuple(found.values()))
+
+
+def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
+    wants = me.queries.wants(open_only=True)
+    if not wants:
+        return None
+    return c.CancelWants(ids=(me.rng.choice(wants).id,), terminate=me.rng.random() < 0.5)
+
+
+def _of_states(me: Member, *states: InstanceState) -> list[str]:
+    """Refs that look as if the command made sense; they may not when it is handled."""
+    return [ref for ref, state in me.queries.states(me.world.scenario.refs).items() if state in states]
+
+
+def _taint(me: Member, deed: Deed) -> c.Command | None:
+    refs = _of_states(me, InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
+    if me.rng.random() < 0.1:
+        refs = me.world.scenario.refs
+    return c.TaintPartitions(refs=(me.rng.choice(refs),), reason="it looks wrong") if refs else None
+
+
+def _taint_downstream(me: Member, deed: Deed) -> c.Command | None:
+    refs = _of_states(me, InstanceState.LIVE)
+    if not refs:
+        return None
+    ref = me.rng.choice(refs)
+    history = [instance.uuid for instance in me.queries.history(ref) if instance.live_at is not None]
+    uuids = (me.rng.choice(history),) if history and me.rng.random() < 0.5 else ()
+    return c.TaintPartitions(refs=() if uuids else (ref,), uuids=uuids, reason="it looks wrong", downstream=True)
+
+
+def _untaint(me: Member, deed: Deed) -> c.Command | None:
+    """Of any canonical instance, or of one that was replaced in vain."""
+    seen = me.queries.canonical(me.world.scenario.refs).values()
+    taints = [taint.taint_id for each in seen if each.uuid for taint in me.queries.taints_of(each.uuid)]
+    return c.UntaintPartitions(taint_id=me.rng.choice(taints)) if taints else None
+
+
+def _revert(me: Member, deed: Deed) -> c.Command | None:
+    old = [
+        (ref, instance.uuid)
+        for ref in _of_states(me, *set(InstanceState) - LEASED)
+        for instance in me.queries.history(ref)
+        if instance.live_at is not None and not (instance.canonical and instance.state is InstanceState.LIVE)
+    ]
+    if not old:
+        return None
+    ref, uuid = me.rng.choice(old)
+    return c.RevertCanonical(ref=ref, uuid=uuid, force=me.rng.random() < 0.5)
+
+
+def _retry(me: Member, deed: Deed) -> c.Command | None:
+    refs = _of_states(me, *FAILING)
+    return c.RetryRefs(refs=(me.rng.choice(refs),)) if refs else None
+
+
+def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
+    runs: list[JobRunView] = me.queries.job_runs(open_only=True)
+    if not runs:
+        return None
+    return c.CancelJobRuns(job_run_ids=(me.rng.choice(runs).id,), keep_wants=me.rng.random() < 0.5)
+
+
+def _data_arrives(me: Member, deed: Deed) -> c.Command:
+    scenario = me.world.scenario
+    refs = [ref for spec in scenario.sources for ref in scenario.refs_of(spec)] or scenario.refs
+    return c.ArriveLots(arrivals=(Arrival(job_run_id=me.engine.new_id(), ref=me.rng.choice(refs), origin=me.name),))
+
+
+_COMMANDS: dict[str, Callable[[Member, Deed], c.Command | None]] = {
+    "want": _want,
+    "want several": _want_several,
+    "want anew": _want_anew,
+    "deploy": _deploy,
+    "cancel a want": _cancel_a_want,
+    "taint": _taint,
+    "taint downstream": _taint_downstream,
+    "untaint": _untaint,
+    "revert": _revert,
+    "retry": _retry,
+    "cancel a job run": _cancel_a_job_run,
+    "data arrives": _data_arrives,
+}
+
+__all__ = ["Dagster", "populate"]

@@ -1,0 +1,162 @@
+"""What a seed becomes: datasets and what their jobs need, who does what when, and how much goes wrong.
+
+A scenario is data, so that a failing one can be made smaller: by leaving out deeds, orchestrators, kinds of trouble,
+or single incidents by their name.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from tests.support.catalog import dataset
+
+from .processes import Trouble
+
+#: How long trouble lasts, in seconds.
+STORM_SECONDS = 180.0
+KEYS = ("1", "2")
+
+#: What people do, the frequent more often.
+USERS = (
+    *["want"] * 6,
+    *["want several"] * 2,
+    *["want anew"] * 2,
+    "deploy",
+    "cancel a want",
+    *["taint"] * 3,
+    "taint downstream",
+    *["untaint"] * 2,
+    *["revert"] * 2,
+    *["retry"] * 2,
+    "cancel a job run",
+    "data arrives",
+)
+DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something that one user, or one Dagster run of somebody's, does; its number stays when others are left out."""
+
+    number: int
+    what: str
+    after: float
+    #: Refs that it names at the most.
+    most: int = 3
+
+    @property
+    def name(self) -> str:
+        kind = "run by hand" if self.what in DOORS else "user"
+        return f"{kind} {self.number}"
+
+
+@dataclass(frozen=True)
+class Mishaps:
+    """What goes wrong outside of the processes, as probabilities."""
+
+    order_lost: float = 0.0
+    order_twice: float = 0.0
+    transient: float = 0.0
+    hard: float = 0.0
+    #: A job run takes much longer than a lease.
+    slow: float = 0.0
+    #: A command is sent again although it was answered.
+    said_again: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a simulation depends on, beside the seed's random numbers."""
+
+    seed: int
+    datasets: tuple[DatasetSpec, ...]
+    #: What a dataset's job finds out that it needs while it runs; assets of the same keys.
+    hidden: dict[str, tuple[str, ...]]
+    n_orchestrators: int
+    deeds: tuple[Deed, ...]
+    trouble: Trouble
+    mishaps: Mishaps
+    #: Whether orchestrators look for what lost launches had finished.
+    adopts: bool = True
+    muted: frozenset[str] = frozenset()
+
+    @property
+    def ours(self) -> list[DatasetSpec]:
+        return [spec for spec in self.datasets if spec.kind is DatasetKind.OURS]
+
+    @property
+    def sources(self) -> list[DatasetSpec]:
+        return [spec for spec in self.datasets if spec.kind is DatasetKind.SOURCE]
+
+    @property
+    def foreign(self) -> set[str]:
+        """Assets of which Dagster knows more than the store."""
+        return {spec.asset for spec in self.datasets if spec.kind is not DatasetKind.OURS}
+
+    def refs_of(self, spec: DatasetSpec) -> list[str]:
+        return (
+            [spec.asset] if spec.partitions is None else [f"{spec.asset}@{key}" for key in spec.partitions.split(",")]
+        )
+
+    @property
+    def refs(self) -> list[str]:
+        return [ref for spec in self.datasets for ref in self.refs_of(spec)]
+
+
+def scenario_of(seed: int) -> Scenario:
+    """The scenario that a seed stands for."""
+    rng = random.Random(f"scenario {seed}")
+    datasets, hidden = _graph(rng)
+    n_users = rng.randint(1, 10)
+    kinds = [rng.choice(USERS) for _ in range(n_users)] + [rng.choice(DOORS) for _ in range(rng.randint(0, 3))]
+    deeds = tuple(
+        Deed(number, "want" if number == 0 else what, rng.uniform(0, 0.6 * STORM_SECONDS) if number else 0.0)
+        for number, what in enumerate(kinds)
+    )
+    # Some seeds are quiet, so that what needs no trouble is found without any; some are rough.
+    rough = rng.choice([0.0, 0.3, 1.0, 1.0, 2.0])
+    trouble = Trouble(
+        crash=0.003 * rough * rng.random(),
+        blackout=0.0004 * rough * rng.random(),
+        delay=0.01 * rough * rng.random(),
+        freeze=0.002 * rough * rng.random(),
+        jump=0.001 * rough * rng.random(),
+        skew_seconds=rng.choice([0.0, 1.0, 10.0]) * rough,
+    )
+    mishaps = Mishaps(
+        order_lost=0.1 * rough * rng.random(),
+        order_twice=0.1 * rough * rng.random(),
+        transient=0.15 * rough * rng.random(),
+        hard=0.1 * rough * rng.random(),
+        slow=0.1 * rough * rng.random(),
+        said_again=0.3 * rng.random(),
+    )
+    adopts = rng.random() < 0.7
+    return Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
+
+
+def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple[str, ...]]]:
+    """Datasets that need only earlier ones, so that nothing waits for itself."""
+    keys = KEYS if rng.random() < 0.3 else ()
+    names = [f"n{number}" for number in range(rng.randint(2, 6))]
+    datasets: list[DatasetSpec] = []
+    hidden: dict[str, tuple[str, ...]] = {}
+    for at, name in enumerate(names):
+        earlier = names[:at]
+        needs = rng.sample(earlier, min(len(earlier), rng.choice([0, 1, 1, 2])))
+        hidden[name] = tuple(rng.sample(earlier, min(len(earlier), rng.choice([0, 0, 1, 1]))))
+        if at == 0 and rng.random() < 0.25:
+            datasets.append(dataset(name, keys=keys, kind=DatasetKind.SOURCE))
+            continue
+        if rng.random() < 0.1:
+            hidden[name] = ()
+            datasets.append(dataset(name, *needs, keys=keys, kind=DatasetKind.PLAIN))
+            continue
+        job = "shared" if rng.random() < 0.3 else None
+        datasets.append(dataset(name, *needs, keys=keys, job=job, most=rng.choice([1, 1000])))
+    if not any(spec.kind is DatasetKind.OURS for spec in datasets):
+        hidden["last"] = ()
+        datasets.append(dataset("last", *names[-1:], keys=keys))
+    return tuple(datasets), hidden

@@ -1,0 +1,138 @@
+"""The engine beside a model that anybody can check by reading it: they agree about everything, all the time."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import OutputFact, RunSuccess
+from tests.simulation.naive import Naive
+from tests.support import fixtures  # noqa: F401  (the profiles)
+from tests.support.catalog import dataset
+from tests.support.world import COMPLETE, World
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+LONG = bool(os.environ.get("DATABUILD_LONG"))
+REFS = tuple("abcde")
+
+some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=2, unique=True).map(tuple)
+a_ref = st.sampled_from(REFS)
+which = st.integers(0, 1000)
+
+
+class Compared(RuleBasedStateMachine):
+    """Each command goes to both: both take it, or both refuse it, and afterwards they look the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World([dataset(name) for name in REFS])
+        self.naive = Naive(REFS)
+        self.naive.now = self.world.clock.now
+        self.wants = []
+        self.taints = []
+
+    def both(self, command, is_taken):
+        try:
+            self.world.handle(command)
+        except Refused:
+            assert not is_taken
+        else:
+            assert is_taken
+
+    def job_run(self, ref):
+        """The one that made the canonical instance; any id where there is none."""
+        return self.world.canonical(ref).job_run
+
+    @rule(refs=some_refs)
+    def want(self, refs):
+        outcome = self.world.handle(c.CreateWants(wants=(refs,), ttl_seconds=None))
+        self.wants.append((outcome.want_ids[0], self.naive.want(refs)))
+
+    @rule(at=which)
+    def cancel(self, at):
+        if self.wants:
+            want_id, want = self.wants[at % len(self.wants)]
+            self.both(c.CancelWants(ids=(want_id,)), self.naive.cancel(want))
+
+    @rule(ref=a_ref)
+    def start(self, ref):
+        launch = self.world.launch_of(ref)
+        is_taken = bool(self.world.handle(launch).events)
+        if is_taken:
+            self.world.start_launch(launch.launch_id)
+        assert is_taken == self.naive.start(ref)
+
+    @rule(at=which)
+    def start_what_is_due(self, at):
+        if due := sorted(self.naive.due()):
+            self.start(due[at % len(due)])
+
+    @rule(ref=a_ref)
+    def succeed(self, ref):
+        if job_run := self.job_run(ref):
+            success = RunSuccess(job_run, (OutputFact(ref=ref, manifest=COMPLETE),))
+            self.both(c.SucceedJobRuns(runs=(success,)), self.naive.succeed(ref))
+
+    @rule(ref=a_ref, kind=st.sampled_from(["hard", "transient", "transient"]))
+    def fail(self, ref, kind):
+        if job_run := self.job_run(ref):
+            failure = c.RunFailure(job_run, "it raised", kind)
+            self.both(c.FailJobRuns(failures=(failure,)), self.naive.fail(ref, transient=kind == "transient"))
+
+    @rule(ref=st.sampled_from(REFS[1:]), at=which, several=st.booleans())
+    def miss(self, ref, at, several):
+        """Only what has a name before its own."""
+        if job_run := self.job_run(ref):
+            earlier = REFS[: REFS.index(ref)]
+            missing = tuple(dict.fromkeys(earlier[number % len(earlier)] for number in (at, at // 7)[: 1 + several]))
+            self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
+
+    @rule(refs=some_refs)
+    def taint(self, refs):
+        taint_id = self.world.ids()
+        self.taints.append(taint_id)
+        command = c.TaintPartitions(refs=refs, reason="it looks wrong", taint_id=taint_id)
+        if not self.naive.taint(refs, taint_id):
+            self.taints.remove(taint_id)
+        self.both(command, taint_id in self.taints)
+
+    @rule(at=which)
+    def untaint(self, at):
+        if self.taints:
+            taint_id = self.taints[at % len(self.taints)]
+            self.both(c.UntaintPartitions(taint_id=taint_id), self.naive.untaint(taint_id))
+
+    @rule(seconds=st.sampled_from([1.0, 5.0, 60.0]))
+    def time_passes(self, seconds):
+        self.world.clock.turn(seconds)
+        self.naive.now += seconds
+
+    @invariant()
+    def they_look_the_same(self):
+        states = {ref: row.state for ref, row in self.naive.refs.items()}
+        assert self.world.queries.states(REFS) == states
+        assert set(self.world.due()) == self.naive.due()
+        for want_id, want in self.wants:
+            assert self.world.want_state(want_id) == want.state
+        for ref in REFS:
+            derived = [want for want in self.naive.wants if want.is_open and want.is_derivative and ref in want.refs]
+            assert len(self.world.derivative_wants(ref)) == len(derived)
+
+    def teardown(self):
+        assert self.world.check() == []
+        self.world.store.close()
+
+
+TestCompared = Compared.TestCase
+TestCompared.settings = settings(
+    settings.get_profile("long" if LONG else "ci"),
+    max_examples=2000 if LONG else 120,
+    stateful_step_count=60 if LONG else 40,
+)

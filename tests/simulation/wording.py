@@ -1,0 +1,77 @@
+"""Commands and events as lines of a story: who does what to which refs, without the ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+
+#: The refs of a job run, by its id.
+RefsOf = Callable[[str], Iterable[str]]
+
+
+def said(command: object, refs_of: RefsOf) -> str:
+    """What a command asks for."""
+    name = type(command).__name__
+    match command:
+        case c.CreateWants(wants=wants, ttl_seconds=ttl, rebuild=rebuild):
+            until = "" if ttl is None else f", within {ttl:.0f} s"
+            return f"{name}({'; '.join(map(_some, wants))}{until}{', anew' if rebuild else ''})"
+        case c.BufferLaunch(runs=runs) | c.ClaimRefs(runs=runs):
+            return f"{name}({'; '.join(_some(run.refs) for run in runs)})"
+        case c.BufferMissed(misses=misses) | c.MissDeps(misses=misses):
+            return f"{name}({'; '.join(_missed(miss) for miss in misses)})"
+        case c.SucceedJobRuns(runs=runs):
+            return f"{name}({'; '.join(_some(refs_of(run.job_run_id)) for run in runs)})"
+        case c.FailJobRuns(failures=failures):
+            return f"{name}({'; '.join(f'{_some(refs_of(each.job_run_id))}, {each.kind}' for each in failures)})"
+        case c.CancelJobRuns(job_run_ids=ids):
+            return f"{name}({'; '.join(_some(refs_of(each)) for each in ids)})"
+        case c.LoseLaunches(reason=reason) | c.GiveUpDelegations(reason=reason):
+            return f"{name}({reason})"
+        case c.TaintPartitions(refs=refs, uuids=uuids, downstream=downstream):
+            what = _some(refs) if refs else f"{len(uuids)} instance"
+            return f"{name}({what}{', downstream' if downstream else ''})"
+        case c.RetryRefs(refs=refs):
+            return f"{name}({_some(refs)})"
+        case c.RevertCanonical(ref=ref):
+            return f"{name}({ref})"
+    return name
+
+
+def happened(event: e.Event, refs_of: RefsOf) -> str:
+    """What an event says."""
+    name = type(event.fact).__name__
+    match event.fact:
+        case e.WantCreated(wants=wants, source=source):
+            what = f"{'; '.join(_some(want.refs) for want in wants)}, by {source}"
+        case e.JobRunBuffered(runs=runs):
+            what = "; ".join(_some(run.refs) for run in runs)
+        case e.JobRunStarted(job_run_ids=ids) | e.JobRunCanceled(job_run_ids=ids):
+            what = "; ".join(_some(refs_of(each)) for each in ids)
+        case e.JobRunSucceeded(runs=runs):
+            what = "; ".join(_some(refs_of(run.job_run_id)) for run in runs)
+        case e.JobRunDepMissed(misses=misses):
+            what = "; ".join(f"{each.ref} misses {_some(each.missing)}" for miss in misses for each in miss.impacted)
+        case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
+            what = "; ".join(f"{_some(refs_of(each.job_run_id))}: {each.error}" for each in failures)
+        case e.TaintCreated(refs=refs, downstream=downstream):
+            what = f"{_some(refs)}{', downstream' if downstream else ''}"
+        case e.PartitionDelegated(delegations=delegations):
+            what = "; ".join(f"{each.ref} {each.kind}" for each in delegations)
+        case e.LotArrived(arrivals=arrivals):
+            what = "; ".join(each.ref for each in arrivals)
+        case e.CanonicalReverted(ref=ref):
+            what = ref
+        case _:
+            what = ""
+    return f"#{event.seq} {name}({what})"
+
+
+def _some(refs: Iterable[str]) -> str:
+    return ", ".join(refs)
+
+
+def _missed(miss: c.RunMiss) -> str:
+    return "; ".join(f"{ref} misses {_some(missing)}" for ref, missing in miss.impacted.items())

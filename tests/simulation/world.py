@@ -1,0 +1,200 @@
+"""One storm over one store: who is there, what they share, and what must hold when it is over (SPEC 12)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from databuild_dagster.engine import Engine, Outcome
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store import Heartbeats, Queries, log, schema
+from databuild_dagster.store.invariants import violations
+from tests.support.catalog import HERE, SmallCatalog
+from tests.support.clock import NOON, Ids
+from tests.support.ports import HandForeign
+
+from .onlooker import Onlooker
+from .processes import Broken, Process, Scheduler, Turns
+from .scenario import STORM_SECONDS, Scenario
+from .stepped import Deck, SteppedEngine
+from .wording import happened, said
+
+#: After the storm everything has to come to rest within this time: more than the backoffs and timeouts there are.
+CALM_SECONDS = 1800.0
+#: The invariants are asked after every so many commits, and at the end.
+COMMITS_PER_LOOK = 10
+
+
+class Member:
+    """A virtual process with an engine of its own, and a clock that may be wrong."""
+
+    def __init__(self, world: World, process: Process, engine: SteppedEngine) -> None:
+        self.world = world
+        self.process = process
+        self.engine = engine
+        self.rng: random.Random = process.rng
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    @property
+    def queries(self) -> Queries:
+        return self.engine.queries
+
+    def pause(self, seconds: float) -> None:
+        self.world.scheduler.sleep(seconds)
+
+    def tell(self, what: str) -> None:
+        self.world.scheduler.tell(what)
+
+    def happens(self, what: str, probability: float) -> bool:
+        return self.world.scheduler.happens(what, probability)
+
+
+class World:
+    """What the members share: the file, the lock, time, ids, heartbeats, and what Dagster knows."""
+
+    def __init__(self, scenario: Scenario, deck: Deck) -> None:
+        deck.emptied()
+        self.scenario = scenario
+        self.deck = deck
+        self.scheduler = Scheduler(scenario.seed, scenario.trouble, scenario.muted)
+        self.catalog = SmallCatalog(scenario.datasets)
+        self.ids = Ids()
+        self.heartbeats = Heartbeats(None)
+        self.foreign = HandForeign()
+        #: Complete manifests, by the job run that wrote them.
+        self.written: dict[str, RunSuccess] = {}
+        self.onlooker = Onlooker(self.written)
+        self.lock = Turns(self.scheduler)
+        self.queries = Queries(deck.onlooker)
+        #: Every outcome that a caller heard of.
+        self.answers: list[Outcome] = []
+        self.machine_of: dict[str, str] = {}
+        self._n_commits = 0
+        engine = Engine(deck.onlooker, self.catalog, clock=lambda: NOON, new_id=self.ids)
+        engine.handle(c.RegisterDatasets(location=HERE, datasets=scenario.datasets), actor="the world")
+        self.committed()
+
+    def start(self, name: str, main: Callable[[Member], None], *, after: float = 0.0) -> Process:
+        store = self.deck.take()
+        store.scheduler = self.scheduler
+        store.committed = self.committed  # type: ignore[method-assign]
+        store._lock = self.lock  # type: ignore[assignment]
+
+        def body(process: Process) -> None:
+            engine = SteppedEngine(
+                store,
+                self.catalog,
+                scheduler=self.scheduler,
+                process=process,
+                heartbeats=self.heartbeats,
+                new_id=self.ids,
+                answered=self.answers.append,
+                wording=lambda command: said(command, self.refs_of_job_run),
+            )
+            main(Member(self, process, engine))
+
+        process = self.scheduler.start(name, body, after=after)
+        process.at_end.append(lambda crashed: self.deck.give_back(store))
+        self.machine_of[name] = process.machine
+        return process
+
+    def gone(self, looker: Process) -> Callable[[str], bool]:
+        """Whether a process is known to be gone: it can be proven on one's own machine only (`holders.surely_gone`)."""
+
+        def is_gone(holder: str) -> bool:
+            return self.machine_of.get(holder) == looker.machine and holder not in self.scheduler.processes
+
+        return is_gone
+
+    def refs_of_job_run(self, job_run_id: str) -> tuple[str, ...]:
+        return self.onlooker.refs.get(job_run_id, (job_run_id,))
+
+    def committed(self) -> None:
+        """Somebody committed: the log goes on, folds, and no lease is given twice."""
+        events = self.deck.events_after(len(self.onlooker.log))
+        for event in events:
+            self.onlooker.see_refs(event)
+            self.scheduler.tell(happened(event, self.refs_of_job_run))
+        self.onlooker.see(events)
+        self.deck.fold_on(events)
+        self._n_commits += 1
+        if self._n_commits % COMMITS_PER_LOOK == 0:
+            self.check_invariants()
+
+    def check_invariants(self) -> None:
+        with self.deck.onlooker.reading() as connection:
+            for violation in violations(connection):
+                raise Broken(violation.invariant, f"{violation.entity} {violation.detail}")
+
+    # After the storm
+
+    def storm(self) -> None:
+        """Trouble, then calm until nothing is left to do, then everything that must hold."""
+        self.scheduler.run_until(NOON + STORM_SECONDS)
+        self.scheduler.is_calm = True
+        self.scheduler.tell("trouble ends; from now on every job succeeds", who="the world")
+        while not self.is_at_rest():
+            self._supply()
+            if self.scheduler.now > NOON + STORM_SECONDS + CALM_SECONDS:
+                raise Broken("I11", f"after {CALM_SECONDS:.0f} s of calm there is still {self._what_is_open()}")
+            self.scheduler.run_until(self.scheduler.now + 15)
+        self.check()
+
+    def _supply(self) -> None:
+        """What comes from outside comes in the end, and again if somebody said that it is wrong."""
+        refs = [ref for spec in self.scenario.sources for ref in self.scenario.refs_of(spec)]
+        for ref, canonical in self.queries.canonical(refs).items():
+            if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
+                self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
+
+    def is_at_rest(self) -> bool:
+        """Only orchestrators are there, and they have nothing to do."""
+        busy = any(not name.startswith("orchestrator") for name in self.scheduler.processes)
+        return not (busy or self.queries.n_open_wants() or self.queries.open_launches())
+
+    def _what_is_open(self) -> str:
+        wants = [
+            f"a want for {', '.join(w.refs)} ({w.state.value}, {w.source})" for w in self.queries.wants(open_only=True)
+        ]
+        launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
+        others = [name for name in self.scheduler.processes if not name.startswith("orchestrator")]
+        states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
+        return f"{'; '.join([*wants, *launches, *others])}, with {states}"
+
+    def check(self) -> None:
+        self.check_invariants()
+        for difference in self.deck.differences():
+            raise Broken("I5", difference)
+        by_seq = {event.seq: event for event in self.onlooker.log}
+        for outcome in self.answers:
+            for event in outcome.events:
+                if by_seq.get(event.seq) != event:
+                    raise Broken("lost command", f"{event} was acknowledged and is not in the log")
+        last_of: dict[str, int] = {}
+        for event in self.onlooker.log:
+            command_id = event.command_id.partition(log.CONTINUATION)[0]
+            if last_of.setdefault(command_id, event.seq - 1) != event.seq - 1:
+                raise Broken("acted twice", f"command {command_id} did something again at seq {event.seq}")
+            last_of[command_id] = event.seq
+        for job_run_id in self.onlooker.succeeded - self.written.keys():
+            raise Broken("lost data", f"{job_run_id} succeeded, and what it wrote was removed")
+        self._check_delegations()
+
+    def _check_delegations(self) -> None:
+        """Each has ended (SPEC 8.3); but for those of Dagster runs which are gone without a word: nobody speaks for them
+        yet, so what they waited for has to be what nobody wants or builds any more.
+        """
+        with self.deck.onlooker.reading() as connection:
+            waiting = connection.execute(
+                f"""SELECT d.requester, r.ref, r.state, r.n_open_wants FROM {schema.PREFIX}delegations d
+                JOIN {schema.PREFIX}refs r ON r.id = d.ref_id WHERE d.outcome = 'waiting'"""
+            ).fetchall()
+        for requester, ref, state, n_open_wants in waiting:
+            given_up = state in (None, InstanceState.UP_FOR_RETRY.value, InstanceState.TAINTED.value)
+            if requester not in self.machine_of or n_open_wants or not given_up:
+                raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
