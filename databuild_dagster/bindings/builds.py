@@ -96,12 +96,16 @@ class Builder:
         self._stopped: dict[str, str] = {}
         #: Job run to those that its call builds with it, itself included.
         self._together: dict[str, tuple[HostedRun, ...]] = {}
+        #: How often each ref was tried before.
+        self._tried: dict[str, int] = {}
         #: Asset to the instance whose columns the next one's are to fit.
         self._columns: dict[str, Columns | None] = {}
         self._columns_lock = Lock()
 
     def units(self, runs: Sequence[HostedRun]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs."""
+        # Asked once for all: each call is in a thread of its own, with a connection of its own.
+        self._tried.update(self._frames.attempts(ref for run in runs for ref in run.refs))
         if self._body.is_batched:
             return [tuple(runs)] if runs else []
         return [(run,) for run in runs]
@@ -116,8 +120,7 @@ class Builder:
         if not left:
             return Attempt(stopped)
         used = {ref: inputs[ref].uuids for run in left for ref in run.refs}
-        tried = self._frames.attempts(ref for run in left for ref in run.refs)
-        call = _Call(left, used, is_retry=any(tried.values()))
+        call = _Call(left, used, is_retry=any(self._tried.get(ref) for run in left for ref in run.refs))
         self._together.update((run.id, left) for run in left)
         try:
             # By the launch everything of it can be stopped, also by others; by its first job run only this call.
