@@ -48,6 +48,8 @@ def settle(folding: Folding) -> None:
 
 def _net(crossings: list[Crossing]) -> list[Crossing]:
     """What is live and tainted in one event was never live to anybody else (SPEC 7.3)."""
+    if len(crossings) == 1:
+        return crossings
     net: dict[int, Crossing] = {}
     for ref, before, after in crossings:
         net[ref.id] = (ref, net[ref.id][1] if ref.id in net else before, after)
