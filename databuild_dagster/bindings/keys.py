@@ -17,9 +17,5 @@ def asset_key(asset: str) -> AssetKey:
     return AssetKey(asset.split("/"))
 
 
-def ref_text(key: AssetKey, partition_key: str | None) -> str:
-    return str(PartitionRef("/".join(key.path), partition_key))
-
-
 def ref_of(asset: str, partition_key: str | None) -> str:
     return str(PartitionRef(asset, partition_key))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import click
-import msgspec
 
 from databuild_dagster.bindings.readable import check_data_of
 from databuild_dagster.cli.options import common
@@ -42,7 +41,7 @@ def taint(
         _preview(engine, command, as_json=as_json)
         return
     ended = engine.queries.failed_wants_of(refs)
-    behind = 0 if downstream else _n_built_from(engine, command)
+    behind = 0 if downstream else engine.queries.n_live_built_from(refs, uuids)
     outcome = engine.handle(command, actor="user")
     assert outcome.taint_id is not None
     tainted = engine.queries.tainted_by(outcome.taint_id)
@@ -62,13 +61,6 @@ def taint(
     if ended:
         what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
-
-
-def _n_built_from(engine: Engine, command: TaintPartitions) -> int:
-    """How many refs more `--downstream` would taint."""
-    alone = set(engine.preview(command, actor="user").tainted)
-    all_the_way = engine.preview(msgspec.structs.replace(command, downstream=True), actor="user").tainted
-    return len(set(all_the_way) - alone)
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:

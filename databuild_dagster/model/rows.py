@@ -220,5 +220,3 @@ class TaintRow(msgspec.Struct, gc=False):
 
 
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow
-
-ROW_TYPES: tuple[type[Row], ...] = (DatasetRow, RefRow, InstanceRow, JobRunRow, LaunchRow, WantRow, TaintRow)

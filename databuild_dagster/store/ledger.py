@@ -7,11 +7,8 @@ or by its wants, so that the common case, asking for what is not there, writes n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from statistics import median
 from typing import Any, NamedTuple
-
-import msgspec
 
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
 from databuild_dagster.model.states import JobRunState
@@ -178,14 +175,6 @@ class Ledger:
     def of_ref(self, ref: str, *, most: int = 100) -> list[LedgerEntry]:
         """Who asked for a ref."""
         return self._entries(_OF_REF, ref, most)
-
-    def waiting_requesters(self, requesters: Iterable[str]) -> set[str]:
-        """Of these, those that wait for another's build."""
-        sql = f"""SELECT DISTINCT requester FROM {P}delegations
-            WHERE requester IN (SELECT value FROM json_each(?)) AND outcome = 'waiting'"""
-        with self._store.reading() as connection:
-            found = connection.execute(sql, (msgspec.json.encode(list(requesters)).decode(),))
-            return {requester for (requester,) in found}
 
     def _entries(self, parts: tuple[str, ...], key: str | None, most: int) -> list[LedgerEntry]:
         asked = {"key": key, "most": most}

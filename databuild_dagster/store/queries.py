@@ -691,6 +691,19 @@ class Queries:
         ((n,),) = self._all(sql, _json(refs))
         return int(n)
 
+    def n_live_built_from(self, refs: Sequence[str], uuids: Sequence[str]) -> int:
+        """How many other refs are live by data that came from these refs' canonical instances, or from these instances."""
+        sql = f"""
+            WITH RECURSIVE made(id) AS (
+                SELECT canonical_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND canonical_id IS NOT NULL
+                UNION SELECT id FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))
+                UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+            ) SELECT count(*) FROM made JOIN {PREFIX}instances i ON i.id = made.id
+            JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+            WHERE r.state = 'Live' AND r.ref NOT IN (SELECT value FROM json_each(?))"""
+        ((n,),) = self._all(sql, _json(refs), _json(uuids), _json(refs))
+        return int(n)
+
     def lineage(self, uuid: str) -> list[Instance]:
         """An instance and everything that it was made of, the oldest first (SPEC 4.6)."""
         sql = f"""

@@ -20,6 +20,7 @@ def world():
 
 
 ASKED = [
+    ("what was built from a ref", lambda world: world.queries.n_live_built_from(["a"], [])),
     ("a command from want to success", lambda world: world.live("c")),
     ("several at once", lambda world: world.live("b", "c")),
     ("a dep miss, and what ends a wait", lambda world: (world.miss("c", "b"), world.live("b"))),
@@ -48,7 +49,6 @@ ASKED = [
     ("how many wants are open", lambda world: world.queries.n_open_wants()),
     ("what a request got", lambda world: world.engine.ledger.of_requester("R")),
     ("who asked for a ref", lambda world: world.engine.ledger.of_ref("a")),
-    ("who waits for another's build", lambda world: world.engine.ledger.waiting_requesters(["R", "S"])),
     ("the last event by a time", lambda world: world.queries.seq_at(world.clock.now)),
 ]
 
