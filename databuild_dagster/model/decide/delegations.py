@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer
+from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.react import CLAIMANT
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.view import Openness
+
+#: Sources of wants that follow what somebody else asked for, who has the answer.
+_FOLLOWING = (CLAIMANT, DERIVATIVE)
 
 
 @dataclass
@@ -104,6 +110,37 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
         if kind is not Answer.BUILD and known.get(rows[ref]) != FIRST_OUTCOME[kind].value
     )
     return [e.PartitionDelegated(requester=requester, delegations=facts)] if facts else []
+
+
+def overtaken(claimed: Mapping[str, str], deciding: Deciding) -> list[e.Fact]:
+    """Who asked first, and waited for the orchestrator to build, has joined the Dagster run that builds it now (SPEC 8.4).
+
+    `claimed` is ref to job run. Wants of other Dagster runs and of job runs are left out: their answers are told by
+    those.
+    """
+    view = deciding.view
+    rows = {row.id: ref for ref, row in deciding.existing_refs(claimed).items() if row is not None and row.n_open_wants}
+    asked: dict[str, set[int]] = {}
+    for ref_id, want in view.wants_holding(rows, Openness.OPEN):
+        if want.source not in _FOLLOWING:
+            asked.setdefault(want.request_id, set()).add(ref_id)
+    facts: list[e.Fact] = []
+    for requester, ref_ids in asked.items():
+        known = view.delegations(requester, ref_ids)
+        joined = tuple(
+            e.DelegationFact(
+                ref=rows[ref_id],
+                kind=Answer.JOIN.value,
+                job_run_id=claimed[rows[ref_id]],
+                uuid=derive_partition_uuid(claimed[rows[ref_id]], rows[ref_id]),
+                reason="",
+            )
+            for ref_id in sorted(ref_ids)
+            if known.get(ref_id) != DelegationOutcome.WAITING.value
+        )
+        if joined:
+            facts.append(e.PartitionDelegated(requester=requester, delegations=joined))
+    return facts
 
 
 def give_up_delegations(command: c.GiveUpDelegations, deciding: Deciding) -> list[e.Fact]:

@@ -8,7 +8,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
-from databuild_dagster.model.decide.delegations import answer, delegated, opened
+from databuild_dagster.model.decide.delegations import answer, delegated, opened, overtaken
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
 from databuild_dagster.model.react import CLAIMANT
@@ -127,6 +127,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         facts.append(_wants_of_claim(command, wanted, deciding))
     if claim.build:
         facts.extend(_claimed(command, claim))
+        facts.extend(overtaken(claim.build, deciding))
     if skipped := [run for run in command.runs if all(ref in claim.reuse for ref in run.refs)]:
         facts.append(_skipped(command, skipped, deciding if claim.build else None))
     return facts

@@ -76,6 +76,19 @@ def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(wor
     assert (entry(world, "A", "y").outcome.value, entry(world, "A", "y").uuid) == ("live", y)
 
 
+def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
+    """SPEC 8.4: of all that asked before anything was launched, exactly one builds."""
+    first, second = (world.handle(c.CreateWants(wants=(("a",),))).request_id for _ in range(2))
+    assert ledger(world, first) == ledger(world, second) == {"a": ("built", "waiting")}
+
+    world.claim("a", dagster_run_id="A")
+    uuid = world.succeed("a")
+
+    assert ledger(world, "A") == {"a": ("built", "live")}
+    assert ledger(world, first) == ledger(world, second) == {"a": ("joined", "live")}
+    assert {entry(world, each, "a").uuid for each in ("A", first, second)} == {uuid}
+
+
 # Following
 
 
@@ -178,7 +191,9 @@ def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(w
 
     assert list(claim.build) == ["a"]
     assert ledger(world, "A") == {"a": ("built", "live")}
-    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["a"] == 0
+    spared = [each.requester for each in world.engine.ledger.of_ref("a") if each.kind is not Answer.BUILD]
+    assert "A" not in spared
+    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["a"] == len(spared)
 
 
 def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
