@@ -18,6 +18,7 @@ from databuild_dagster.model.view import Openness
 
 #: Sources of wants that follow what somebody else asked for, who has the answer.
 _FOLLOWING = (CLAIMANT, DERIVATIVE)
+_WAITS = DelegationOutcome.WAITING.value
 
 
 @dataclass
@@ -112,35 +113,41 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
     return [e.PartitionDelegated(requester=requester, delegations=facts)] if facts else []
 
 
-def overtaken(claimed: Mapping[str, str], deciding: Deciding) -> list[e.Fact]:
-    """Who asked first, and waited for the orchestrator to build, has joined the Dagster run that builds it now (SPEC 8.4).
+def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
+    """Who asked before anything was leased joins whoever builds it now: of all who ask, one builds (SPEC 8.4).
 
-    `claimed` is ref to job run. Wants of other Dagster runs and of job runs are left out: their answers are told by
+    `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which
+    is that of who asked first. Wants of other Dagster runs and of job runs are left out: their answers are told by
     those.
     """
     view = deciding.view
-    rows = {row.id: ref for ref, row in deciding.existing_refs(claimed).items() if row is not None and row.n_open_wants}
-    asked: dict[str, set[int]] = {}
+    least = 1 if for_first else 0
+    rows = {row.id: ref for ref, row in view.refs(leased).items() if row.n_open_wants > least}
+    asked: dict[str, list[int]] = {}
+    served: set[int] = set()
     for ref_id, want in view.wants_holding(rows, Openness.OPEN):
-        if want.source not in _FOLLOWING:
-            asked.setdefault(want.request_id, set()).add(ref_id)
+        if want.source in _FOLLOWING:
+            continue
+        if for_first and ref_id not in served:
+            served.add(ref_id)
+        else:
+            asked.setdefault(want.request_id, []).append(ref_id)
     facts: list[e.Fact] = []
     for requester, ref_ids in asked.items():
         known = view.delegations(requester, ref_ids)
         joined = tuple(
-            e.DelegationFact(
-                ref=rows[ref_id],
-                kind=Answer.JOIN.value,
-                job_run_id=claimed[rows[ref_id]],
-                uuid=derive_partition_uuid(claimed[rows[ref_id]], rows[ref_id]),
-                reason="",
-            )
-            for ref_id in sorted(ref_ids)
-            if known.get(ref_id) != DelegationOutcome.WAITING.value
+            _joined(rows[ref_id], leased[rows[ref_id]])
+            for ref_id in dict.fromkeys(ref_ids)
+            if known.get(ref_id) != _WAITS
         )
         if joined:
             facts.append(e.PartitionDelegated(requester=requester, delegations=joined))
     return facts
+
+
+def _joined(ref: str, job_run_id: str) -> e.DelegationFact:
+    uuid = derive_partition_uuid(job_run_id, ref)
+    return e.DelegationFact(ref=ref, kind=Answer.JOIN.value, job_run_id=job_run_id, uuid=uuid, reason="")
 
 
 def give_up_delegations(command: c.GiveUpDelegations, deciding: Deciding) -> list[e.Fact]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
-from databuild_dagster.model.decide.delegations import answer, delegated, opened, overtaken
+from databuild_dagster.model.decide.delegations import answer, delegated, joining, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
 from databuild_dagster.model.react import CLAIMANT
@@ -19,7 +17,7 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunStat
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
     """Of what was planned, whatever is still due; another orchestrator may have been faster."""
     runs = _still_due(command, deciding)
-    return [_buffered(command, runs)] if runs else []
+    return _leased(command, runs, deciding) if runs else []
 
 
 def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
@@ -36,7 +34,7 @@ def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
             kept.append(c.RunMiss(job_run_id=run.job_run_id, impacted=missing))
     if not runs:
         return []
-    return [_buffered(command, runs), *miss_facts(kept, {run.job_run_id: run.refs for run in runs}, deciding)]
+    return [*_leased(command, runs, deciding), *miss_facts(kept, {run.job_run_id: run.refs for run in runs}, deciding)]
 
 
 def _is_missing(row: RefRow | None) -> bool:
@@ -68,8 +66,8 @@ def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, decidi
     deciding.check_new_identities([(run.job_run_id, run.refs[0]) for run in runs], command.launch_id)
 
 
-def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.BufferedRun]) -> e.JobRunBuffered:
-    return e.JobRunBuffered(
+def _leased(command: c.BufferLaunch | c.BufferMissed, runs: list[e.BufferedRun], deciding: Deciding) -> list[e.Fact]:
+    buffered = e.JobRunBuffered(
         launch_id=command.launch_id,
         job=command.job,
         location=command.location,
@@ -77,6 +75,7 @@ def _buffered(command: c.BufferLaunch | c.BufferMissed, runs: Iterable[e.Buffere
         runs=tuple(runs),
         code_version=command.code_version,
     )
+    return [buffered, *joining({ref: run.job_run_id for run in runs for ref in run.refs}, deciding, for_first=True)]
 
 
 def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
@@ -127,7 +126,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         facts.append(_wants_of_claim(command, wanted, deciding))
     if claim.build:
         facts.extend(_claimed(command, claim))
-        facts.extend(overtaken(claim.build, deciding))
+        facts.extend(joining(claim.build, deciding))
     if skipped := [run for run in command.runs if all(ref in claim.reuse for ref in run.refs)]:
         facts.append(_skipped(command, skipped, deciding if claim.build else None))
     return facts

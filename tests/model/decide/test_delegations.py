@@ -89,6 +89,19 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
     assert {entry(world, each, "a").uuid for each in ("A", first, second)} == {uuid}
 
 
+def test_of_wants_that_waited_for_the_same_launch_the_first_has_it_built_and_the_others_join(world):
+    """SPEC 8.4"""
+    first, second = (world.handle(c.CreateWants(wants=(("a", "b"),))).request_id for _ in range(2))
+
+    world.job_run("a")
+    assert ledger(world, second) == {"a": ("joined", "waiting"), "b": ("built", "waiting")}
+    uuid = world.succeed("a")
+
+    assert ledger(world, first) == {"a": ("built", "live"), "b": ("built", "waiting")}
+    assert ledger(world, second)["a"] == ("joined", "live")
+    assert {entry(world, each, "a").uuid for each in (first, second)} == {uuid}
+
+
 # Following
 
 
