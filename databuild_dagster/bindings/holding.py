@@ -5,7 +5,6 @@ crash between any two steps here leaves a run that the next tick finds. While ot
 nothing: no slot, no process, no lease. Every tick looks after those that are held.
 """
 
-import fcntl
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,16 +170,8 @@ def _alone(engine: Engine) -> Iterator[bool]:
         yield False
         return
     try:
-        if engine.store.path is None:
-            yield True
-            return
-        with open(f"{engine.store.path}.holding", "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        with engine.store.database.alone("holding") as alone:
+            yield alone
     finally:
         _one_tick_at_a_time.release()
 

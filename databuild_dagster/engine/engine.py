@@ -91,7 +91,7 @@ class Engine:
         self.new_id = new_id
         self.queries = Queries(store)
         self.ledger = Ledger(store)
-        self.heartbeats = heartbeats or Heartbeats(None if store.path is None else f"{store.path}.heartbeats")
+        self.heartbeats = heartbeats or Heartbeats(store.database)
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
         """Handle one command. Raises a subclass of `Refused`, with nothing recorded.

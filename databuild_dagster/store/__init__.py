@@ -1,14 +1,15 @@
 """The only place that knows SQL: the event log, its projections, the unit of work, and read-only queries."""
 
 from databuild_dagster.store.check import check
-from databuild_dagster.store.heartbeats import Heartbeats, NotedSession
+from databuild_dagster.store.heartbeats import FileAside, Heartbeats, NotedSession
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
 from databuild_dagster.store.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
-from databuild_dagster.store.sqlite import Store, open_store
+from databuild_dagster.store.store import Store, open_store
 
 __all__ = [
+    "FileAside",
     "Heartbeats",
     "JobMetrics",
     "Ledger",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.rebuild import differences
-from databuild_dagster.store.sqlite import Store
+from databuild_dagster.store.store import Store
 
 
 def check(store: Store) -> list[Violation]:

@@ -8,7 +8,21 @@ from databuild_dagster.model.errors import DatabuildError
 class StoreUnusable(DatabuildError):
     """The build state in {url} cannot be used: {why}."""
 
-    hint = "Look at the rights of that folder and at the free space of its disk, then try again: nothing was half-recorded."
+    hint = (
+        "Look at its rights, and at the space on its disk or at the server, then try again: nothing was half-recorded."
+    )
+
+
+class NetworkFileSystem(StoreUnusable):
+    """The build state in {url} would lie on a network file system ({kind}), where SQLite's locks do not hold."""
+
+    hint = "Keep it on a disk of this machine, or in PostgreSQL when several machines need it: set DATABUILD_DB_URL."
+
+
+class MissingDriver(DatabuildError):
+    """The build state in PostgreSQL needs psycopg, which is not installed here."""
+
+    hint = "Install it: pip install 'databuild_dagster[postgres]'."
 
 
 class NewerStore(DatabuildError):
@@ -20,10 +34,13 @@ class NewerStore(DatabuildError):
 class OlderProjection(DatabuildError):
     """The tables in {url} were computed by another version ({found}; this one needs {known})."""
 
-    hint = "Run `databuild rebuild`: the log is untouched, the tables are computed anew from it."
+    hint = "Run `databuild migrate`: the log is untouched, the tables are computed anew from it."
 
 
 class UnsupportedDatabase(DatabuildError):
     """{url} is no database this version can keep its log in."""
 
-    hint = "Use sqlite:///path/to/databuild.db in DATABUILD_DB_URL, or leave it unset."
+    hint = (
+        "Use sqlite:////path/to/databuild.db or postgresql+psycopg://user:password@host/database in DATABUILD_DB_URL, "
+        "or leave it unset."
+    )

@@ -1,6 +1,6 @@
 """When each launch was last heard of (SPEC 6.9), and which processes work in which session of a server.
 
-Outside the log, in a database of its own: neither is a fact worth keeping, and a heartbeat must never wait for the
+Outside the log, in a place of its own: neither is a fact worth keeping, and a heartbeat must never wait for the
 lock of the log behind a long transaction.
 """
 
@@ -10,24 +10,26 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
 
+from databuild_dagster.store import schema
+from databuild_dagster.store.database import Connection
 from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.schema import HEARTBEATS, SESSIONS
 
-_CREATE = "CREATE TABLE IF NOT EXISTS heartbeats (launch_id TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID"
-_BEAT = "INSERT INTO heartbeats (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
-_READ = "SELECT launch_id, at FROM heartbeats WHERE launch_id = ?"
-_FORGET = "DELETE FROM heartbeats WHERE launch_id IN (SELECT launch_id FROM heartbeats WHERE at < ? LIMIT ?)"
-_CREATE_SESSIONS = """
-CREATE TABLE IF NOT EXISTS sessions (
-    dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at REAL NOT NULL,
-    PRIMARY KEY (dagster_run_id, address)
-) WITHOUT ROWID
-"""
-_NOTE_SESSION = "INSERT OR REPLACE INTO sessions (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?)"
-_READ_SESSIONS = "SELECT dagster_run_id, address, holder, at FROM sessions ORDER BY at"
-_FORGET_SESSION = "DELETE FROM sessions WHERE dagster_run_id = ? AND address = ?"
+_BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
+_READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
+_FORGET = f"DELETE FROM {HEARTBEATS} WHERE launch_id IN (SELECT launch_id FROM {HEARTBEATS} WHERE at < ? LIMIT ?)"
+_NOTE_SESSION = (
+    f"INSERT INTO {SESSIONS} (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (dagster_run_id, address) DO UPDATE SET holder = excluded.holder, at = excluded.at"
+)
+_READ_SESSIONS = f"SELECT dagster_run_id, address, holder, at FROM {SESSIONS} ORDER BY at"
+_FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address = ?"
+
+_CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {schema.HEARTBEAT_COLUMNS} WITHOUT ROWID"
+_CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {schema.SESSION_COLUMNS} WITHOUT ROWID"
 
 #: Heartbeats dropped at once.
 MAX_FORGOTTEN = 10_000
@@ -45,77 +47,82 @@ class NotedSession(NamedTuple):
     at: float
 
 
-class Heartbeats:
-    """Last heartbeats by launch, and sessions in use; `path` None keeps them in this process."""
+class Aside(Protocol):
+    """A place outside of the log, where every statement is a transaction of its own."""
 
-    def __init__(self, path: str | None) -> None:
-        self.path = path
-        self._memory: dict[str, float] = {}
-        self._sessions: dict[tuple[str, str], NotedSession] = {}
-        self._local = threading.local()
+    def aside(self) -> AbstractContextManager[Connection]: ...
+
+
+class Heartbeats:
+    """Last heartbeats by launch, and sessions in use. Raises `StoreUnusable`."""
+
+    def __init__(self, place: Aside) -> None:
+        self._place = place
 
     def beat(self, launch_ids: Iterable[str], at: float) -> None:
         """Say that launches are alive at a time, in seconds since 1970 UTC."""
         beats = [(launch_id, at) for launch_id in launch_ids]
-        if self.path is None:
-            self._memory.update(beats)
-        else:
-            with self._trouble_told(self.path) as connection:
-                connection.executemany(_BEAT, beats)
+        with self._place.aside() as connection:
+            connection.executemany(_BEAT, beats)
 
     def last(self, launch_ids: Iterable[str]) -> dict[str, float]:
         """When each was last heard of; those never heard of are left out."""
-        if self.path is None:
-            return {launch_id: self._memory[launch_id] for launch_id in launch_ids if launch_id in self._memory}
-        with self._trouble_told(self.path) as connection:
+        with self._place.aside() as connection:
             rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
             return {row[0]: row[1] for row in rows if row}
 
     def forget_before(self, at: float) -> None:
         """Drop heartbeats of launches that ended long ago; of very many some, for others wait to beat meanwhile."""
-        if self.path is None:
-            self._memory = {launch_id: beat for launch_id, beat in self._memory.items() if beat >= at}
-        else:
-            with self._trouble_told(self.path) as connection:
-                connection.execute(_FORGET, (at, MAX_FORGOTTEN))
+        with self._place.aside() as connection:
+            connection.execute(_FORGET, (at, MAX_FORGOTTEN))
 
     def note_session(self, session: NotedSession) -> None:
         """A Dagster run works in this session from now on; others learn of it, should its process die."""
-        if self.path is None:
-            self._sessions[session.dagster_run_id, session.address] = session
-        else:
-            with self._trouble_told(self.path) as connection:
-                connection.execute(_NOTE_SESSION, session)
+        with self._place.aside() as connection:
+            connection.execute(_NOTE_SESSION, session)
 
     def sessions(self) -> list[NotedSession]:
         """Every session that was noted and not forgotten, the oldest first: those in use, and dead processes'."""
-        if self.path is None:
-            return sorted(self._sessions.values(), key=lambda session: session.at)
-        with self._trouble_told(self.path) as connection:
+        with self._place.aside() as connection:
             return [NotedSession(*row) for row in connection.execute(_READ_SESSIONS)]
 
     def forget_session(self, dagster_run_id: str, address: str) -> None:
         """The Dagster run is done with it, or it has been seen to. Twice is once."""
-        if self.path is None:
-            self._sessions.pop((dagster_run_id, address), None)
-        else:
-            with self._trouble_told(self.path) as connection:
-                connection.execute(_FORGET_SESSION, (dagster_run_id, address))
+        with self._place.aside() as connection:
+            connection.execute(_FORGET_SESSION, (dagster_run_id, address))
+
+
+class FileAside:
+    """A small SQLite file, whose loss harms nobody; without a path, in this process."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._lock = threading.RLock()
+        self._shared = None if path is not None else self._opened(":memory:")
 
     @contextmanager
-    def _trouble_told(self, path: str) -> Iterator[sqlite3.Connection]:
+    def aside(self) -> Iterator[Connection]:
+        if self._shared is not None:
+            with self._lock:
+                yield self._shared
+            return
         try:
-            yield self._connection(path)
+            yield self._connection()
         except sqlite3.Error as error:
-            raise StoreUnusable(url=path, why=str(error)) from error
+            raise StoreUnusable(url=self.path, why=str(error)) from error
 
-    def _connection(self, path: str) -> sqlite3.Connection:
+    def _connection(self) -> sqlite3.Connection:
+        assert self.path is not None
         if getattr(self._local, "pid", None) != os.getpid():
-            connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute(_CREATE)
-            connection.execute(_CREATE_SESSIONS)
-            self._local.connection, self._local.pid = connection, os.getpid()
+            self._local.connection, self._local.pid = self._opened(self.path), os.getpid()
         found: sqlite3.Connection = self._local.connection
         return found
+
+    def _opened(self, path: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        for statement in (_CREATE, _CREATE_SESSIONS):
+            connection.execute(statement)
+        return connection

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.schema import PREFIX as P
-from databuild_dagster.store.sqlite import Store
+from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 

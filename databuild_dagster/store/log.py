@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,12 +10,15 @@ import msgspec
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.store.codec import decode, encode
+from databuild_dagster.store.database import Connection, Keys
 from databuild_dagster.store.schema import PREFIX
 
 _APPEND = (
     f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
+
+HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
 
 #: Between a command's id and the number of its second and later events; command ids themselves may not hold it.
 CONTINUATION = "#"
@@ -29,12 +31,12 @@ class Head(NamedTuple):
     at: float
 
 
-def head(connection: sqlite3.Connection) -> Head:
-    row = connection.execute(f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1").fetchone()
+def head(connection: Connection) -> Head:
+    row = connection.execute(HEAD).fetchone()
     return Head(*row) if row else Head(0, 0.0)
 
 
-def append(connection: sqlite3.Connection, event: Event) -> None:
+def append(connection: Connection, event: Event) -> None:
     name, version, payload = encode(event.fact)
     connection.execute(_APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
 
@@ -44,7 +46,7 @@ def event_command_id(command_id: str, place: int) -> str:
     return command_id if place == 0 else f"{command_id}{CONTINUATION}{place}"
 
 
-def events_of_command(connection: sqlite3.Connection, command_id: str) -> list[Event]:
+def events_of_command(connection: Connection, command_id: str) -> list[Event]:
     """What a command became when it was first handled, in order."""
     rows = connection.execute(
         f"{READ} WHERE command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq",
@@ -53,13 +55,13 @@ def events_of_command(connection: sqlite3.Connection, command_id: str) -> list[E
     return [_event(row) for row in rows]
 
 
-def events_after(connection: sqlite3.Connection, seq: int, limit: int) -> list[Event]:
+def events_after(connection: Connection, seq: int, limit: int) -> list[Event]:
     rows = connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
     return [_event(row) for row in rows]
 
 
-def events_named(connection: sqlite3.Connection, names: str, after_seq: int, last_seq: int) -> list[Event]:
-    """Within a stretch of the log, those of the types named in a JSON list."""
+def events_named(connection: Connection, names: Keys, after_seq: int, last_seq: int) -> list[Event]:
+    """Within a stretch of the log, those of some types."""
     rows = connection.execute(
         f"{READ} WHERE seq > ? AND seq <= ? AND type IN (SELECT value FROM json_each(?)) ORDER BY seq",
         (after_seq, last_seq, names),
@@ -67,7 +69,7 @@ def events_named(connection: sqlite3.Connection, names: str, after_seq: int, las
     return [_event(row) for row in rows]
 
 
-def all_events(connection: sqlite3.Connection, page: int = 1000) -> Iterator[Event]:
+def all_events(connection: Connection, page: int = 1000) -> Iterator[Event]:
     seq = 0
     while events := events_after(connection, seq, page):
         yield from events

@@ -13,18 +13,15 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
+from databuild_dagster.store.database import Keys
 from databuild_dagster.store.schema import PREFIX
-from databuild_dagster.store.sqlite import Store
+from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 #: Ids that begin with a larger one would not fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1
 
 _list_decoder = msgspec.json.Decoder(tuple[str, ...])
-
-
-def _json(values: Iterable[Any]) -> str:
-    return msgspec.json.encode(list(values)).decode()
 
 
 class Canonical(NamedTuple):
@@ -316,14 +313,13 @@ class Queries:
         self._store = store
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._store.reading() as connection:
-            return connection.execute(sql, parameters).fetchall()
+        return self._store.rows(sql, parameters)
 
     # Refs and instances
 
     def canonical(self, refs: Sequence[str]) -> dict[str, Canonical]:
         """For every ref asked for, what readers see (SPEC 4)."""
-        rows = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", _json(refs))
+        rows = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         found = {row[0]: _canonical(row) for row in rows}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
 
@@ -331,7 +327,7 @@ class Queries:
         """Canonical states alone, for planning; missing refs are None."""
         wanted = list(refs)
         rows = self._all(
-            f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", _json(wanted)
+            f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", Keys(wanted)
         )
         found = dict(rows)
         return {ref: InstanceState(state) if (state := found.get(ref)) else None for ref in wanted}
@@ -339,7 +335,7 @@ class Queries:
     def attempts(self, refs: Iterable[str]) -> dict[str, int]:
         """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
-        return dict(self._all(sql, _json(refs)))
+        return dict(self._all(sql, Keys(refs)))
 
     def build_request_of_live(self, ref: str) -> str | None:
         """What built the live instance of a ref: its Dagster run, or its launch; None when it is not live."""
@@ -364,7 +360,7 @@ class Queries:
         The state is that of then, and so are uuid and manifest, which never change; reasons and retries are left
         out.
         """
-        found = self._canonical_at("r.ref IN (SELECT value FROM json_each(:refs))", {"refs": _json(refs)}, seq)
+        found = self._canonical_at("r.ref IN (SELECT value FROM json_each(:refs))", {"refs": Keys(refs)}, seq)
         by_ref = {each.ref: each for each in found}
         return {ref: by_ref.get(ref) or Canonical(ref) for ref in refs}
 
@@ -374,7 +370,7 @@ class Queries:
         of_dataset = "(r.ref = :one OR (r.ref >= :first AND r.ref < :after)) "
         return self._canonical_at(of_dataset, {"one": one, "first": first, "after": end}, seq)
 
-    def _canonical_at(self, refs: str, parameters: dict[str, str], seq: int) -> list[Canonical]:
+    def _canonical_at(self, refs: str, parameters: dict[str, Any], seq: int) -> list[Canonical]:
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
         with self._store.reading() as connection:
@@ -421,7 +417,7 @@ class Queries:
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = 'Tainted' OR r.canonical_id <> u.id)"""
-        return {uuid for (uuid,) in self._all(sql, _json(uuids))}
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def taints_of(self, uuid: str) -> list[Taint]:
         sql = f"""
@@ -444,7 +440,7 @@ class Queries:
             SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM chain
             JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE found AND chain.state <> 'Live' AND x.canceled_at IS NULL ORDER BY t.id"""
-        return {ref: Taint(*taint) for ref, *taint in self._all(sql, _json(refs))}
+        return {ref: Taint(*taint) for ref, *taint in self._all(sql, Keys(refs))}
 
     def tainted_by(self, taint_id: str) -> tuple[str, ...]:
         """The refs whose canonical instance has, or had, a taint."""
@@ -462,7 +458,7 @@ class Queries:
         named = f"SELECT ref FROM {PREFIX}refs WHERE state = 'Tainted' AND dataset_id = ? ORDER BY ref LIMIT ?"
         found = {
             asset: (count, tuple(ref for (ref,) in self._all(named, dataset_id, most)))
-            for asset, dataset_id, count in self._all(sql, _json(assets))
+            for asset, dataset_id, count in self._all(sql, Keys(assets))
         }
         return {asset: found.get(asset, (0, ())) for asset in assets}
 
@@ -474,7 +470,7 @@ class Queries:
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.created_at <= i.live_at
               AND coalesce(w.ended_at, i.live_at) >= i.live_at ORDER BY w.id"""
         found: dict[str, list[str]] = {}
-        for uuid, want_id in self._all(sql, _json(uuids)):
+        for uuid, want_id in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(want_id)
         return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
 
@@ -486,7 +482,7 @@ class Queries:
             WHERE ref IN (SELECT value FROM json_each(?))"""
         found = {
             ref: Standing(ref, InstanceState(state) if state else None, bool(backs_off), bool(is_wanted))
-            for ref, state, backs_off, is_wanted in self._all(sql, now, now, _json(asked))
+            for ref, state, backs_off, is_wanted in self._all(sql, now, now, Keys(asked))
         }
         return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
 
@@ -498,7 +494,7 @@ class Queries:
         sql = f"""
             SELECT ref, n_open_wants, wanted_since, wanted_until, attempts FROM {PREFIX}refs
             WHERE ref IN (SELECT value FROM json_each(?))"""
-        found = {row[0]: Wanted(*row[1:]) for row in self._all(sql, _json(asked))}
+        found = {row[0]: Wanted(*row[1:]) for row in self._all(sql, Keys(asked))}
         return {ref: found.get(ref) or Wanted() for ref in asked}
 
     def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -509,7 +505,7 @@ class Queries:
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
             ORDER BY r.ref"""
         found: dict[str, list[str]] = {}
-        for uuid, ref in self._all(sql, _json(uuids)):
+        for uuid, ref in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(ref)
         return {uuid: tuple(refs) for uuid, refs in found.items()}
 
@@ -520,13 +516,13 @@ class Queries:
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         found: dict[str, list[Taint]] = {}
-        for uuid, *taint in self._all(sql, _json(uuids)):
+        for uuid, *taint in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(Taint(*taint))
         return found
 
     def job_runs_named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
         """By job run id; those that do not exist are left out."""
-        rows = self._all(_JOB_RUNS + "WHERE j.job_run_id IN (SELECT value FROM json_each(?))", _json(job_run_ids))
+        rows = self._all(_JOB_RUNS + "WHERE j.job_run_id IN (SELECT value FROM json_each(?))", Keys(job_run_ids))
         return {row[0]: _job_run(row) for row in rows}
 
     def launch_spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
@@ -542,7 +538,7 @@ class Queries:
             SELECT count(*), min(j.ended_at) - min(j.started_at), max(j.ended_at) - min(j.started_at) FROM {PREFIX}launches l
             JOIN {PREFIX}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND j.launch_id = l.id
             WHERE l.id IN (SELECT value FROM json_each(?)) AND j.state = 'Succeeded' GROUP BY l.id ORDER BY l.id"""
-        return [LaunchSpan(*row) for row in self._all(spans, _json(launches))]
+        return [LaunchSpan(*row) for row in self._all(spans, Keys(launches))]
 
     # Datasets
 
@@ -564,7 +560,7 @@ class Queries:
             WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
               AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
             ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
-        rows = self._all(sql, _json(dataset_ids), now, now, most)
+        rows = self._all(sql, Keys(dataset_ids), now, now, most)
         return [DueRef._make((*row[:-1], bool(row[-1]))) for row in rows]
 
     def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
@@ -573,7 +569,7 @@ class Queries:
             {_NEEDS} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
             WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due OR n.state IN ('Building', 'UpstreamBuilding'))"""
-        return [_need(row) for row in self._all(sql, now, now, _json(refs))]
+        return [_need(row) for row in self._all(sql, now, now, Keys(refs))]
 
     def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:
         """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
@@ -586,7 +582,7 @@ class Queries:
             ) {_NEEDS} FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id JOIN {PREFIX}instances i ON i.id = r.canonical_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
             WHERE n.state IS NOT 'Live'"""
-        return [_need(row) for row in self._all(sql, _json(refs), now, now)]
+        return [_need(row) for row in self._all(sql, Keys(refs), now, now)]
 
     def next_retry_at(self) -> float | None:
         """When the next ref that waits for its retry becomes due."""
@@ -663,7 +659,7 @@ class Queries:
         """Moves of rows as people name them."""
         listed = list(moves)
         names = {
-            kind: dict(self._all(sql, _json({row_id for of, row_id, *_ in listed if of == kind})))
+            kind: dict(self._all(sql, Keys({row_id for of, row_id, *_ in listed if of == kind})))
             for kind, sql in _NAMES.items()
         }
         return [Change(kind, names[kind][row_id], before, after) for kind, row_id, before, after in listed]
@@ -688,7 +684,7 @@ class Queries:
             ) SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
             JOIN {PREFIX}wants w ON w.id = x.want_id
             WHERE w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
-        ((n,),) = self._all(sql, _json(refs))
+        ((n,),) = self._all(sql, Keys(refs))
         return int(n)
 
     def n_live_built_from(self, refs: Sequence[str], uuids: Sequence[str]) -> int:
@@ -701,7 +697,7 @@ class Queries:
             ) SELECT count(*) FROM made JOIN {PREFIX}instances i ON i.id = made.id
             JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
             WHERE r.state = 'Live' AND r.ref NOT IN (SELECT value FROM json_each(?))"""
-        ((n,),) = self._all(sql, _json(refs), _json(uuids), _json(refs))
+        ((n,),) = self._all(sql, Keys(refs), Keys(uuids), Keys(refs))
         return int(n)
 
     def lineage(self, uuid: str) -> list[Instance]:
@@ -736,7 +732,7 @@ class Queries:
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         """The events of some types within a stretch of the log; the others are not even decoded."""
         with self._store.reading() as connection:
-            return log.events_named(connection, _json(names), after_seq, last_seq)
+            return log.events_named(connection, Keys(names), after_seq, last_seq)
 
     def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
         """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""

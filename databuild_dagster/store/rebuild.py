@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from sqlalchemy import Table
 
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import log, schema
-from databuild_dagster.store.sqlite import Store, ddl
+from databuild_dagster.store.database import Connection
+from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Rows of a difference that are told one by one.
@@ -23,10 +23,12 @@ def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
     with _scratch() as scratch, store.writing() as work:
         n_events = _fold_all(work.connection, scratch)
+        # Dropped and not emptied: an older version's tables may have had other columns.
+        for view in schema.VIEWS:
+            work.connection.execute(f"DROP VIEW IF EXISTS {view}")
         for table in schema.PROJECTIONS:
-            # Dropped and not emptied: an older version's tables may have had other columns.
             work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
-        for statement in ddl(schema.PROJECTIONS):
+        for statement in store.database.ddl(schema.PROJECTIONS):
             work.connection.execute(statement)
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
@@ -37,7 +39,7 @@ def rebuild(store: Store) -> int:
         return n_events
 
 
-def differences(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+def differences(connection: Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
     with _scratch() as scratch:
@@ -67,7 +69,7 @@ def _scratch() -> Iterator[Store]:
             store.close()
 
 
-def _fold_all(source: sqlite3.Connection, scratch: Store) -> int:
+def _fold_all(source: Connection, scratch: Store) -> int:
     n_events = 0
     with scratch.writing() as work:
         for event in log.all_events(source):
@@ -79,7 +81,7 @@ def _fold_all(source: sqlite3.Connection, scratch: Store) -> int:
     return n_events
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: Table) -> None:
+def _copy(source: Connection, target: Connection, table: Table) -> None:
     columns = ", ".join(column.name for column in table.columns)
     marks = ", ".join("?" * len(table.columns))
     target.executemany(
@@ -87,6 +89,6 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: Table) 
     )
 
 
-def _rows(connection: sqlite3.Connection, table: Table) -> set[tuple[object, ...]]:
+def _rows(connection: Connection, table: Table) -> set[tuple[object, ...]]:
     columns = ", ".join(column.name for column in table.columns)
     return set(connection.execute(f"SELECT {columns} FROM {table.name}"))

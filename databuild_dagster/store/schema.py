@@ -12,6 +12,7 @@ from enum import Enum
 
 from sqlalchemy import (
     DDL,
+    BigInteger,
     CheckConstraint,
     Column,
     Float,
@@ -37,6 +38,11 @@ PREFIX = "databuild_"
 
 metadata = MetaData()
 
+#: PostgreSQL's have 32 bits otherwise.
+INTEGER = Integer().with_variant(BigInteger(), "postgresql")
+#: Ordered as their bytes are, in whatever language the database was made: ranges of refs are asked for.
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+
 
 def _in(column: str, states: type[Enum]) -> CheckConstraint:
     # Not IN: for more than two values SQLite makes a table of them, with every row that it checks (10 µs a statement).
@@ -50,76 +56,109 @@ def _table(
 
 
 def _id() -> Column[object]:
-    return Column("id", Integer, primary_key=True, autoincrement=False)
+    return Column("id", INTEGER, primary_key=True, autoincrement=False)
 
 
-meta = _table("meta", Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+meta = _table("meta", Column("key", TEXT, primary_key=True), Column("value", TEXT, nullable=False))
 
 events = _table(
     "events",
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
     Column("at", Float, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("command_id", Text, nullable=False, unique=True),
-    Column("actor", Text, nullable=False),
-    Column("payload", Text, nullable=False),
+    Column("type", TEXT, nullable=False),
+    Column("version", INTEGER, nullable=False),
+    Column("command_id", TEXT, nullable=False, unique=True),
+    Column("actor", TEXT, nullable=False),
+    Column("payload", TEXT, nullable=False),
 )
 
-for _verb in ("UPDATE", "DELETE"):
-    event.listen(
-        events,
-        "after_create",
-        DDL(
-            f"CREATE TRIGGER {PREFIX}events_no_{_verb.lower()} BEFORE {_verb} ON {PREFIX}events "
-            f"BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); END"
+_NO_CHANGE = "the event log is append-only"
+_ONLY_NEXT = f"{_NO_CHANGE}: a new event takes the next seq and a command id of its own"
+#: Also against REPLACE, which deletes without asking; and a seq that is not the next one would be a gap.
+_IS_NOT_NEXT = (
+    f"NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM {PREFIX}events) "
+    f"OR EXISTS (SELECT 1 FROM {PREFIX}events WHERE command_id = NEW.command_id)"
+)
+
+
+def _refusing(name: str, why: str, condition: str = "") -> str:
+    """The body of a trigger of PostgreSQL's."""
+    refuse = f"RAISE EXCEPTION USING MESSAGE = '{why}', ERRCODE = 'integrity_constraint_violation';"
+    body = f"IF {condition} THEN {refuse} END IF; RETURN NEW;" if condition else refuse
+    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"
+
+
+#: The log refuses what would change it, in the words of each database.
+_GUARDS = {
+    "sqlite": (
+        *(
+            f"CREATE TRIGGER {PREFIX}events_no_{verb.lower()} BEFORE {verb} ON {PREFIX}events "
+            f"BEGIN SELECT RAISE(ABORT, '{_NO_CHANGE}'); END"
+            for verb in ("UPDATE", "DELETE")
         ),
-    )
-
-# REPLACE deletes without asking the trigger above; and a seq that is not the next one would be a gap.
-event.listen(
-    events,
-    "after_create",
-    DDL(
-        f"CREATE TRIGGER {PREFIX}events_only_next BEFORE INSERT ON {PREFIX}events "
-        f"WHEN NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM {PREFIX}events) "
-        f"OR EXISTS (SELECT 1 FROM {PREFIX}events WHERE command_id = NEW.command_id) "
-        f"BEGIN SELECT RAISE(ABORT, 'the event log is append-only: a new event takes the next seq and a command id of its own'); END"
+        f"CREATE TRIGGER {PREFIX}events_only_next BEFORE INSERT ON {PREFIX}events WHEN {_IS_NOT_NEXT} "
+        f"BEGIN SELECT RAISE(ABORT, '{_ONLY_NEXT}'); END",
     ),
+    "postgresql": (
+        _refusing(f"{PREFIX}events_refuse", _NO_CHANGE),
+        _refusing(f"{PREFIX}events_only_next", _ONLY_NEXT, _IS_NOT_NEXT),
+        *(
+            f"CREATE TRIGGER {PREFIX}events_no_{verb.lower()} BEFORE {verb} ON {PREFIX}events "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION {PREFIX}events_refuse()"
+            for verb in ("UPDATE", "DELETE", "TRUNCATE")
+        ),
+        f"CREATE TRIGGER {PREFIX}events_only_next BEFORE INSERT ON {PREFIX}events "
+        f"FOR EACH ROW EXECUTE FUNCTION {PREFIX}events_only_next()",
+    ),
+}
+for _dialect, _guards in _GUARDS.items():
+    for _guard in _guards:
+        event.listen(events, "after_create", DDL(_guard).execute_if(dialect=_dialect))
+
+#: Kept outside of the log, and never waited for (`heartbeats`): in a file beside SQLite's, or in tables that PostgreSQL
+#: may forget when it crashes.
+HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
+SESSIONS, SESSION_COLUMNS = (
+    PREFIX + "sessions",
+    "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "
+    "PRIMARY KEY (dagster_run_id, address))",
 )
+for _name, _columns in ((HEARTBEATS, HEARTBEAT_COLUMNS), (SESSIONS, SESSION_COLUMNS)):
+    _unlogged = f"CREATE UNLOGGED TABLE IF NOT EXISTS {_name} {_columns}"
+    event.listen(events, "after_create", DDL(_unlogged).execute_if(dialect="postgresql"))
 
 datasets = _table(
     "datasets",
     _id(),
-    Column("asset", Text, nullable=False, unique=True),
-    Column("location", Text, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("spec", Text, nullable=False),
-    Column("removed", Integer, nullable=False),
+    Column("asset", TEXT, nullable=False, unique=True),
+    Column("location", TEXT, nullable=False),
+    Column("job", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("spec", TEXT, nullable=False),
+    Column("removed", INTEGER, nullable=False),
 )
 
 refs = _table(
     "refs",
     _id(),
-    Column("ref", Text, nullable=False, unique=True),
-    Column("dataset_id", Integer, nullable=False),
-    Column("canonical_id", Integer),
-    Column("last_id", Integer),
-    Column("state", Text),
+    Column("ref", TEXT, nullable=False, unique=True),
+    Column("dataset_id", INTEGER, nullable=False),
+    Column("canonical_id", INTEGER),
+    Column("last_id", INTEGER),
+    Column("state", TEXT),
     Column("retry_at", Float),
-    Column("n_open_wants", Integer, nullable=False),
-    Column("priority", Integer, nullable=False),
+    Column("n_open_wants", INTEGER, nullable=False),
+    Column("priority", INTEGER, nullable=False),
     Column("deadline", Float, nullable=False),
     Column("wanted_since", Float, nullable=False),
     Column("wanted_until", Float, nullable=False),
-    Column("misses", Integer, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("origin", Text),
-    Column("learned_id", Integer),
-    Column("n_waiters", Integer, nullable=False),
-    Column("n_joined", Integer, nullable=False),
-    Column("due", Integer, nullable=False),
+    Column("misses", INTEGER, nullable=False),
+    Column("attempts", INTEGER, nullable=False),
+    Column("origin", TEXT),
+    Column("learned_id", INTEGER),
+    Column("n_waiters", INTEGER, nullable=False),
+    Column("n_joined", INTEGER, nullable=False),
+    Column("due", INTEGER, nullable=False),
     _in("state", InstanceState),
 )
 #: What the orchestrator looks at: what is due, and what is being built, which is how open job runs are found. One
@@ -132,56 +171,56 @@ Index(PREFIX + "refs_tainted", refs.c.dataset_id, sqlite_where=_TAINTED, postgre
 instances = _table(
     "instances",
     _id(),
-    Column("uuid", Text, nullable=False, unique=True),
-    Column("ref_id", Integer, nullable=False),
-    Column("job_run_id", Integer, nullable=False),
-    Column("previous_id", Integer),
-    Column("created_seq", Integer, nullable=False),
+    Column("uuid", TEXT, nullable=False, unique=True),
+    Column("ref_id", INTEGER, nullable=False),
+    Column("job_run_id", INTEGER, nullable=False),
+    Column("previous_id", INTEGER),
+    Column("created_seq", INTEGER, nullable=False),
     Column("created_at", Float, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("retry_at", Float),
-    Column("n_unmet", Integer, nullable=False),
-    Column("n_taints", Integer, nullable=False),
-    Column("n_spreading", Integer, nullable=False),
-    Column("was_live", Integer, nullable=False),
+    Column("n_unmet", INTEGER, nullable=False),
+    Column("n_taints", INTEGER, nullable=False),
+    Column("n_spreading", INTEGER, nullable=False),
+    Column("was_live", INTEGER, nullable=False),
     Column("live_at", Float),
-    Column("reason", Text),
-    Column("code_version", Text),
-    Column("manifest_state", Text),
-    Column("manifest_uri", Text),
-    Column("n_files", Integer),
-    Column("n_rows", Integer),
-    Column("n_bytes", Integer),
-    Column("origin", Text),
+    Column("reason", TEXT),
+    Column("code_version", TEXT),
+    Column("manifest_state", TEXT),
+    Column("manifest_uri", TEXT),
+    Column("n_files", INTEGER),
+    Column("n_rows", INTEGER),
+    Column("n_bytes", INTEGER),
+    Column("origin", TEXT),
     _in("state", InstanceState),
 )
 
 job_runs = _table(
     "job_runs",
     _id(),
-    Column("job_run_id", Text, nullable=False, unique=True),
-    Column("launch_id", Integer, nullable=False),
-    Column("partition_key", Text),
-    Column("refs", Text, nullable=False),
+    Column("job_run_id", TEXT, nullable=False, unique=True),
+    Column("launch_id", INTEGER, nullable=False),
+    Column("partition_key", TEXT),
+    Column("refs", TEXT, nullable=False),
     Column("buffered_at", Float, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("started_at", Float),
     Column("ended_at", Float),
-    Column("error", Text),
+    Column("error", TEXT),
     _in("state", JobRunState),
 )
 
 launches = _table(
     "launches",
     _id(),
-    Column("launch_id", Text, nullable=False, unique=True),
-    Column("job", Text, nullable=False),
-    Column("location", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("code_version", Text),
+    Column("launch_id", TEXT, nullable=False, unique=True),
+    Column("job", TEXT, nullable=False),
+    Column("location", TEXT, nullable=False),
+    Column("owner", TEXT, nullable=False),
+    Column("code_version", TEXT),
     Column("buffered_at", Float, nullable=False),
-    Column("dagster_run_id", Text),
-    Column("holder", Text),
+    Column("dagster_run_id", TEXT),
+    Column("holder", TEXT),
     Column("started_at", Float),
 )
 #: What a Dagster run claimed, which is the owner then; the orchestrator's launches are not in it.
@@ -191,27 +230,27 @@ Index(PREFIX + "launches_claimed", launches.c.dagster_run_id, sqlite_where=_CLAI
 wants = _table(
     "wants",
     _id(),
-    Column("want_id", Text, nullable=False, unique=True),
-    Column("request_id", Text, nullable=False, index=True),
-    Column("source", Text, nullable=False),
-    Column("source_id", Text),
-    Column("comment", Text, nullable=False),
-    Column("priority", Integer, nullable=False),
+    Column("want_id", TEXT, nullable=False, unique=True),
+    Column("request_id", TEXT, nullable=False, index=True),
+    Column("source", TEXT, nullable=False),
+    Column("source_id", TEXT),
+    Column("comment", TEXT, nullable=False),
+    Column("priority", INTEGER, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("data_timestamp", Float),
     Column("expires_at", Float, nullable=False),
     Column("deadline", Float, nullable=False),
-    Column("n_refs", Integer, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("n_refs", INTEGER, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("ended_at", Float),
-    Column("n_live", Integer, nullable=False),
-    Column("n_failed", Integer, nullable=False),
-    Column("n_upstream_failed", Integer, nullable=False),
-    Column("n_building", Integer, nullable=False),
-    Column("n_upstream_building", Integer, nullable=False),
+    Column("n_live", INTEGER, nullable=False),
+    Column("n_failed", INTEGER, nullable=False),
+    Column("n_upstream_failed", INTEGER, nullable=False),
+    Column("n_building", INTEGER, nullable=False),
+    Column("n_upstream_building", INTEGER, nullable=False),
     Column("sla_at", Float),
     Column("sla_missed_at", Float),
-    Column("reopened", Integer, nullable=False),
+    Column("reopened", INTEGER, nullable=False),
     _in("state", WantState),
 )
 #: What time does to wants is looked for in every tick, among the few that it can happen to.
@@ -223,8 +262,8 @@ Index(PREFIX + "wants_sla", wants.c.sla_at, sqlite_where=_HAS_SLA, postgresql_wh
 #: What a want names, which never changes.
 want_refs = _table(
     "want_refs",
-    Column("want_id", Integer, nullable=False),
-    Column("ref_id", Integer, nullable=False),
+    Column("want_id", INTEGER, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
     PrimaryKeyConstraint("want_id", "ref_id"),
     clustered=True,
 )
@@ -232,20 +271,20 @@ want_refs = _table(
 #: The same from the refs' side, and how it stands. A table, not an index of the one above: what changes is one tree.
 holds = _table(
     "holds",
-    Column("ref_id", Integer, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
     #: `model.view.Openness`
-    Column("open", Integer, nullable=False),
-    Column("want_id", Integer, nullable=False),
+    Column("open", INTEGER, nullable=False),
+    Column("want_id", INTEGER, nullable=False),
     PrimaryKeyConstraint("ref_id", "open", "want_id"),
     clustered=True,
 )
 
 missing = _table(
     "missing",
-    Column("instance_id", Integer, nullable=False),
-    Column("ref_id", Integer, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
     #: 1 while the instance waits, or has failed because of what it waited for.
-    Column("active", Integer, nullable=False),
+    Column("active", INTEGER, nullable=False),
     PrimaryKeyConstraint("instance_id", "ref_id"),
     clustered=True,
 )
@@ -253,9 +292,9 @@ Index(PREFIX + "missing_active", missing.c.ref_id, sqlite_where=text("active = 1
 
 instance_inputs = _table(
     "instance_inputs",
-    Column("instance_id", Integer, nullable=False),
-    Column("ref_id", Integer, nullable=False),
-    Column("input_id", Integer, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
+    Column("input_id", INTEGER, nullable=False),
     PrimaryKeyConstraint("instance_id", "ref_id"),
     clustered=True,
 )
@@ -264,18 +303,18 @@ Index(PREFIX + "instance_inputs_of_input", instance_inputs.c.input_id)
 taints = _table(
     "taints",
     _id(),
-    Column("taint_id", Text, nullable=False, unique=True),
-    Column("reason", Text, nullable=False),
-    Column("actor", Text, nullable=False),
+    Column("taint_id", TEXT, nullable=False, unique=True),
+    Column("reason", TEXT, nullable=False),
+    Column("actor", TEXT, nullable=False),
     Column("created_at", Float, nullable=False),
-    Column("downstream", Integer, nullable=False),
+    Column("downstream", INTEGER, nullable=False),
     Column("canceled_at", Float),
 )
 
 taint_instances = _table(
     "taint_instances",
-    Column("taint_id", Integer, nullable=False),
-    Column("instance_id", Integer, nullable=False),
+    Column("taint_id", INTEGER, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
     #: Set with the taint's own, or earlier when somebody reverted to this instance.
     Column("canceled_at", Float),
     PrimaryKeyConstraint("taint_id", "instance_id"),
@@ -286,25 +325,25 @@ Index(PREFIX + "taint_instances_of_instance", taint_instances.c.instance_id)
 #: Where the canonical pointer was turned back, which no instance's birth tells.
 reverts = _table(
     "reverts",
-    Column("ref_id", Integer, nullable=False),
-    Column("seq", Integer, nullable=False),
-    Column("instance_id", Integer, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
+    Column("seq", INTEGER, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
     PrimaryKeyConstraint("ref_id", "seq"),
     clustered=True,
 )
 
 delegations = _table(
     "delegations",
-    Column("requester", Text, nullable=False),
-    Column("ref_id", Integer, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
+    Column("requester", TEXT, nullable=False),
+    Column("ref_id", INTEGER, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("outcome", TEXT, nullable=False),
     Column("asked_at", Float, nullable=False),
-    Column("job_run_id", Integer, nullable=False),
-    Column("instance_id", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("job_run_id", INTEGER, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
+    Column("reason", TEXT, nullable=False),
     Column("ended_at", Float),
-    Column("served_id", Integer),
+    Column("served_id", INTEGER),
     PrimaryKeyConstraint("requester", "ref_id"),
     _in("kind", Answer),
     _in("outcome", DelegationOutcome),
@@ -315,13 +354,13 @@ Index(PREFIX + "delegations_of_ref", delegations.c.ref_id, delegations.c.outcome
 
 history = _table(
     "history",
-    Column("kind", Text, nullable=False),
-    Column("entity_id", Integer, nullable=False),
-    Column("seq", Integer, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("entity_id", INTEGER, nullable=False),
+    Column("seq", INTEGER, nullable=False),
     #: Place among the moves of one event.
-    Column("place", Integer, nullable=False),
-    Column("from_state", Text),
-    Column("to_state", Text, nullable=False),
+    Column("place", INTEGER, nullable=False),
+    Column("from_state", TEXT),
+    Column("to_state", TEXT, nullable=False),
     # By entity first: ids follow the log, so what is young stands together and one page takes a command's moves.
     PrimaryKeyConstraint("entity_id", "kind", "seq", "place"),
     clustered=True,

@@ -1,4 +1,4 @@
-"""The build state in one SQLite file: connections, transactions, opening and refusing.
+"""The build state in one SQLite file.
 
 WAL, so that readers never wait; one writer at a time behind a fair kernel lock; one connection per thread, new after
 fork. Everything that the disk can do wrong becomes `StoreUnusable`.
@@ -6,20 +6,26 @@ fork. Everything that the disk can do wrong becomes `StoreUnusable`.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.dialects import sqlite as dialect
 
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import schema
-from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreUnusable, UnsupportedDatabase
-from databuild_dagster.store.unit_of_work import UnitOfWork
+from databuild_dagster.store.database import Connection, Database, Keys, statements_of
+from databuild_dagster.store.errors import NetworkFileSystem, StoreUnusable
+from databuild_dagster.store.file_systems import network_file_system_of
+from databuild_dagster.store.heartbeats import FileAside
 from databuild_dagster.store.write_lock import WriteLock
 
 #: How long a statement waits for a writer that does not use our lock, a backup for instance.
@@ -32,35 +38,34 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = OFF",
 )
 
+# A state is stored as its text. Told to sqlite3, which else looks for a way to do so with every one that it meets.
+for _states in (InstanceState, JobRunState, WantState):
+    sqlite3.register_adapter(_states, attrgetter("_value_"))
 
-class Store:
-    """One event log with its projections. Thread-safe; a transaction belongs to one thread."""
+_to_json = msgspec.json.Encoder().encode
+sqlite3.register_adapter(Keys, lambda keys: _to_json(keys).decode())
 
-    def __init__(self, url: str, *, check_projections: bool = True) -> None:
-        self.url = url
-        self.path = _path_of(url)
+
+class SqliteDatabase(Database):
+    """A file, or, without a name, a database of this process alone."""
+
+    def __init__(self, url: str, parsed: sa.URL) -> None:
+        self.url = self.place = url
+        named = parsed.database and parsed.database != ":memory:"
+        self.path = os.path.abspath(str(parsed.database)) if named else None
         self._local = threading.local()
         self._shared: sqlite3.Connection | None = None
+        self._aside = FileAside(None if self.path is None else f"{self.path}.heartbeats")
         self._lock = WriteLock(None if self.path is None else f"{self.path}.lock")
-        with self._trouble_told():
-            if self.path is not None:
+        if self.path is not None:
+            try:
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            self._prepare(check_projections)
+            except OSError as error:
+                self.raise_trouble(error)
+            if (kind := network_file_system_of(os.path.dirname(self.path))) is not None:
+                raise NetworkFileSystem(url=url, kind=kind)
 
-    def _prepare(self, check_projections: bool) -> None:
-        connection = self._connection()
-        found = _meta(connection)
-        if not found:
-            with self._locked():
-                if not _meta(connection):
-                    _create(connection)
-            found = _meta(connection)
-        if int(found["log_version"]) > schema.LOG_VERSION:
-            raise NewerStore(url=self.url, found=found["log_version"], known=schema.LOG_VERSION)
-        if check_projections and int(found["projection_version"]) != schema.PROJECTION_VERSION:
-            raise OlderProjection(url=self.url, found=found["projection_version"], known=schema.PROJECTION_VERSION)
-
-    def _connection(self) -> sqlite3.Connection:
+    def connection(self) -> sqlite3.Connection:
         if self.path is None:
             if self._shared is None:
                 self._shared = _connect(":memory:")
@@ -71,35 +76,21 @@ class Store:
         connection: sqlite3.Connection = self._local.connection
         return connection
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def has_table(self, connection: Connection, name: str) -> bool:
+        return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+    def begin(self, connection: Connection, *soon: str) -> None:
         self._lock.acquire()
         try:
-            yield
-        finally:
-            self._lock.release()
-
-    @contextmanager
-    def writing(self) -> Iterator[UnitOfWork]:
-        """One transaction: written when the block ends, undone when it raises, whatever it raises."""
-        try:
-            connection = self._connection()
-            self._lock.acquire()
-        except (sqlite3.Error, OSError) as error:
-            self._raise_trouble(error)
-        try:
             connection.execute("BEGIN IMMEDIATE")
-            work = UnitOfWork(connection)
-            yield work
-            work.flush()
-            connection.execute("COMMIT")
-        except BaseException as error:
-            self._undo(connection)
-            self._raise_trouble(error)
-        finally:
+        except BaseException:
             self._lock.release()
+            raise
 
-    def _undo(self, connection: sqlite3.Connection) -> None:
+    def commit(self, connection: Connection) -> None:
+        connection.execute("COMMIT")
+
+    def undo(self, connection: Connection) -> None:
         """A connection that cannot even roll back would show this thread what never happened; so it is given up."""
         try:
             if connection.in_transaction:
@@ -107,33 +98,35 @@ class Store:
         except sqlite3.Error:
             self.close()
 
+    def end(self, connection: Connection) -> None:
+        self._lock.release()
+
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent look at the state, that no writer waits for. Inside of a transaction of this thread it sees that."""
-        with self._trouble_told():
-            connection = self._connection()
-            if self.path is None:
-                with self._locked():
-                    yield connection
-                return
-            if connection.in_transaction:
-                yield connection
-                return
-            connection.execute("BEGIN")
+    def looking(self) -> Iterator[Connection]:
+        connection = self.connection()
+        if self.path is None:
+            self._lock.acquire()
             try:
                 yield connection
             finally:
-                connection.execute("COMMIT")
-
-    @contextmanager
-    def _trouble_told(self) -> Iterator[None]:
+                self._lock.release()
+            return
+        if connection.in_transaction:
+            yield connection
+            return
+        connection.execute("BEGIN")
         try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            self._raise_trouble(error)
+            yield connection
+        finally:
+            connection.execute("COMMIT")
 
-    def _raise_trouble(self, error: BaseException) -> NoReturn:
-        """What the disk or the file did wrong, as one sentence; anything else as it is."""
+    def aside(self) -> AbstractContextManager[Connection]:
+        return self._aside.aside()
+
+    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
+        return statements_of(tables, schema.metadata, dialect.dialect())
+
+    def raise_trouble(self, error: BaseException) -> NoReturn:
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
@@ -143,6 +136,23 @@ class Store:
             raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
         raise error
 
+    def damage(self, connection: Connection) -> list[str]:
+        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        if self.path is None:
+            yield True
+            return
+        with open(f"{self.path}.{name}", "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
     def close(self) -> None:
         """Close this thread's connection."""
         if self._shared is not None:
@@ -151,23 +161,6 @@ class Store:
         elif getattr(self._local, "pid", None) == os.getpid():
             self._local.connection.close()
             self._local.pid = None
-
-
-def open_store(url: str) -> Store:
-    """The store behind a database URL. Raises `StoreUnusable`, `NewerStore`, `OlderProjection`, `UnsupportedDatabase`."""
-    return Store(url)
-
-
-def _path_of(url: str) -> str | None:
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise UnsupportedDatabase(url=url) from None
-    if parsed.get_backend_name() != "sqlite":
-        raise UnsupportedDatabase(url=url)
-    if not parsed.database or parsed.database == ":memory:":
-        return None
-    return os.path.abspath(parsed.database)
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -180,38 +173,3 @@ def _connect(path: str) -> sqlite3.Connection:
     durability = "FULL" if os.environ.get("DATABUILD_SQLITE_SYNCHRONOUS", "").upper() == "FULL" else "NORMAL"
     connection.execute(f"PRAGMA synchronous = {durability}")
     return connection
-
-
-def _meta(connection: sqlite3.Connection) -> dict[str, str]:
-    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (schema.meta.name,)).fetchone()
-    return dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}")) if exists else {}
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    """All tables or none: SQLAlchemy writes the DDL, one transaction of ours runs it."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in ddl():
-            connection.execute(statement)
-        versions = {"log_version": schema.LOG_VERSION, "projection_version": schema.PROJECTION_VERSION}
-        connection.executemany(
-            f"INSERT INTO {schema.meta.name} (key, value) VALUES (?, ?)",
-            [(key, str(value)) for key, value in versions.items()],
-        )
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def ddl(tables: Sequence[sa.Table] | None = None) -> list[str]:
-    """The statements that make tables, all of an empty database by default, in SQLite's dialect."""
-    statements: list[str] = []
-    dialect = sqlite_dialect.dialect()
-
-    def keep(statement: sa.Executable, *_: object, **__: object) -> None:
-        statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]
-
-    engine = sa.create_mock_engine("sqlite://", keep)
-    schema.metadata.create_all(engine, tables, checkfirst=False)
-    return statements

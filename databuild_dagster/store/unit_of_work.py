@@ -7,7 +7,6 @@ but a row's own key is written first, so that a lookup always sees what this tra
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import compress
@@ -33,6 +32,7 @@ from databuild_dagster.model.rows import (
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness
+from databuild_dagster.store.database import Connection, Keys
 from databuild_dagster.store.schema import PREFIX
 
 K = TypeVar("K")
@@ -41,12 +41,7 @@ R = TypeVar("R", bound=Row)
 #: Rows that one event may make: a million. Leaves 43 bits for the seq.
 ROWS_PER_EVENT_BITS = 20
 
-# A state is stored as its text. Told to sqlite3, which else looks for a way to do so with every one that it meets.
-for _states in (InstanceState, JobRunState, WantState):
-    sqlite3.register_adapter(_states, attrgetter("_value_"))
-
 _list_decoder = msgspec.json.Decoder(list[str])
-_to_json = msgspec.json.Encoder().encode
 
 
 def _first_id(seq: int) -> int:
@@ -65,11 +60,11 @@ class _Lookup:
         self.one = f"{select} {column} = ?"
         self.many = f"{select} {column} IN (SELECT value FROM json_each(?))"
 
-    def ask(self, connection: sqlite3.Connection, keys: list[Any], *before: Any) -> Iterable[Any]:
+    def ask(self, connection: Connection, keys: list[Any], *before: Any) -> Iterable[Any]:
         """`before` stands for the marks in front of the keys'."""
         if len(keys) == 1:
             return connection.execute(self.one, (*before, keys[0]))
-        return connection.execute(self.many, (*before, _to_json(keys).decode()))
+        return connection.execute(self.many, (*before, Keys(keys)))
 
 
 class _Shape(Generic[R]):
@@ -126,7 +121,7 @@ _TAINTS = _Shape(TaintRow, "taint_id")
 class _Rows(Generic[R]):
     """The rows of one class seen in this unit of work: the same object for the same key, every time."""
 
-    def __init__(self, connection: sqlite3.Connection, shape: _Shape[R]) -> None:
+    def __init__(self, connection: Connection, shape: _Shape[R]) -> None:
         self.shape = shape
         self.connection = connection
         self.by_id: dict[int, R] = {}
@@ -194,7 +189,7 @@ class _Rows(Generic[R]):
 class UnitOfWork:
     """`model.view.View` over one connection inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.unsettled: set[int] = set()
         self._datasets = _Rows(connection, _DATASETS)
@@ -568,8 +563,9 @@ _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_i
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
 _DELEGATION_COLUMNS = ", ".join(DelegationRow._fields)
 _PUT_DELEGATION = (
-    f"INSERT OR REPLACE INTO {PREFIX}delegations ({_DELEGATION_COLUMNS}) "
-    f"VALUES ({', '.join('?' * len(DelegationRow._fields))})"
+    f"INSERT INTO {PREFIX}delegations ({_DELEGATION_COLUMNS}) VALUES ({', '.join('?' * len(DelegationRow._fields))}) "
+    "ON CONFLICT (requester, ref_id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in DelegationRow._fields[2:])
 )
 _END_DELEGATION = (
     f"UPDATE {PREFIX}delegations SET outcome = ?, served_id = ?, ended_at = ?, reason = ? "

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from databuild_dagster.spark import ServerStatus, server_status, stop_server
-from databuild_dagster.store.heartbeats import Heartbeats
+from databuild_dagster.store.heartbeats import FileAside, Heartbeats
 
 from .conftest import Project, wait_until
 
@@ -213,4 +213,4 @@ def running_jobs(server: ServerStatus) -> list[Any]:
 
 
 def noted_sessions(project: Project) -> list[Any]:
-    return list(Heartbeats(f"{project.home}/databuild.db.heartbeats").sessions())
+    return list(Heartbeats(FileAside(f"{project.home}/databuild.db.heartbeats")).sessions())

@@ -8,7 +8,6 @@ compiled is kept, and a seed costs milliseconds.
 from __future__ import annotations
 
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import Heartbeats, Store, log, schema
+from databuild_dagster.store.database import Connection
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 from .processes import Process, Scheduler
@@ -33,13 +33,15 @@ class SteppedStore(Store):
 
     #: The simulation that goes on, None between two.
     scheduler: Scheduler | None = None
+    #: Its connection, once it does not wait for the disk.
+    _hastened: Connection | None = None
     #: Called after every commit, before anybody else's turn.
     committed: Callable[[], None] = staticmethod(lambda: None)
 
-    def _connection(self) -> sqlite3.Connection:
-        is_new = getattr(self._local, "pid", None) is None
+    def _connection(self) -> Connection:
         connection = super()._connection()
-        if is_new:
+        if connection is not self._hastened:
+            self._hastened = connection
             connection.execute("PRAGMA synchronous = OFF")
         return connection
 
@@ -58,7 +60,7 @@ class SteppedStore(Store):
         self.step("after its commit")
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
         if not self._connection().in_transaction:
             self.step("before it reads")
         with super().reading() as connection:

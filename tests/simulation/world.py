@@ -9,7 +9,7 @@ from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Heartbeats, Queries, log, schema
+from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
 from databuild_dagster.store.invariants import violations
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
@@ -64,7 +64,7 @@ class World:
         self.scheduler = Scheduler(scenario.seed, scenario.trouble, scenario.muted)
         self.catalog = SmallCatalog(scenario.datasets)
         self.ids = Ids()
-        self.heartbeats = Heartbeats(None)
+        self.heartbeats = Heartbeats(FileAside(None))
         self.foreign = HandForeign()
         #: Complete manifests, by the job run that wrote them.
         self.written: dict[str, RunSuccess] = {}
@@ -83,7 +83,7 @@ class World:
         store = self.deck.take()
         store.scheduler = self.scheduler
         store.committed = self.committed  # type: ignore[method-assign]
-        store._lock = self.lock  # type: ignore[assignment]
+        store.database._lock = self.lock  # type: ignore[assignment]
 
         def body(process: Process) -> None:
             engine = SteppedEngine(

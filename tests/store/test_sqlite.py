@@ -13,7 +13,7 @@ import pytest
 
 from databuild_dagster.engine import new_id
 from databuild_dagster.model import commands as c
-from databuild_dagster.store import Heartbeats, Store, open_store, rebuild, schema
+from databuild_dagster.store import FileAside, Heartbeats, Store, open_store, rebuild, schema
 from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreUnusable, UnsupportedDatabase
 from tests.support.catalog import dataset
 from tests.support.world import World
@@ -74,9 +74,9 @@ def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
     for _ in range(4):
         code = (
             "import sys, time\n"
-            "from databuild_dagster.store import open_store, Heartbeats\n"
+            "from databuild_dagster.store import Heartbeats, open_store\n"
             f"time.sleep(max(0, {at} - time.time()))\n"
-            f"open_store('sqlite:///{tmp_path}/build.db'); Heartbeats('{tmp_path}/beats').beat(['l'], 1.0)\n"
+            f"Heartbeats(open_store('sqlite:///{tmp_path}/build.db').database).beat(['l'], 1.0)\n"
         )
         children.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True))
 
@@ -283,7 +283,7 @@ def wait_for(pid):
 
 def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_disk):
     """SPEC 6.9: outside the log."""
-    elsewhere = Heartbeats(on_disk.engine.heartbeats.path)
+    elsewhere = Heartbeats(FileAside(f"{on_disk.store.path}.heartbeats"))
     began = time.monotonic()
     with on_disk.store.writing():
         on_disk.engine.beat(["l1", "l2"])
@@ -297,7 +297,7 @@ def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_d
 
 @pytest.mark.parametrize("path", [None, "beats"])
 def test_heartbeats_of_long_ago_are_forgotten(tmp_path, path):
-    beats = Heartbeats(None if path is None else str(tmp_path / path))
+    beats = Heartbeats(FileAside(None if path is None else str(tmp_path / path)))
     beats.beat(["old"], 10.0)
     beats.beat(["new"], 20.0)
 
@@ -311,7 +311,7 @@ def test_heartbeats_where_none_can_be_kept_are_said_in_one_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StoreUnusable, match="cannot be used"):
-        Heartbeats(f"{tmp_path}/file/beats").beat(["l"], 1.0)
+        Heartbeats(FileAside(f"{tmp_path}/file/beats")).beat(["l"], 1.0)
 
 
 def test_the_tables_are_those_of_the_schema(on_disk):

@@ -1,0 +1,127 @@
+"""What the store asks of a database: connections, one writer at a time, consistent looks, DDL. SQLite and PostgreSQL answer.
+
+The statements above this floor are written once, in SQLite's spelling with `?` and `:name` for parameters; PostgreSQL
+has them translated (`postgres_sql`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, Protocol
+
+import sqlalchemy as sa
+
+from databuild_dagster.store.errors import UnsupportedDatabase
+
+
+class Keys(list[Any]):
+    """Many keys as one parameter, of `IN (SELECT value FROM json_each(?))`."""
+
+
+class Cursor(Protocol):
+    """What a statement answered."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """One connection; a transaction belongs to it."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., /) -> Cursor: ...
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
+
+
+class Database(ABC):
+    """A place for one event log with its projections."""
+
+    #: As it was given.
+    url: str
+    #: The same without a password in it, for people.
+    place: str
+    #: Of the file, for a database that is one.
+    path: str | None = None
+
+    @abstractmethod
+    def connection(self) -> Connection:
+        """This thread's own, while it is in a transaction; else any that is free."""
+
+    @abstractmethod
+    def has_table(self, connection: Connection, name: str) -> bool: ...
+
+    @abstractmethod
+    def begin(self, connection: Connection, *soon: str) -> None:
+        """Wait until nobody else writes, and begin a transaction; `soon` are the statements that it asks first."""
+
+    @abstractmethod
+    def commit(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def undo(self, connection: Connection) -> None:
+        """Whatever state it is in; a connection that cannot even do that is given up."""
+
+    @abstractmethod
+    def end(self, connection: Connection) -> None:
+        """The next writer's turn; after `commit` or `undo`."""
+
+    @abstractmethod
+    def looking(self) -> AbstractContextManager[Connection]:
+        """One consistent look, that no writer waits for. Inside of a transaction of this thread it sees that."""
+
+    @abstractmethod
+    def aside(self) -> AbstractContextManager[Connection]:
+        """For what never waits for the log: its statements are transactions of their own."""
+
+    @abstractmethod
+    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
+        """The statements that make tables, all of an empty database by default."""
+
+    @abstractmethod
+    def raise_trouble(self, error: BaseException) -> NoReturn:
+        """What the database itself did wrong, as `StoreUnusable`; anything else as it is."""
+
+    @abstractmethod
+    def damage(self, connection: Connection) -> list[str]:
+        """What the database finds wrong with its own pages; empty where it has no such question."""
+
+    @abstractmethod
+    def alone(self, name: str) -> AbstractContextManager[bool]:
+        """Whether nobody else, in any process, is within a block of this name now."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def database_of(url: str) -> Database:
+    """Raises `UnsupportedDatabase`, `MissingDriver`, `StoreUnusable`."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise UnsupportedDatabase(url=url) from None
+    backend = parsed.get_backend_name()
+    # Each is loaded only by those who use it: the one needs a driver that most have not, the other locks by the kernel.
+    if backend == "sqlite":
+        from databuild_dagster.store.sqlite import SqliteDatabase
+
+        return SqliteDatabase(url, parsed)
+    if backend == "postgresql":
+        from databuild_dagster.store.postgres import PostgresDatabase
+
+        return PostgresDatabase(url, parsed)
+    raise UnsupportedDatabase(url=parsed.render_as_string(hide_password=True))
+
+
+def statements_of(tables: Sequence[sa.Table] | None, metadata: sa.MetaData, dialect: sa.Dialect) -> list[str]:
+    """SQLAlchemy writes the DDL of a dialect; whoever asks runs it."""
+    statements: list[str] = []
+
+    def keep(statement: sa.Executable, *_: object, **__: object) -> None:
+        statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]
+
+    metadata.create_all(sa.create_mock_engine(f"{dialect.name}://", keep), tables, checkfirst=False)
+    return statements

@@ -1,0 +1,293 @@
+"""The build state in PostgreSQL, for who outgrows a file: several machines, many writers, a database that is looked after.
+
+One writer at a time behind an advisory lock that its transaction holds, so that seqs are gapless and in the order of
+commits. What a transaction asks goes through psycopg's pipeline: only what it waits for costs a way to the server and
+back. A few connections are kept for whoever needs one next; a forked child makes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as dialect
+
+from databuild_dagster.store import schema
+from databuild_dagster.store.database import Connection, Cursor, Database, Keys, statements_of
+from databuild_dagster.store.errors import MissingDriver, StoreUnusable
+from databuild_dagster.store.postgres_sql import in_bulk, translated
+
+try:
+    import psycopg
+    from psycopg.types.array import ListDumper
+except ImportError:
+    raise MissingDriver() from None
+
+#: The database's own; anything else that it complains of is a fault of ours, and shown as it is.
+_TROUBLE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.InternalError,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+)
+
+#: A connection that nobody used for so long is asked whether it still lives.
+DOUBT_AFTER_SECONDS = 10.0
+#: Connections kept for the next one who needs one; threads come and go, and a server has but a hundred.
+MAX_KEPT = 4
+#: A process that stands still within a transaction holds up every other writer; so long, then the server ends it.
+STANDSTILL_SECONDS = 60
+#: Rows that one statement writes.
+ROWS_AT_ONCE = 10_000
+#: Fewer are written one by one, which the server need not plan anew.
+FEW_ROWS = 4
+
+_BEGIN = "BEGIN"
+_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+#: Ours among the advisory locks of a database; one log for each schema.
+_LOCK_SPACE = 0x64617461
+_LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema()))"
+_TRY = f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
+_FREE = f"SELECT pg_advisory_unlock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
+
+
+class PostgresConnection:
+    """`database.Connection` over one of psycopg's."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.raw: psycopg.Connection[Any] = psycopg.connect(**parameters, autocommit=True)
+        self.raw.adapters.register_dumper(Keys, ListDumper)
+        self.in_transaction = False
+        self.used_at = time.monotonic()
+        self._pipeline: Any = None
+        #: Statements that were sent before somebody asked for their answer.
+        self._sent: dict[str, Cursor] = {}
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
+        if (sent := self._sent.pop(sql, None)) is not None:
+            return sent
+        return self.raw.execute(translated(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
+        statement, rows = in_bulk(sql), iter(parameters)
+        while chunk := list(islice(rows, ROWS_AT_ONCE)):
+            if statement is None or len(chunk) < FEW_ROWS:
+                with self.raw.cursor() as cursor:
+                    cursor.executemany(translated(sql), chunk)
+            else:
+                columns = zip(statement.types, zip(*chunk, strict=True), strict=True)
+                self.raw.execute(statement.sql, [_array(kind, values) for kind, values in columns])
+        return None
+
+    def begin(self, *statements: str) -> None:
+        """They are sent with what comes next."""
+        self._pipeline = self.raw.pipeline()
+        self._pipeline.__enter__()
+        self.in_transaction = True
+        for statement in statements:
+            self.raw.execute(statement)
+
+    def send_before(self, sql: str) -> None:
+        """Ask now what will be asked for soon, on the same way to the server."""
+        self._sent[sql] = self.execute(sql)
+
+    def commit(self) -> None:
+        done = self.raw.execute("COMMIT")
+        self._end_pipeline()
+        if done.statusmessage != "COMMIT":
+            # After an error that somebody has swallowed.
+            raise psycopg.OperationalError(f"a transaction that had failed was ended by {done.statusmessage}")
+        self.in_transaction = False
+
+    def undo(self) -> None:
+        """In whatever state it is; a connection that cannot even roll back is closed, which undoes as well."""
+        try:
+            with suppress(psycopg.Error):
+                self._end_pipeline()
+            self.raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.raw.close()
+        self._sent.clear()
+        self.in_transaction = False
+
+    def _end_pipeline(self) -> None:
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.__exit__(None, None, None)
+
+    def lives(self) -> bool:
+        """Asks the server, if it was not used for a while."""
+        if not self.raw.closed and time.monotonic() - self.used_at > DOUBT_AFTER_SECONDS:
+            with suppress(psycopg.Error):
+                self.raw.execute("SELECT 1")
+        return not self.raw.closed
+
+
+class PostgresDatabase(Database):
+    """A schema of a PostgreSQL database: the first on the search path of whoever the URL logs in as."""
+
+    def __init__(self, url: str, parsed: sa.URL) -> None:
+        self.url = url
+        self.place = parsed.render_as_string(hide_password=True)
+        self._parameters = _parameters_of(parsed)
+        self._local = threading.local()
+        self._free: list[PostgresConnection] = []
+        self._pid = os.getpid()
+
+    # Connections
+
+    def connection(self) -> PostgresConnection:
+        self._forget_the_parents()
+        connection: PostgresConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._take()
+        return connection
+
+    def _take(self) -> PostgresConnection:
+        self._forget_the_parents()
+        while self._free:
+            with suppress(IndexError):
+                connection = self._free.pop()
+                if connection.lives():
+                    return connection
+        return PostgresConnection(self._parameters)
+
+    def _give_back(self, connection: PostgresConnection) -> None:
+        if getattr(self._local, "connection", None) is connection:
+            self._local.connection = None
+        connection.used_at = time.monotonic()
+        if connection.raw.closed:
+            return
+        if len(self._free) < MAX_KEPT:
+            self._free.append(connection)
+        else:
+            connection.raw.close()
+
+    def _forget_the_parents(self) -> None:
+        """After a fork: psycopg leaves alone what another process has opened."""
+        if self._pid != os.getpid():
+            self._free, self._local, self._pid = [], threading.local(), os.getpid()
+
+    # Transactions
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        return bool(connection.execute("SELECT to_regclass(?) IS NOT NULL", (name,)).fetchone()[0])
+
+    def begin(self, connection: Connection, *soon: str) -> None:
+        ours = _ours(connection)
+        try:
+            ours.begin(_BEGIN, _LOCK)
+            for statement in soon:
+                ours.send_before(statement)
+        except BaseException:
+            ours.undo()
+            self._give_back(ours)
+            raise
+
+    def commit(self, connection: Connection) -> None:
+        _ours(connection).commit()
+
+    def undo(self, connection: Connection) -> None:
+        _ours(connection).undo()
+
+    def end(self, connection: Connection) -> None:
+        """The lock went with the transaction."""
+        self._give_back(_ours(connection))
+
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        connection = self.connection()
+        if connection.in_transaction:
+            yield connection
+            return
+        try:
+            connection.begin(_LOOK)
+            yield connection
+            connection.commit()
+        except BaseException:
+            connection.undo()
+            raise
+        finally:
+            self._give_back(connection)
+
+    @contextmanager
+    def aside(self) -> Iterator[Connection]:
+        connection = self._take()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            self.raise_trouble(error)
+        finally:
+            self._give_back(connection)
+
+    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
+        return statements_of(tables, schema.metadata, dialect.dialect())
+
+    def raise_trouble(self, error: BaseException) -> NoReturn:
+        if isinstance(error, _TROUBLE):
+            raise StoreUnusable(url=self.place, why=_one_line(error)) from error
+        raise error
+
+    def damage(self, connection: Connection) -> list[str]:
+        return []
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        connection = self._take()
+        try:
+            is_free = bool(connection.execute(_TRY, (name,)).fetchone()[0])
+            try:
+                yield is_free
+            finally:
+                if is_free:
+                    connection.execute(_FREE, (name,))
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        self._forget_the_parents()
+        kept, self._free = self._free, []
+        mine = getattr(self._local, "connection", None)
+        self._local.connection = None
+        for connection in (*kept, *((mine,) if mine is not None else ())):
+            connection.raw.close()
+
+
+def _ours(connection: Connection) -> PostgresConnection:
+    assert isinstance(connection, PostgresConnection)
+    return connection
+
+
+def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
+    """What libpq is told; the driver that the URL names is that of whoever else uses it."""
+    named = {
+        "host": parsed.host,
+        "port": parsed.port,
+        "user": parsed.username,
+        "password": parsed.password,
+        "dbname": parsed.database,
+    }
+    query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
+    options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
+    given = {name: value for name, value in named.items() if value is not None}
+    return {"application_name": "databuild", **given, **query, "options": options}
+
+
+_CONVERT = {"bigint": int, "float8": float, "text": str}
+
+
+def _array(kind: str, column: Sequence[Any]) -> list[Any]:
+    """Of one type: psycopg asks for no less."""
+    convert = _CONVERT[kind]
+    return [None if value is None else convert(value) for value in column]
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,103 @@
+"""PostgreSQL's spelling of the store's statements: a table of rules, applied in order, once per statement.
+
+Whatever stands between quotes is data and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from databuild_dagster.store import schema
+
+
+class Bulk(NamedTuple):
+    """A statement for many rows: one array for each parameter, and the types of their elements."""
+
+    sql: str
+    types: tuple[str, ...]
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    spelling: str
+
+
+def _rule(pattern: str, spelling: str) -> _Rule:
+    return _Rule(re.compile(pattern), spelling)
+
+
+_PERCENT = _rule(r"%", "%%")
+
+_RULES = (
+    # Many keys are an array.
+    _rule(r"NOT IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"<> ALL(\1)"),
+    _rule(r"IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"= ANY(\1)"),
+    # A comparison in which nothing equals nothing.
+    _rule(r"\bIS NOT (?!NULL\b|DISTINCT\b)", "IS DISTINCT FROM "),
+    _rule(r"\bIS (?!NOT\b|NULL\b|DISTINCT\b)", "IS NOT DISTINCT FROM "),
+    # SQLite is told in which order to join; PostgreSQL knows its tables.
+    _rule(r"\bCROSS JOIN\b", "JOIN"),
+    # A list as the text that it is decoded from.
+    _rule(r"json_group_array\(([\w.]+)\)", r"coalesce(json_agg(\1)::text, '[]')"),
+    # What is named, and what is not.
+    _PERCENT,
+    _rule(r"\?", "%s"),
+    _rule(r"(?<![:\w]):(\w+)", r"%(\1)s"),
+)
+
+_QUOTED = re.compile(r"('(?:[^']|'')*')")
+
+_INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\) VALUES \(([^)]*)\)$")
+#: By its key alone: where rows depend on the order in which they are written they are not written together.
+_UPDATE = re.compile(r"UPDATE (\w+) SET (.*) WHERE id = \?$")
+
+_TYPES: dict[type[sa.types.TypeEngine[Any]], str] = {sa.Integer: "bigint", sa.Float: "float8", sa.Text: "text"}
+
+
+@lru_cache(maxsize=4096)
+def translated(sql: str) -> str:
+    """The statement in PostgreSQL's spelling, with psycopg's parameters."""
+    parts = _QUOTED.split(sql)
+    for place, part in enumerate(parts):
+        # psycopg reads the marks within quotes too.
+        rules = (_PERCENT,) if place % 2 else _RULES
+        for rule in rules:
+            part = rule.pattern.sub(rule.spelling, part)
+        parts[place] = part
+    return "".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def in_bulk(sql: str) -> Bulk | None:
+    """The same for many rows; None for a statement whose rows have to be written one after another."""
+    if (found := _INSERT.match(sql)) is not None:
+        table, listed, marks = found.groups()
+        names = listed.split(", ")
+        given = [name for name, mark in zip(names, marks.split(", "), strict=True) if mark == "?"]
+        values = [name if mark == "?" else mark for name, mark in zip(names, marks.split(", "), strict=True)]
+        types = _types(table, given)
+        return Bulk(f"INSERT INTO {table} ({listed}) SELECT {', '.join(values)} FROM {_unnest(types, given)}", types)
+    if (found := _UPDATE.match(sql)) is not None:
+        table, assignments = found.groups()
+        names = [assignment.removesuffix(" = ?") for assignment in assignments.split(", ")]
+        types = _types(table, [*names, "id"])
+        assigned = ", ".join(f"{name} = v.{name}" for name in names)
+        return Bulk(
+            f"UPDATE {table} AS t SET {assigned} FROM {_unnest(types, [*names, 'id'])} WHERE t.id = v.id", types
+        )
+    return None
+
+
+def _unnest(types: Sequence[str], names: Sequence[str]) -> str:
+    arrays = ", ".join(f"%s::{kind}[]" for kind in types)
+    return f"unnest({arrays}) AS v({', '.join(names)})"
+
+
+def _types(table: str, names: Sequence[str]) -> tuple[str, ...]:
+    columns = schema.metadata.tables[table].columns
+    return tuple(next(word for kind, word in _TYPES.items() if isinstance(columns[name].type, kind)) for name in names)

@@ -1,0 +1,109 @@
+"""One event log with its projections: opening and refusing, transactions, consistent looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from databuild_dagster.store import log, schema
+from databuild_dagster.store.database import Connection, database_of
+from databuild_dagster.store.errors import NewerStore, OlderProjection
+from databuild_dagster.store.unit_of_work import UnitOfWork
+
+
+class Store:
+    """One event log with its projections. Thread-safe; a transaction belongs to one thread."""
+
+    def __init__(self, url: str, *, check_projections: bool = True) -> None:
+        self.url = url
+        self.database = database_of(url)
+        #: Of the file, for a database that is one.
+        self.path = self.database.path
+        try:
+            self._prepare(check_projections)
+        except BaseException as error:
+            self.database.raise_trouble(error)
+
+    def _prepare(self, check_projections: bool) -> None:
+        connection = self._connection()
+        found = self._versions(connection)
+        if not found:
+            self._create(connection)
+            found = self._versions(connection)
+        if int(found["log_version"]) > schema.LOG_VERSION:
+            raise NewerStore(url=self.database.place, found=found["log_version"], known=schema.LOG_VERSION)
+        if check_projections and int(found["projection_version"]) != schema.PROJECTION_VERSION:
+            raise OlderProjection(
+                url=self.database.place, found=found["projection_version"], known=schema.PROJECTION_VERSION
+            )
+
+    def _versions(self, connection: Connection) -> dict[str, str]:
+        if not self.database.has_table(connection, schema.meta.name):
+            return {}
+        return dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}").fetchall())
+
+    def _create(self, connection: Connection) -> None:
+        """All tables or none; of two who come at once one finds them."""
+        self.database.begin(connection)
+        try:
+            if not self._versions(connection):
+                for statement in self.database.ddl():
+                    connection.execute(statement)
+                versions = {"log_version": schema.LOG_VERSION, "projection_version": schema.PROJECTION_VERSION}
+                connection.executemany(
+                    f"INSERT INTO {schema.meta.name} (key, value) VALUES (?, ?)",
+                    [(key, str(value)) for key, value in versions.items()],
+                )
+            self.database.commit(connection)
+        except BaseException:
+            self.database.undo(connection)
+            raise
+        finally:
+            self.database.end(connection)
+
+    def _connection(self) -> Connection:
+        return self.database.connection()
+
+    @contextmanager
+    def writing(self) -> Iterator[UnitOfWork]:
+        """One transaction: written when the block ends, undone when it raises, whatever it raises."""
+        database = self.database
+        try:
+            connection = self._connection()
+            database.begin(connection, log.HEAD)
+        except BaseException as error:
+            database.raise_trouble(error)
+        try:
+            work = UnitOfWork(connection)
+            yield work
+            work.flush()
+            database.commit(connection)
+        except BaseException as error:
+            database.undo(connection)
+            database.raise_trouble(error)
+        finally:
+            database.end(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent look at the state, that no writer waits for. Inside of a transaction of this thread it sees that."""
+        try:
+            with self.database.looking() as connection:
+                yield connection
+        except BaseException as error:
+            self.database.raise_trouble(error)
+
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """What one question finds."""
+        with self.reading() as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Close this thread's connections."""
+        self.database.close()
+
+
+def open_store(url: str) -> Store:
+    """The store behind a database URL. Raises `StoreUnusable`, `NewerStore`, `OlderProjection`, `UnsupportedDatabase`."""
+    return Store(url)
