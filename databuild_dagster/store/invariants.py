@@ -262,18 +262,21 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "SPEC 3.2",
-        f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE i.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE
+        i.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
     (
         "SPEC 3.2",
-        f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE w.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE
+        w.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
     (
         "SPEC 3.2",
-        f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE j.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE
+        j.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
 )
 
