@@ -207,6 +207,12 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE e.at < p.at""",
     ),
     (
+        "SPEC 3.1",
+        f"""SELECT 'log', 'ends at seq ' || e.last_seq || ', and the tables know of seq ' || h.last_seq || ': its end is lost'
+        FROM (SELECT coalesce(max(seq), 0) AS last_seq FROM {P}events) e,
+             (SELECT max(seq) AS last_seq FROM {P}history) h WHERE h.last_seq > e.last_seq""",
+    ),
+    (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'counts ' || i.n_taints || ' taints' FROM {P}instances i WHERE i.n_taints <>
         (SELECT count(*) FROM {P}taint_instances x WHERE x.instance_id = i.id AND x.canceled_at IS NULL)""",
