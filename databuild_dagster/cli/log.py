@@ -63,12 +63,16 @@ def rebuild(as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Also look whether every file of every live instance exists.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also look at the database's own file, and whether every file of every live instance exists.",
+)
 @common
 def check(deep: bool, as_json: bool) -> None:
     """Look for anything that must not be, in the tables and in the log; exit code 1 if there is."""
     store = the_store()
-    found = check_store(store)
+    found = check_store(store, deep=deep)
     if deep:
         found += _lost_files()
     if as_json:

@@ -40,6 +40,10 @@ class Connection(Protocol):
 class Database(ABC):
     """A place for one event log with its projections."""
 
+    #: SQLAlchemy's name of it.
+    dialect: str
+    #: What its driver raises.
+    errors: tuple[type[Exception], ...]
     #: As it was given.
     url: str
     #: The same without a password in it, for people.
@@ -86,8 +90,15 @@ class Database(ABC):
         """What the database itself did wrong, as `StoreUnusable`; anything else as it is."""
 
     @abstractmethod
-    def damage(self, connection: Connection) -> list[str]:
-        """What the database finds wrong with its own pages; empty where it has no such question."""
+    def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
+        """What it is made of, its kind and its name, to the statement that made it; an empty one where none is kept."""
+
+    @abstractmethod
+    def columns(self, connection: Connection, table: str) -> set[str]: ...
+
+    @abstractmethod
+    def damage(self, connection: Connection, most: int) -> list[str]:
+        """What the database finds wrong with its own pages; nothing where it has no such question."""
 
     @abstractmethod
     def alone(self, name: str) -> AbstractContextManager[bool]:

@@ -6,10 +6,10 @@ I7 that need the disk are asked by the floor that knows it.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import NamedTuple
 
 from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.store.database import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
@@ -27,11 +27,11 @@ _OPEN = "('New', 'Idle', 'Building', 'UpstreamBuilding')"
 #: What 5.2 says of a want's refs, counted anew from the refs themselves.
 _WANT_STATES = f"""
     SELECT w.want_id AS want_id, w.state AS state,
-        CASE WHEN sum(r.state = 'Failed') > 0 THEN 'Failed'
-             WHEN sum(r.state = 'UpstreamFailed') > 0 THEN 'UpstreamFailed'
-             WHEN sum(r.state = 'Live') = count(*) THEN 'Successful'
-             WHEN sum(r.state = 'Building') > 0 THEN 'Building'
-             WHEN sum(r.state = 'UpstreamBuilding') > 0 THEN 'UpstreamBuilding'
+        CASE WHEN count(*) FILTER (WHERE r.state = 'Failed') > 0 THEN 'Failed'
+             WHEN count(*) FILTER (WHERE r.state = 'UpstreamFailed') > 0 THEN 'UpstreamFailed'
+             WHEN count(*) FILTER (WHERE r.state = 'Live') = count(*) THEN 'Successful'
+             WHEN count(*) FILTER (WHERE r.state = 'Building') > 0 THEN 'Building'
+             WHEN count(*) FILTER (WHERE r.state = 'UpstreamBuilding') > 0 THEN 'UpstreamBuilding'
              ELSE 'Idle' END AS forced
     FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id JOIN {P}refs r ON r.id = x.ref_id
     WHERE w.state IN {_OPEN} GROUP BY w.id"""
@@ -40,7 +40,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I1",
         f"""SELECT r.ref, 'has ' || count(*) || ' instances that hold the lease' FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
-        WHERE i.state = 'Building' OR (i.state = 'UpstreamBuilding') GROUP BY i.ref_id HAVING count(*) > 1""",
+        WHERE i.state = 'Building' OR i.state = 'UpstreamBuilding' GROUP BY r.id HAVING count(*) > 1""",
     ),
     (
         "I1",
@@ -64,8 +64,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I2",
         f"""SELECT uuid, 'its previous_uuid is not the instance created before it'
-        FROM (SELECT uuid, previous_id, lag(id) OVER (PARTITION BY ref_id ORDER BY id) AS before FROM {P}instances)
-        WHERE previous_id IS NOT before""",
+        FROM (SELECT uuid, previous_id, lag(id) OVER (PARTITION BY ref_id ORDER BY id) AS before_id FROM {P}instances) i
+        WHERE previous_id IS NOT before_id""",
     ),
     (
         "I3",
@@ -110,14 +110,16 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I4",
-        f"SELECT want_id, 'is ' || state || ', its refs say ' || forced FROM ({_WANT_STATES}) WHERE state <> forced",
+        f"SELECT want_id, 'is ' || state || ', its refs say ' || forced FROM ({_WANT_STATES}) w WHERE state <> forced",
     ),
     (
         "I4",
         f"""SELECT w.want_id, 'its histogram is off' FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
         JOIN {P}refs r ON r.id = x.ref_id WHERE w.state IN {_OPEN} GROUP BY w.id HAVING
-        sum(r.state IS 'Live') <> w.n_live OR sum(r.state IS 'Failed') <> w.n_failed OR sum(r.state IS 'Building') <> w.n_building
-        OR sum(r.state IS 'UpstreamFailed') <> w.n_upstream_failed OR sum(r.state IS 'UpstreamBuilding') <> w.n_upstream_building""",
+        count(*) FILTER (WHERE r.state = 'Live') <> w.n_live OR count(*) FILTER (WHERE r.state = 'Failed') <> w.n_failed
+        OR count(*) FILTER (WHERE r.state = 'Building') <> w.n_building
+        OR count(*) FILTER (WHERE r.state = 'UpstreamFailed') <> w.n_upstream_failed
+        OR count(*) FILTER (WHERE r.state = 'UpstreamBuilding') <> w.n_upstream_building""",
     ),
     (
         "I4",
@@ -127,9 +129,9 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I4",
-        f"""SELECT w.want_id, 'holds other refs than it names' FROM (
+        f"""SELECT coalesce(w.want_id, 'want row ' || x.want_id), 'holds other refs than it names' FROM (
             SELECT want_id, ref_id, 1 AS n FROM {P}want_refs UNION ALL SELECT want_id, ref_id, -1 FROM {P}holds) x
-        LEFT JOIN {P}wants w ON w.id = x.want_id GROUP BY x.want_id, x.ref_id HAVING sum(x.n) <> 0""",
+        LEFT JOIN {P}wants w ON w.id = x.want_id GROUP BY x.want_id, x.ref_id, w.want_id HAVING sum(x.n) <> 0""",
     ),
     (
         "I4",
@@ -145,8 +147,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "SPEC 5.4",
-        f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <>
-        (r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN ('missing', 'Tainted', 'UpForRetry'))""",
+        f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <> CASE
+        WHEN r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN ('missing', 'Tainted', 'UpForRetry') THEN 1 ELSE 0 END""",
     ),
     (
         "SPEC 6.4",
@@ -205,6 +207,12 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE e.at < p.at""",
     ),
     (
+        "SPEC 3.1",
+        f"""SELECT 'log', 'ends at seq ' || e.last_seq || ', and the tables know of seq ' || h.last_seq || ': its end is lost'
+        FROM (SELECT coalesce(max(seq), 0) AS last_seq FROM {P}events) e,
+             (SELECT max(seq) AS last_seq FROM {P}history) h WHERE h.last_seq > e.last_seq""",
+    ),
+    (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'counts ' || i.n_taints || ' taints' FROM {P}instances i WHERE i.n_taints <>
         (SELECT count(*) FROM {P}taint_instances x WHERE x.instance_id = i.id AND x.canceled_at IS NULL)""",
@@ -260,23 +268,26 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "SPEC 3.2",
-        f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE i.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT i.uuid, 'its last row of history is not ' || i.state FROM {P}instances i WHERE
+        i.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'instances' AND h.entity_id = i.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
     (
         "SPEC 3.2",
-        f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE w.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT w.want_id, 'its last row of history is not ' || w.state FROM {P}wants w WHERE
+        w.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'wants' AND h.entity_id = w.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
     (
         "SPEC 3.2",
-        f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE j.state IS NOT
-        (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id ORDER BY seq DESC, place DESC LIMIT 1)""",
+        f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE
+        j.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id
+        ORDER BY seq DESC, place DESC LIMIT 1)""",
     ),
 )
 
 
-def violations(connection: sqlite3.Connection) -> list[Violation]:
+def violations(connection: Connection) -> list[Violation]:
     """Everything in the tables that must not be; empty is what one hopes for."""
     found = [
         Violation(invariant, str(entity), str(detail))
@@ -286,7 +297,7 @@ def violations(connection: sqlite3.Connection) -> list[Violation]:
     return found + _wrong_uuids(connection)
 
 
-def _wrong_uuids(connection: sqlite3.Connection) -> list[Violation]:
+def _wrong_uuids(connection: Connection) -> list[Violation]:
     """I6: each uuid recomputes from its job run and ref."""
     rows = connection.execute(
         f"""SELECT i.uuid, j.job_run_id, r.ref FROM {P}instances i

@@ -57,6 +57,15 @@ _LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema())
 _TRY = f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
 _FREE = f"SELECT pg_advisory_unlock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
 
+_PARTS = """
+SELECT CASE relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index' ELSE 'view' END, relname::text FROM pg_class
+WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'i', 'v')
+UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger
+WHERE tgrelid = to_regclass('databuild_events') AND tgenabled <> 'D' AND NOT tgisinternal"""
+_COLUMNS = (
+    "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
+)
+
 
 class PostgresConnection:
     """`database.Connection` over one of psycopg's."""
@@ -132,6 +141,9 @@ class PostgresConnection:
 
 class PostgresDatabase(Database):
     """A schema of a PostgreSQL database: the first on the search path of whoever the URL logs in as."""
+
+    dialect = "postgresql"
+    errors = (psycopg.Error,)
 
     def __init__(self, url: str, parsed: sa.URL) -> None:
         self.url = url
@@ -235,7 +247,14 @@ class PostgresDatabase(Database):
             raise StoreUnusable(url=self.place, why=_one_line(error)) from error
         raise error
 
-    def damage(self, connection: Connection) -> list[str]:
+    def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
+        return dict.fromkeys(connection.execute(_PARTS), "")
+
+    def columns(self, connection: Connection, table: str) -> set[str]:
+        return {name for (name,) in connection.execute(_COLUMNS, (table,))}
+
+    def damage(self, connection: Connection, most: int) -> list[str]:
+        """That is for whoever looks after the server: `pg_amcheck`."""
         return []
 
     @contextmanager

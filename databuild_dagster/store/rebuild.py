@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Table
 
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.events import Event
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.database import Connection
 from databuild_dagster.store.store import Store
+from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
+#: What folding an event that nobody of ours wrote may raise; the disk's own troubles are not among it.
+_CANNOT_BE = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.ProgrammingError,
+)
 #: Rows of a difference that are told one by one.
 MOST_DIFFERENCES = 20
 
@@ -30,6 +46,7 @@ def rebuild(store: Store) -> int:
             work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
         for statement in store.database.ddl(schema.PROJECTIONS):
             work.connection.execute(statement)
+        guard_log(store.database, work.connection)
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
         work.connection.execute(
@@ -74,11 +91,22 @@ def _fold_all(source: Connection, scratch: Store) -> int:
     with scratch.writing() as work:
         for event in log.all_events(source):
             # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
-            single = UnitOfWork(work.connection)
-            fold(single, event)
-            single.flush()
+            _fold_alone(UnitOfWork(work.connection), event)
             n_events += 1
     return n_events
+
+
+def _fold_alone(work: UnitOfWork, event: Event) -> None:
+    """What a damaged event makes of the fold is told as what cannot be, and where, whatever it stumbled over."""
+    try:
+        fold(work, event)
+        work.flush()
+    except IllegalMove as broken:
+        raise IllegalMove(**{**broken.facts, "seq": event.seq}) from broken
+    except _CANNOT_BE as error:
+        why = f"{type(error).__name__}: {error}"
+        on = type(event.fact).__name__
+        raise IllegalMove(seq=event.seq, entity="log", state="-", on=on, why=why) from error
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> None:

@@ -88,32 +88,42 @@ def _refusing(name: str, why: str, condition: str = "") -> str:
     return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"
 
 
+def _guards(*verbs: str, dropped: str, refused: str, only_next: str) -> tuple[str, ...]:
+    """Statements that put triggers in place, whatever is there."""
+    triggers = {f"{PREFIX}events_no_{verb.lower()}": f"BEFORE {verb} ON {PREFIX}events {refused}" for verb in verbs}
+    triggers[f"{PREFIX}events_only_next"] = f"BEFORE INSERT ON {PREFIX}events {only_next}"
+    return tuple(
+        statement
+        for name, body in triggers.items()
+        for statement in (f"DROP TRIGGER IF EXISTS {name}{dropped}", f"CREATE TRIGGER {name} {body}")
+    )
+
+
 #: The log refuses what would change it, in the words of each database.
-_GUARDS = {
-    "sqlite": (
-        *(
-            f"CREATE TRIGGER {PREFIX}events_no_{verb.lower()} BEFORE {verb} ON {PREFIX}events "
-            f"BEGIN SELECT RAISE(ABORT, '{_NO_CHANGE}'); END"
-            for verb in ("UPDATE", "DELETE")
-        ),
-        f"CREATE TRIGGER {PREFIX}events_only_next BEFORE INSERT ON {PREFIX}events WHEN {_IS_NOT_NEXT} "
-        f"BEGIN SELECT RAISE(ABORT, '{_ONLY_NEXT}'); END",
+GUARDS = {
+    "sqlite": _guards(
+        "UPDATE",
+        "DELETE",
+        dropped="",
+        refused=f"BEGIN SELECT RAISE(ABORT, '{_NO_CHANGE}'); END",
+        only_next=f"WHEN {_IS_NOT_NEXT} BEGIN SELECT RAISE(ABORT, '{_ONLY_NEXT}'); END",
     ),
     "postgresql": (
         _refusing(f"{PREFIX}events_refuse", _NO_CHANGE),
         _refusing(f"{PREFIX}events_only_next", _ONLY_NEXT, _IS_NOT_NEXT),
-        *(
-            f"CREATE TRIGGER {PREFIX}events_no_{verb.lower()} BEFORE {verb} ON {PREFIX}events "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {PREFIX}events_refuse()"
-            for verb in ("UPDATE", "DELETE", "TRUNCATE")
+        *_guards(
+            "UPDATE",
+            "DELETE",
+            "TRUNCATE",
+            dropped=f" ON {PREFIX}events",
+            refused=f"FOR EACH STATEMENT EXECUTE FUNCTION {PREFIX}events_refuse()",
+            only_next=f"FOR EACH ROW EXECUTE FUNCTION {PREFIX}events_only_next()",
         ),
-        f"CREATE TRIGGER {PREFIX}events_only_next BEFORE INSERT ON {PREFIX}events "
-        f"FOR EACH ROW EXECUTE FUNCTION {PREFIX}events_only_next()",
     ),
 }
-for _dialect, _guards in _GUARDS.items():
-    for _guard in _guards:
-        event.listen(events, "after_create", DDL(_guard).execute_if(dialect=_dialect))
+for _dialect, _statements in GUARDS.items():
+    for _statement in _statements:
+        event.listen(events, "after_create", DDL(_statement).execute_if(dialect=_dialect))
 
 #: Kept outside of the log, and never waited for (`heartbeats`): in a file beside SQLite's, or in tables that PostgreSQL
 #: may forget when it crashes.

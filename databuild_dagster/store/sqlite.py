@@ -49,6 +49,9 @@ sqlite3.register_adapter(Keys, lambda keys: _to_json(keys).decode())
 class SqliteDatabase(Database):
     """A file, or, without a name, a database of this process alone."""
 
+    dialect = "sqlite"
+    errors = (sqlite3.Error,)
+
     def __init__(self, url: str, parsed: sa.URL) -> None:
         self.url = self.place = url
         named = parsed.database and parsed.database != ":memory:"
@@ -136,9 +139,15 @@ class SqliteDatabase(Database):
             raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
         raise error
 
-    def damage(self, connection: Connection) -> list[str]:
-        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else found
+    def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master")
+        return {(kind, name): sql or "" for kind, name, sql in found}
+
+    def columns(self, connection: Connection, table: str) -> set[str]:
+        return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+    def damage(self, connection: Connection, most: int) -> list[str]:
+        return [str(told) for (told,) in connection.execute(f"PRAGMA integrity_check({most})") if told != "ok"]
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:

@@ -1,0 +1,192 @@
+"""One long story in which everything happens that can be recorded: every event, a row in every table.
+
+Whoever wants to know that nothing is forgotten tells it: what corrupts each table, what records a golden log.
+"""
+
+from __future__ import annotations
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.events import Arrival
+
+from .catalog import HERE, dataset
+from .world import EMPTY, World
+
+DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
+
+DATASETS: tuple[DatasetSpec, ...] = (
+    *(dataset(name) for name in "abcdefghijklm"),
+    dataset("b2"),
+    dataset("left", job="pair"),
+    dataset("right", job="pair"),
+    dataset("days", keys=DAYS, most=2, concurrency=1),
+    dataset("months/total", ("days", "all"), code_version="v2 ü"),
+    dataset("drop", kind=DatasetKind.SOURCE, location="elsewhere", code_version=None),
+    dataset("gone"),
+)
+
+A_MINUTE = 60.0
+AN_HOUR = 3600.0
+
+
+def tell(world: World) -> None:
+    """Everything once, in a fresh world of `DATASETS`; at its end some of it is still going on."""
+    _builds(world)
+    _misses(world)
+    _failures(world)
+    _taints(world)
+    _delegations(world)
+    _time_goes_by(world)
+    _registrations(world)
+    _still_going_on(world)
+
+
+def _turn(world: World) -> None:
+    world.clock.turn(A_MINUTE)
+
+
+def _builds(world: World) -> None:
+    """Days in one launch, a pair in one job run, data from outside, an output without rows, a want for several refs."""
+    days = [f"days@{day}" for day in DAYS]
+    world.want(*days, "months/total", priority=3, ttl=None, sla=AN_HOUR)
+    world.start(*days[:2])
+    _turn(world)
+    world.live(*days[:2])
+    world.start(days[2])
+    world.succeed(days[2], manifest=EMPTY)
+    world.succeed("months/total", inputs=days)
+    _turn(world)
+    world.start("left", "right", together=True)
+    world.succeed("left", "right", inputs=["months/total"])
+    world.arrive("drop", "file:///drop/1")
+    _turn(world)
+    world.arrive("drop", "file:///drop/2")
+    arrival = Arrival(job_run_id=world.ids(), ref="j", origin="s3://bucket/j", manifest=EMPTY)
+    world.handle(c.ArriveLots(arrivals=(arrival,)))
+
+
+def _misses(world: World) -> None:
+    """Derivative wants two levels deep, one that is not needed any more, a cycle, and what nothing can build."""
+    world.want("a", priority=2, sla=AN_HOUR)
+    world.miss("a", "b", "c")
+    _turn(world)
+    world.miss("b", "c")
+    world.live("c", "b")
+    world.succeed("a", inputs=["b", "c"])
+    needless = world.want("d")
+    world.miss("d", "e")
+    world.cancel_want(needless)
+    _turn(world)
+    _found_missing(world, "m", "b2")
+    world.live("b2", "m")
+    world.taint("m")
+    world.miss("f", "g")
+    world.miss("g", "f")
+    world.miss("h", "drop@2024-01-01")
+
+
+def _found_missing(world: World, ref: str, missing: str) -> None:
+    """The orchestrator finds it before anything is launched: two events of one command."""
+    world.want(ref)
+    launch = world.launch_of(ref)
+    misses = (c.RunMiss(launch.runs[0].job_run_id, {ref: (missing,)}),)
+    world.handle(
+        c.BufferMissed(
+            launch_id=launch.launch_id,
+            job=launch.job,
+            location=launch.location,
+            owner=launch.owner,
+            runs=launch.runs,
+            misses=misses,
+            code_version=launch.code_version,
+        )
+    )
+
+
+def _failures(world: World) -> None:
+    """Tried again and given up, lost, canceled by a person and because nobody wants it, and repaired."""
+    world.miss("e", "d")
+    world.fail("d", kind="transient", error="executor lost")
+    world.clock.turn(AN_HOUR)
+    world.fail("d", error="division by zero")
+    _turn(world)
+    world.lose("i")
+    world.clock.turn(AN_HOUR)
+    world.start("i")
+    world.cancel("i", keep_wants=True)
+    world.clock.turn(AN_HOUR)
+    world.buffer("i")
+    world.cancel("i")
+    world.handle(c.RetryRefs(refs=("d",), reason="the divisor is mended"))
+    _turn(world)
+    world.live("d")
+
+
+def _taints(world: World) -> None:
+    """Said and taken back, downstream, by uuid, met while it was being built, and gone back on."""
+    world.untaint(world.taint("c", "left", reason="looked wrong, was right"))
+    first = world.uuid("left")
+    world.taint("left")
+    world.live("left")
+    world.handle(c.TaintPartitions(refs=("b",), reason="half of it is missing", downstream=True))
+    _turn(world)
+    world.live("b")
+    world.handle(c.RevertCanonical(ref="left", uuid=first, reason="the first was right"))
+    world.handle(c.TaintPartitions(uuids=(world.uuid("right"),), reason="this very one"))
+    world.start("m")
+    world.handle(c.TaintPartitions(refs=("c",), reason="and whatever comes of it", downstream=True))
+    world.succeed("m", inputs=["c"])
+    world.handle(c.CreateWants(wants=(("c",),), rebuild=True, comment="once more, “please”"))
+    _turn(world)
+    world.live("c")
+
+
+def _delegations(world: World) -> None:
+    """Reused, joined and waited for until live, until failed, until enough; refused; and nothing to do at all."""
+    world.claim("left", dagster_run_id="asks-for-what-is-live")
+    world.claim("d", "e", dagster_run_id="asks-first")
+    world.claim("d", "e", "b", dagster_run_id="asks-second")
+    world.claim("d", "e", dagster_run_id="asks-third", by_person=False)
+    _turn(world)
+    world.handle(c.GiveUpDelegations(requester="asks-third", reason="waited for 60 s"))
+    world.want("e")
+    world.fail("e", error="no such file")
+    world.claim("e", dagster_run_id="asks-a-schedule", by_person=False)
+    world.taint("f")
+    world.claim("f", dagster_run_id="builds")
+    world.claim("f", dagster_run_id="joins")
+    world.succeed("f")
+
+
+def _time_goes_by(world: World) -> None:
+    """A want that expires, and one that misses its SLA."""
+    world.want("a", "i", ttl=AN_HOUR)
+    world.want("i", ttl=None, sla=A_MINUTE)
+    world.clock.turn(2 * AN_HOUR)
+    expiring, late = world.queries.overdue_wants(world.clock.now, 1000)
+    world.handle(c.ExpireWants(want_ids=tuple(expiring)))
+    world.handle(c.MissSlas(want_ids=tuple(late)))
+
+
+def _registrations(world: World) -> None:
+    """One asset leaves its code location."""
+    stay = tuple(spec for spec in DATASETS if spec.asset != "gone")
+    world.handle(c.RegisterDatasets(location=HERE, datasets=stay))
+
+
+def _still_going_on(world: World) -> None:
+    """What is queued, runs, waits and has failed at the end; somebody waits for each."""
+    world.taint("a", "right", "h")
+    world.want("a", "right", priority=5, sla=AN_HOUR)
+    world.miss("right", "a")
+    world.miss("a", "h")
+    world.claim("right", "h", dagster_run_id="waits")
+    world.taint("months/total")
+    world.buffer("months/total")
+    world.start("i")
+    world.handle(
+        c.CreateWants(wants=(("k",), ("l",)), priority=-1, data_timestamp=world.clock.now, sla_seconds=AN_HOUR)
+    )
+    world.lose("k")
+    world.miss("l", "g")
+    _turn(world)
