@@ -131,7 +131,7 @@ _ALL = (
         source=f"""SELECT i.id FROM (
             SELECT id FROM {P}launches WHERE owner = dagster_run_id ORDER BY id DESC LIMIT :most) l {_OUTPUTS}"""
     ),
-    _WANTED.format(source=_WANTS, which="1"),
+    _WANTED.format(source=_WANTS, which="1 = 1"),
 )
 _OF_REQUESTER = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations WHERE requester = :key)"),

@@ -271,7 +271,7 @@ FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job
 
 
 _NEEDS = """
-SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
+SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
 
 
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
@@ -431,15 +431,15 @@ class Queries:
         is tainted, else of the last one that was live. The others are left out."""
         sql = f"""
             WITH RECURSIVE chain(ref, state, id, found) AS (
-                SELECT r.ref, r.state, i.id, i.was_live OR i.state = 'Tainted' FROM {PREFIX}refs r
+                SELECT r.ref, r.state, i.id, CASE WHEN i.state = 'Tainted' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
                 JOIN {PREFIX}instances i ON i.id = r.last_id WHERE r.ref IN (SELECT value FROM json_each(?))
                 UNION ALL
                 SELECT chain.ref, chain.state, p.id, p.was_live FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
-                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE NOT found
+                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE found = 0
             )
             SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM chain
             JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE found AND chain.state <> 'Live' AND x.canceled_at IS NULL ORDER BY t.id"""
+            WHERE found = 1 AND chain.state <> 'Live' AND x.canceled_at IS NULL ORDER BY t.id"""
         return {ref: Taint(*taint) for ref, *taint in self._all(sql, Keys(refs))}
 
     def tainted_by(self, taint_id: str) -> tuple[str, ...]:
@@ -548,7 +548,7 @@ class Queries:
 
     def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
         """Registered datasets by row id, of one location or of all."""
-        sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (? IS NULL OR location = ?) ORDER BY id"
+        sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
 
     # Planning
@@ -568,7 +568,7 @@ class Queries:
         sql = f"""
             {_NEEDS} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
-            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due OR n.state IN ('Building', 'UpstreamBuilding'))"""
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN ('Building', 'UpstreamBuilding'))"""
         return [_need(row) for row in self._all(sql, now, now, Keys(refs))]
 
     def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:

@@ -1,5 +1,5 @@
 """The fixtures of the core."""
 
-from tests.support.fixtures import make_world, world
+from tests.support.fixtures import database, make_world, pytest_generate_tests, shared_url, world
 
-__all__ = ["make_world", "world"]
+__all__ = ["database", "make_world", "pytest_generate_tests", "shared_url", "world"]

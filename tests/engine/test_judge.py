@@ -11,6 +11,8 @@ from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, s
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.store.queries import LaunchView
 
+DATABASES = ("sqlite",)
+
 START = 1_000_000.0
 
 

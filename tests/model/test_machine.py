@@ -20,6 +20,8 @@ from databuild_dagster.model.states import (
     WantState,
 )
 
+DATABASES = ("sqlite",)
+
 
 class Lamp(Enum):
     OFF = "off"

@@ -24,6 +24,8 @@ from databuild_dagster.model.states import LEASED
 from tests.support.catalog import SmallCatalog, dataset
 from tests.support.world import World
 
+DATABASES = ("sqlite",)
+
 DAYS = ["1", "2", "3"]
 GRAPH = [
     dataset("raw", keys=DAYS),

@@ -19,6 +19,8 @@ from databuild_dagster.model.refs import (
     partition_key_of,
 )
 
+DATABASES = ("sqlite",)
+
 characters = st.characters(exclude_categories=("Cc", "Cs"))
 segments = st.text(characters.filter(lambda character: character not in "/@"), min_size=1, max_size=12)
 assets = st.lists(segments, min_size=1, max_size=4).map("/".join)

@@ -18,6 +18,8 @@ from databuild_dagster.model.states import (
     want_state,
 )
 
+DATABASES = ("sqlite",)
+
 _I, _W = InstanceState, WantState
 STATES = (None, *InstanceState)
 ENDED_FOR_GOOD = {_W.FAILED, _W.UPSTREAM_FAILED, _W.CANCELED, _W.EXPIRED}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import psycopg
 import pytest
 
 from databuild_dagster.model import commands as c
@@ -13,11 +14,13 @@ from databuild_dagster.store import codec, open_store
 from tests.support.catalog import dataset
 from tests.support.world import World
 
+REFUSED = (sqlite3.IntegrityError, psycopg.IntegrityError)
+
 
 @pytest.fixture
-def on_disk(make_world, tmp_path):
+def on_disk(make_world, shared_url):
     """A world in a file, with a little history."""
-    world = make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
+    world = make_world(*(dataset(name) for name in "abc"), url=shared_url)
     world.want("a")
     world.miss("a", "b")
     world.live("b", "a")
@@ -33,19 +36,19 @@ def on_disk(make_world, tmp_path):
         "DELETE FROM databuild_events",
         "DELETE FROM databuild_events WHERE seq = 1",
         "INSERT OR REPLACE INTO databuild_events SELECT seq, at, type, version, command_id, 'me', payload FROM databuild_events",
-        "INSERT OR REPLACE INTO databuild_events SELECT max(seq) + 1, at, type, version, command_id, 'me', payload FROM databuild_events",
-        "INSERT INTO databuild_events SELECT max(seq) + 2, at, type, version, 'a gap', 'me', payload FROM databuild_events",
+        "INSERT OR REPLACE INTO databuild_events SELECT seq + 1, at, type, version, command_id, 'me', payload FROM databuild_events ORDER BY seq DESC LIMIT 1",
+        "INSERT INTO databuild_events SELECT seq + 2, at, type, version, 'a gap', 'me', payload FROM databuild_events ORDER BY seq DESC LIMIT 1",
     ],
 )
-def test_the_database_itself_refuses_to_change_the_log(on_disk, statement):
+def test_the_database_itself_refuses_to_change_the_log(on_disk, database, statement):
     """SPEC 3.1: whoever opens it, with whatever tool."""
     before = on_disk.queries.raw_events(0, 1000)
-    connection = sqlite3.connect(on_disk.store.path, isolation_level=None)
+    if database == "postgres" and "OR REPLACE" in statement:
+        statement = statement.replace(" OR REPLACE", "") + " ON CONFLICT (seq) DO UPDATE SET actor = 'me'"
 
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        connection.execute(statement)
+    with pytest.raises(REFUSED, match="append-only"), on_disk.store.writing() as work:
+        work.connection.execute(statement).fetchall()
 
-    connection.close()
     assert on_disk.queries.raw_events(0, 1000) == before
 
 
@@ -156,7 +159,7 @@ def test_every_event_type_has_a_stored_example():
 
 def test_a_store_in_memory_has_the_same_rules():
     """SPEC 3.1"""
-    world = World([dataset("a")])
+    world = World([dataset("a")], url="sqlite://")
 
     with world.store.writing() as work, pytest.raises(sqlite3.IntegrityError, match="append-only"):
         work.connection.execute("DELETE FROM databuild_events")

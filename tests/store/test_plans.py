@@ -8,6 +8,8 @@ from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
 from tests.support.world import World
 
+DATABASES = ("sqlite",)
+
 
 @pytest.fixture
 def world():

@@ -39,9 +39,9 @@ def race(url, at, how, wins):
 
 
 @pytest.mark.parametrize("how", ["claim", "buffer"])
-def test_processes_racing_for_refs_build_each_exactly_once(make_world, tmp_path, how):
+def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_url, how):
     """SPEC 8.4"""
-    url = f"sqlite:///{tmp_path}/build.db"
+    url = shared_url
     world = make_world(DATASET, url=url)
     if how == "buffer":
         world.handle(c.CreateWants(wants=tuple((ref,) for ref in REFS), ttl_seconds=None))

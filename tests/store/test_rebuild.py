@@ -13,13 +13,13 @@ from tests.support.catalog import dataset
 
 
 @pytest.fixture
-def eventful(make_world, tmp_path):
+def eventful(make_world, shared_url):
     """A world in a file where everything has happened once."""
     world = make_world(
         *(dataset(name) for name in "abcde"),
         dataset("left", job="pair"),
         dataset("right", job="pair"),
-        url=f"sqlite:///{tmp_path}/build.db",
+        url=shared_url,
     )
     wants = [world.want("a", "b", priority=3), world.want("a", sla=60.0), world.want("e", ttl=None)]
     world.miss("a", "b", "c")

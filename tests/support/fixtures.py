@@ -1,4 +1,4 @@
-"""Fixtures for the core's tests; each directory's conftest takes them over.
+"""Fixtures for the core's tests, on SQLite and on PostgreSQL; each directory's conftest takes them over.
 
 Every world that a test made is checked when the test is over: no story may end in a state that breaks an invariant.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from databuild_dagster.model.datasets import DatasetSpec
 
 from .catalog import dataset
-from .world import World
+from .postgres import postgres_server
+from .world import World, worlds
 
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 settings.register_profile("ci", max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_quiet)
@@ -25,13 +27,49 @@ settings.load_profile("long" if os.environ.get("DATABUILD_LONG") else "ci")
 
 MakeWorld = Callable[..., World]
 
+#: The same tests on each; a module names fewer in DATABASES if it asks what only one can answer, or none.
+DATABASES = ("sqlite", "postgres")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    metafunc.parametrize("database", getattr(metafunc.module, "DATABASES", DATABASES), indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where worlds are, unless they say otherwise."""
+    if request.param == "sqlite":
+        yield "sqlite"
+        return
+    server = postgres_server()
+    urls: list[str] = []
+
+    def fresh_url() -> str:
+        urls.append(server.fresh_url())
+        return urls[-1]
+
+    worlds.new_url = fresh_url
+    try:
+        yield "postgres"
+    finally:
+        worlds.new_url = worlds.in_memory
+        worlds.close_all()
+        for url in urls:
+            server.take_back(url)
+
+
+@pytest.fixture
+def shared_url(database: str, tmp_path: Path) -> str:
+    """Of a database that other processes can open too."""
+    return f"sqlite:///{tmp_path}/build.db" if database == "sqlite" else worlds.new_url()
+
 
 @pytest.fixture
 def make_world() -> Iterator[MakeWorld]:
     """A world of the datasets given, checked at the end."""
     made: list[World] = []
 
-    def make(*datasets: DatasetSpec, url: str = "sqlite://") -> World:
+    def make(*datasets: DatasetSpec, url: str | None = None) -> World:
         made.append(World(datasets, url=url))
         return made[-1]
 

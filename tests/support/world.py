@@ -1,4 +1,4 @@
-"""An engine over a real SQLite store, with words for what happens to it.
+"""An engine over a real store, with words for what happens to it.
 
 Everything goes through commands and queries. A word that makes a job run do something names the ref that it builds;
 what a word needs first (a want, a lease, a start) it does first, so that a story tells only what matters in it.
@@ -6,7 +6,7 @@ what a word needs first (a want, a lease, a start) it does first, so that a stor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
@@ -25,15 +25,40 @@ COMPLETE = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, 
 EMPTY = ManifestFact(state="empty", uri="file:///data")
 
 
+class _Worlds:
+    """Where worlds are made that are not told where: the fixture `database` says so."""
+
+    @staticmethod
+    def in_memory() -> str:
+        return "sqlite://"
+
+    def __init__(self) -> None:
+        self.new_url: Callable[[], str] = self.in_memory
+        self._opened: list[Store] = []
+
+    def opened(self, url: str | None) -> Store:
+        store = open_store(self.new_url() if url is None else url)
+        self._opened.append(store)
+        return store
+
+    def close_all(self) -> None:
+        """A server has but so many connections."""
+        while self._opened:
+            self._opened.pop().close()
+
+
+worlds = _Worlds()
+
+
 class World:
     """One store, one engine, one clock."""
 
-    def __init__(self, datasets: Iterable[DatasetSpec] = (), *, url: str = "sqlite://", first_id: int = 1) -> None:
+    def __init__(self, datasets: Iterable[DatasetSpec] = (), *, url: str | None = None, first_id: int = 1) -> None:
         self.specs = tuple(datasets)
         self.clock = Clock()
         self.ids = Ids(first_id)
         self.catalog = SmallCatalog(self.specs)
-        self.store: Store = open_store(url)
+        self.store: Store = worlds.opened(url)
         self.engine = Engine(self.store, self.catalog, clock=self.clock, new_id=self.ids)
         self.queries = self.engine.queries
         if self.specs:

@@ -274,9 +274,9 @@ def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, endin
     assert world.want_state(want) is before
 
 
-def test_reopening_goes_by_the_time_of_the_events_so_that_a_replay_agrees(make_world, tmp_path):
+def test_reopening_goes_by_the_time_of_the_events_so_that_a_replay_agrees(make_world, shared_url):
     """SPEC 5.3, 2.4: never by the clock."""
-    world = make_world(dataset("a"), url=f"sqlite:///{tmp_path}/build.db")
+    world = make_world(dataset("a"), url=shared_url)
     want = world.want("a", ttl=100.0)
     world.live("a")
     world.clock.turn(50.0)
