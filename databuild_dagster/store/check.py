@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.store import schema
 from databuild_dagster.store.audit import audit
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.rebuild import differences
 from databuild_dagster.store.sqlite import Store
@@ -24,15 +25,29 @@ Question = Callable[[sqlite3.Connection], list[Violation]]
 
 def check(store: Store, *, deep: bool = False) -> list[Violation]:
     """All violations, in one consistent look; `deep` has the database look at its own file too."""
-    with store.reading() as connection:
-        found = _answer(lacking, connection)
-        gone = {violation.entity for violation in found}
-        questions: list[Question] = [_damage] if deep else []
-        if schema.events.name not in gone:
-            questions.append(audit)
-        if gone.isdisjoint(schema.metadata.tables):
-            questions += [violations, _differences]
-        return found + [violation for question in questions for violation in _answer(question, connection)]
+    found: list[Violation] = []
+    try:
+        with store.reading() as connection:
+            # What a database has beside its rows, and how it lies on the disk, is asked in SQLite's own words.
+            on_sqlite = store.url.startswith("sqlite")
+            found += _answer(lacking, connection) if on_sqlite else []
+            for question in _questions(gone={violation.entity for violation in found}, file=deep and on_sqlite):
+                found += [each for each in _answer(question, connection) if each not in found]
+    except StoreUnusable as error:
+        store.close()
+        found += [] if found else [_unreadable("database", error.facts["why"])]
+    return found
+
+
+def _questions(*, gone: set[str], file: bool) -> Iterator[Question]:
+    """Those that can be asked of what is left."""
+    if file:
+        yield _damage
+    if schema.events.name not in gone:
+        yield audit
+    if gone.isdisjoint(schema.metadata.tables):
+        yield violations
+        yield _differences
 
 
 def _answer(question: Question, connection: sqlite3.Connection) -> list[Violation]:
@@ -40,8 +55,24 @@ def _answer(question: Question, connection: sqlite3.Connection) -> list[Violatio
     try:
         return question(connection)
     except sqlite3.Error as error:
-        why = f"cannot be read ({error}): copy it away, then run `databuild rebuild`; if the log is hit too, put the last copy in its place"
-        return [Violation("SPEC 3.4", "database", why)]
+        return [_unreadable(table, why) for table, why in _torn(connection)] or [_unreadable("database", error)]
+
+
+def _torn(connection: sqlite3.Connection) -> Iterator[tuple[str, sqlite3.Error]]:
+    """The tables of which not every row can be read."""
+    for name, table in schema.metadata.tables.items():
+        # In the order of the table itself, for an index may happen to hold all columns.
+        key = ", ".join(column.name for column in table.primary_key)
+        try:
+            for _ in connection.execute(f"SELECT * FROM {name} ORDER BY {key}"):
+                pass
+        except sqlite3.Error as error:
+            yield name, error
+
+
+def _unreadable(entity: str, why: object) -> Violation:
+    what_to_do = "copy the file away and run `databuild rebuild`; if that fails too, put the last copy in its place"
+    return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {what_to_do}")
 
 
 def _damage(connection: sqlite3.Connection) -> list[Violation]:

@@ -116,7 +116,7 @@ def _failures(world: World) -> None:
     world.cancel("i", keep_wants=True)
     world.clock.turn(AN_HOUR)
     world.buffer("i")
-    world.cancel("i")
+    world.handle(c.CancelJobRuns(job_run_ids=(world.canonical("i").job_run,), reason="not today"))
     world.handle(c.RetryRefs(refs=("d",), reason="the divisor is mended"))
     _turn(world)
     world.live("d")
@@ -124,7 +124,8 @@ def _failures(world: World) -> None:
 
 def _taints(world: World) -> None:
     """Said and taken back, downstream, by uuid, met while it was being built, and gone back on."""
-    world.untaint(world.taint("c", "left", reason="looked wrong, was right"))
+    taint_id = world.taint("c", "left", reason="looked wrong")
+    world.handle(c.UntaintPartitions(taint_id=taint_id, reason="was right"))
     first = world.uuid("left")
     world.taint("left")
     world.live("left")
