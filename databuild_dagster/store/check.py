@@ -71,7 +71,12 @@ def _torn(connection: sqlite3.Connection) -> Iterator[tuple[str, sqlite3.Error]]
 
 
 def _unreadable(entity: str, why: object) -> Violation:
-    what_to_do = "copy the file away and run `databuild rebuild`; if that fails too, put the last copy in its place"
+    if entity == schema.events.name:
+        what_to_do = "put the last copy of the database in its place"
+    else:
+        what_to_do = (
+            "copy the file away and run `databuild rebuild`; if that fails too, take the log alone into a new file"
+        )
     return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {what_to_do}")
 
 

@@ -403,21 +403,37 @@ def page_of(path: Path, name: str) -> tuple[int, int]:
     return (page - 1) * size, size
 
 
-def scribble(path: Path, at: int, what: bytes) -> None:
+def scribble(path: Path, at: int, size: int) -> None:
+    """As a disk that gives zeros for what it has lost."""
     with open(path, "r+b") as file:
         file.seek(at)
-        file.write(what)
+        file.write(bytes(size))
 
 
 @pytest.mark.parametrize("table", [*TABLES, EVENTS])
 def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
     """SPEC 3.4: by the table that lies on it, without a traceback."""
-    at, size = page_of(path, table)
-    scribble(path, at, bytes(size))
+    scribble(path, *page_of(path, table))
 
     found = found_in(path, deep=True)
 
-    assert any(each.entity == table and "the last copy" in each.detail for each in found), found
+    what_to_do = "the last copy" if table == EVENTS else "the log alone"
+    assert any(each.entity == table and what_to_do in each.detail for each in found), found
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_log_alone_in_a_new_file_is_enough(path, tmp_path, table):
+    """SPEC 3.4: what docs/how-to/find-out-why.md tells to do with sqlite3's `.dump`, when a page is past help."""
+    scribble(path, *page_of(path, table))
+    saved = tmp_path / "saved.db"
+    with opened(path) as old, opened(saved) as new:
+        for name in (schema.meta.name, EVENTS):
+            for (sql,) in old.execute("SELECT sql FROM sqlite_master WHERE tbl_name = ? AND type = 'table'", (name,)):
+                new.execute(sql)
+            rows = old.execute(f"SELECT * FROM {name}").fetchall()
+            new.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+
+    assert repaired(saved) == []
 
 
 def test_an_index_that_lies_is_found_by_a_deep_check(path):
