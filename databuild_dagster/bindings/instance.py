@@ -50,7 +50,7 @@ def open_instance(home: Path) -> DagsterInstance:
 
 
 def store_url(instance: DagsterInstance) -> str:
-    """Where the instance's wants, job runs and instances are recorded. Raises `UnsupportedInstance`."""
+    """Where the instance's wants, job runs and instances are recorded: beside its runs. Raises `UnsupportedInstance`."""
     if url := os.environ.get(DB_URL_VARIABLE):
         return url
     storage = instance.run_storage
@@ -58,9 +58,12 @@ def store_url(instance: DagsterInstance) -> str:
         return _IN_MEMORY
     if isinstance(storage, SqliteRunStorage):
         return sqlite_url(_base_directory(storage))
+    # dagster-postgres', which is not imported for this: most have not installed it.
+    if (url := getattr(storage, "postgres_url", None)) is not None:
+        return str(url)
     raise UnsupportedInstance(
-        f"The Dagster instance keeps its runs in {type(storage).__name__}, where databuild has no place yet; "
-        f"set {DB_URL_VARIABLE}=sqlite:////path/on/a/shared/disk/databuild.db for every process of it."
+        f"The Dagster instance keeps its runs in {type(storage).__name__}, where databuild has no place; "
+        f"set {DB_URL_VARIABLE}=postgresql+psycopg://user:password@host/database for every process of it."
     )
 
 

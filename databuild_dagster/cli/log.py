@@ -1,4 +1,4 @@
-"""`databuild events`, `rebuild`, `check`: the log itself (SPEC 3)."""
+"""`databuild events`, `migrate`, `rebuild`, `check`: the log itself (SPEC 3)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from databuild_dagster.cli.state import the_queries, the_store
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Violation
 from databuild_dagster.store import check as check_store
+from databuild_dagster.store import migrate as migrate_store
 from databuild_dagster.store import rebuild as rebuild_store
 from databuild_dagster.warehouse import Warehouse, missing_files, read_manifest
 
@@ -60,6 +61,19 @@ def rebuild(as_json: bool) -> None:
         emit({"events": n_events})
     else:
         click.echo(f"Rebuilt from {count(n_events, 'event')}.")
+
+
+@click.command()
+@common
+def migrate(as_json: bool) -> None:
+    """Bring the build state of an older version to this one, if it is not; the log stays as it is."""
+    done = migrate_store(the_store(check_projections=False))
+    if as_json:
+        emit({"before": done.before, "after": done.after, "events": done.n_events})
+    elif done.n_events is None:
+        click.echo("Nothing to do: this version wrote it.")
+    else:
+        click.echo(f"Migrated: all tables are computed anew from {count(done.n_events, 'event')}.")
 
 
 @click.command()

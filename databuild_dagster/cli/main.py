@@ -40,6 +40,7 @@ _COMMANDS = {
     "receipt": "receipt:receipt",
     "events": "log:events",
     "tick": "build:tick_once",
+    "migrate": "log:migrate",
     "rebuild": "log:rebuild",
     "check": "log:check",
     "states": "states:states",

@@ -4,6 +4,7 @@ from databuild_dagster.store.check import check
 from databuild_dagster.store.heartbeats import FileAside, Heartbeats, NotedSession
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
+from databuild_dagster.store.migrate import Migration, migrate
 from databuild_dagster.store.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import Store, open_store
@@ -14,11 +15,13 @@ __all__ = [
     "JobMetrics",
     "Ledger",
     "LedgerEntry",
+    "Migration",
     "NotedSession",
     "Queries",
     "Store",
     "Violation",
     "check",
+    "migrate",
     "open_store",
     "rebuild",
 ]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.store import schema
 from databuild_dagster.store.audit import audit
 from databuild_dagster.store.database import Connection, Database
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.rebuild import differences
 from databuild_dagster.store.store import Store
@@ -27,24 +29,63 @@ Question = Callable[[Connection], list[Violation]]
 
 def check(store: Store, *, deep: bool = False) -> list[Violation]:
     """All violations, in one consistent look; `deep` has the database look at its own file too."""
-    with store.reading() as connection:
-        database = store.database
+    found: list[Violation] = []
+    try:
+        with store.reading() as connection:
+            asked = _Asked(store.database, connection)
+            found += asked(partial(lacking, store.database))
+            gone = {violation.entity for violation in found}
+            for question in _questions(store.database, gone=gone, deep=deep):
+                found += [each for each in asked(question) if each not in found]
+    except StoreUnusable as error:
+        store.close()
+        found += [] if found else [_unreadable("database", error.facts["why"])]
+    return found
 
-        def answer(question: Question) -> list[Violation]:
-            """What the database itself cannot read is a finding as well."""
+
+def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Question]:
+    """Those that can be asked of what is left."""
+    if deep:
+        yield partial(_damage, database)
+    if schema.events.name not in gone:
+        yield audit
+    if gone.isdisjoint(schema.metadata.tables):
+        yield violations
+        yield _differences
+
+
+class _Asked(NamedTuple):
+    """Asks; what the database itself cannot read is a finding as well."""
+
+    database: Database
+    connection: Connection
+
+    def __call__(self, question: Question) -> list[Violation]:
+        try:
+            return question(self.connection)
+        except self.database.errors as error:
+            return [_unreadable(table, why) for table, why in self._torn()] or [_unreadable("database", error)]
+
+    def _torn(self) -> Iterator[tuple[str, Exception]]:
+        """The tables of which not every row can be read."""
+        for name, table in schema.metadata.tables.items():
+            # In the order of the table itself, for an index may happen to hold all columns.
+            key = ", ".join(column.name for column in table.primary_key)
             try:
-                return question(connection)
-            except database.errors as error:
-                return [Violation("SPEC 3.4", "database", f"cannot be read ({error}): {_UNREADABLE}")]
+                for _ in self.connection.execute(f"SELECT * FROM {name} ORDER BY {key}"):
+                    pass
+            except self.database.errors as error:
+                yield name, error
 
-        found = answer(partial(lacking, database))
-        gone = {violation.entity for violation in found}
-        questions: list[Question] = [partial(_damage, database)] if deep else []
-        if schema.events.name not in gone:
-            questions.append(audit)
-        if gone.isdisjoint(schema.metadata.tables):
-            questions += [violations, _differences]
-        return found + [violation for question in questions for violation in answer(question)]
+
+def _unreadable(entity: str, why: object) -> Violation:
+    if entity == schema.events.name:
+        what_to_do = "put the last copy of the database in its place"
+    else:
+        what_to_do = (
+            "copy the file away and run `databuild rebuild`; if that fails too, take the log alone into a new file"
+        )
+    return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {what_to_do}")
 
 
 def _damage(database: Database, connection: Connection) -> list[Violation]:

@@ -26,13 +26,13 @@ class MissingDriver(DatabuildError):
 
 
 class NewerStore(DatabuildError):
-    """The build state in {url} was written by a newer databuild_dagster (log version {found}; this one reads {known})."""
+    """The build state in {url} was written by a newer databuild_dagster ({found}; this one knows {known})."""
 
     hint = "Upgrade the package here: pip install --upgrade databuild_dagster."
 
 
 class OlderProjection(DatabuildError):
-    """The tables in {url} were computed by another version ({found}; this one needs {known})."""
+    """The build state in {url} is an older version's ({found}; this one needs {known})."""
 
     hint = "Run `databuild migrate`: the log is untouched, the tables are computed anew from it."
 

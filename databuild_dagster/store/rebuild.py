@@ -49,9 +49,9 @@ def rebuild(store: Store) -> int:
         guard_log(store.database, work.connection)
         for table in schema.PROJECTIONS:
             _copy(scratch._connection(), work.connection, table)
-        work.connection.execute(
-            f"UPDATE {schema.meta.name} SET value = ? WHERE key = 'projection_version'",
-            (str(schema.PROJECTION_VERSION),),
+        work.connection.executemany(
+            f"UPDATE {schema.meta.name} SET value = ? WHERE key = ?",
+            [(str(schema.LOG_VERSION), "log_version"), (str(schema.PROJECTION_VERSION), "projection_version")],
         )
         return n_events
 

@@ -29,8 +29,9 @@ from sqlalchemy import (
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
-#: Version of the log's own shape; a higher one than this in a database means that newer code wrote there.
-LOG_VERSION = 1
+#: Version of what stands in the log: raised with its shape, and with each new type of event. A higher one than this in a
+#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts.
+LOG_VERSION = 2
 #: Version of the projections; another one means that they have to be computed anew.
 PROJECTION_VERSION = 5
 

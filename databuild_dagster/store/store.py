@@ -27,27 +27,33 @@ class Store:
 
     def _prepare(self, check_projections: bool) -> None:
         connection = self._connection()
-        found = self._versions(connection)
-        if not found:
+        if self._versions(connection) is None:
             self._create(connection)
-            found = self._versions(connection)
-        if int(found["log_version"]) > schema.LOG_VERSION:
-            raise NewerStore(url=self.database.place, found=found["log_version"], known=schema.LOG_VERSION)
-        if check_projections and int(found["projection_version"]) != schema.PROJECTION_VERSION:
-            raise OlderProjection(
-                url=self.database.place, found=found["projection_version"], known=schema.PROJECTION_VERSION
-            )
+        log_version, tables_version = found = self.versions()
+        if log_version > schema.LOG_VERSION or tables_version > schema.PROJECTION_VERSION:
+            raise NewerStore(url=self.database.place, found=_told(found), known=_told(self.known_versions))
+        if check_projections and found != self.known_versions:
+            raise OlderProjection(url=self.database.place, found=_told(found), known=_told(self.known_versions))
 
-    def _versions(self, connection: Connection) -> dict[str, str]:
+    known_versions = (schema.LOG_VERSION, schema.PROJECTION_VERSION)
+
+    def versions(self) -> tuple[int, int]:
+        """Of the log, and of the tables that are computed from it."""
+        found = self._versions(self._connection())
+        assert found is not None, "it has been made"
+        return found
+
+    def _versions(self, connection: Connection) -> tuple[int, int] | None:
         if not self.database.has_table(connection, schema.meta.name):
-            return {}
-        return dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}").fetchall())
+            return None
+        found = dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}").fetchall())
+        return int(found["log_version"]), int(found["projection_version"])
 
     def _create(self, connection: Connection) -> None:
         """All tables or none; of two who come at once one finds them."""
         self.database.begin(connection)
         try:
-            if not self._versions(connection):
+            if self._versions(connection) is None:
                 for statement in self.database.ddl():
                     connection.execute(statement)
                 versions = {"log_version": schema.LOG_VERSION, "projection_version": schema.PROJECTION_VERSION}
@@ -102,6 +108,10 @@ class Store:
     def close(self) -> None:
         """Close this thread's connections."""
         self.database.close()
+
+
+def _told(versions: tuple[int, int]) -> str:
+    return f"log {versions[0]}, tables {versions[1]}"
 
 
 def open_store(url: str) -> Store:

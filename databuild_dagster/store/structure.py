@@ -13,7 +13,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.database import Connection, Database
 from databuild_dagster.store.invariants import Violation
 
-_CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (\w+)")
+_CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (\w+)(?:.* ON (\w+))?")
 _REBUILD = "run `databuild rebuild`, which makes it anew"
 #: What it means when one of a kind is gone, and what to do.
 _GONE = {
@@ -28,6 +28,8 @@ _LOG_GONE = "is gone, and cannot be computed from anything: put the last copy of
 class _Part(NamedTuple):
     kind: str
     name: str
+    #: Of an index and a trigger, which go with it.
+    table: str | None
     sql: str
 
 
@@ -37,6 +39,8 @@ def lacking(database: Database, connection: Connection) -> list[Violation]:
     found = []
     for part in _parts(database):
         sql = present.get((part.kind, part.name))
+        if part.table is not None and ("table", part.table) not in present:
+            continue
         if sql is None:
             found.append(Violation("SPEC 3.1", part.name, _LOG_GONE if _is_log(part) else _GONE[part.kind]))
         elif sql and part.kind in ("view", "trigger") and _plain(sql) != _plain(part.sql):
@@ -57,7 +61,7 @@ def guard_log(database: Database, connection: Connection) -> None:
 def _parts(database: Database) -> tuple[_Part, ...]:
     """As the DDL makes them."""
     found = ((_CREATE.match(statement), statement) for statement in database.ddl())
-    return tuple(_Part(match[1].lower(), match[2], statement) for match, statement in found if match)
+    return tuple(_Part(match[1].lower(), match[2], match[3], statement) for match, statement in found if match)
 
 
 def _is_log(part: _Part) -> bool:

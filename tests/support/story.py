@@ -23,6 +23,8 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("months/total", ("days", "all"), code_version="v2 ü"),
     dataset("drop", kind=DatasetKind.SOURCE, location="elsewhere", code_version=None),
     dataset("gone"),
+    *(dataset(f"source{number}") for number in range(8)),
+    dataset("n"),
 )
 
 A_MINUTE = 60.0
@@ -83,6 +85,18 @@ def _misses(world: World) -> None:
     world.miss("f", "g")
     world.miss("g", "f")
     world.miss("h", "drop@2024-01-01")
+    _found_late(world)
+
+
+def _found_late(world: World) -> None:
+    """What was live by the time that it was said to be missing; and more than a sentence names."""
+    world.start("n")
+    world.live("source0")
+    world.miss("n", "source0")
+    world.clock.turn(AN_HOUR)
+    others = [f"source{number}" for number in range(1, 8)]
+    world.miss("n", *others)
+    world.live(*others, "n")
 
 
 def _found_missing(world: World, ref: str, missing: str) -> None:
@@ -116,7 +130,7 @@ def _failures(world: World) -> None:
     world.cancel("i", keep_wants=True)
     world.clock.turn(AN_HOUR)
     world.buffer("i")
-    world.cancel("i")
+    world.handle(c.CancelJobRuns(job_run_ids=(world.canonical("i").job_run,), reason="not today"))
     world.handle(c.RetryRefs(refs=("d",), reason="the divisor is mended"))
     _turn(world)
     world.live("d")
@@ -124,7 +138,8 @@ def _failures(world: World) -> None:
 
 def _taints(world: World) -> None:
     """Said and taken back, downstream, by uuid, met while it was being built, and gone back on."""
-    world.untaint(world.taint("c", "left", reason="looked wrong, was right"))
+    taint_id = world.taint("c", "left", reason="looked wrong")
+    world.handle(c.UntaintPartitions(taint_id=taint_id, reason="was right"))
     first = world.uuid("left")
     world.taint("left")
     world.live("left")

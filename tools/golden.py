@@ -1,0 +1,57 @@
+"""Records the golden log of a version: what it writes, and what it makes of it, for every later version to agree with.
+
+python -m tools.golden                                  tells the story to today's code, under the version of pyproject.toml
+python -m tools.golden --from build.db --version 1.2    writes down what another version's code has left in a database
+
+A version that is recorded stays as it is: that is what it is for. tests/golden/README.md says when to record one.
+"""
+
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+import click
+
+from databuild_dagster.model.events import EVENT_TYPES
+from tests.support import golden, story
+from tests.support.world import World
+
+ROOT = Path(__file__).parent.parent
+
+
+def present_version() -> str:
+    version: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return version
+
+
+def tell(database: Path) -> None:
+    """The story, told to today's code. It has to be complete, and right, before anything is written down for ever."""
+    world = World(story.DATASETS, url=f"sqlite:///{database}")
+    story.tell(world)
+    untold = {str(cls.__struct_config__.tag) for cls in EVENT_TYPES}.difference(world.log())
+    found = world.check()
+    world.store.close()
+    if untold or found:
+        raise click.ClickException(f"The story lacks {sorted(untold)}, or ends in what must not be: {found}.")
+
+
+@click.command(help=__doc__)
+@click.option("--from", "database", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--version", help="The version whose code wrote it; today's if it is left out.")
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=golden.HERE, show_default=True)
+def main(database: Path | None, version: str | None, into: Path) -> None:
+    name = version or present_version()
+    if (into / name).exists():
+        raise click.ClickException(
+            f"The golden log of {name} exists and stays as it is: raise the version in pyproject.toml first."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        if database is None:
+            database = Path(folder) / "build.db"
+            tell(database)
+        print(f"Recorded {golden.record(database, name, into)}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
