@@ -12,12 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from databuild_dagster.store import Queries, check, open_store
+from databuild_dagster.store import Queries, Store, check, open_store
 
 #: Nothing here takes longer, two cores under load included.
 MAX_SECONDS = 240
@@ -126,12 +127,20 @@ class Dagster:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.store_url)
+
+    @property
+    def store_url(self) -> str:
+        return f"sqlite:///{self.home}/databuild.db"
+
     @property
     def queries(self) -> Queries:
-        return Queries(open_store(f"sqlite:///{self.home}/databuild.db"))
+        return Queries(self.store)
 
     def violations(self) -> list[Any]:
-        return list(check(open_store(f"sqlite:///{self.home}/databuild.db")))
+        return list(check(self.store))
 
 
 def _free_port() -> int:

@@ -20,7 +20,7 @@ from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Ledger, Queries, check, open_store
+from databuild_dagster.store import Ledger
 from databuild_dagster.store.ledger import LedgerEntry
 
 from .conftest import MAX_SECONDS, Dagster
@@ -250,24 +250,13 @@ class Deployment(Dagster):
 
     # What the store says
 
-    @cached_property
-    def store(self) -> Any:
-        return open_store(f"sqlite:///{self.home}/databuild.db")
-
     @property
     def engine(self) -> Engine:
         return engine_for(self.instance)
 
     @property
-    def queries(self) -> Queries:
-        return Queries(self.store)
-
-    @property
     def ledger(self) -> Ledger:
         return Ledger(self.store)
-
-    def violations(self) -> list[Any]:
-        return list(check(self.store))
 
     def state(self, ref: str) -> InstanceState | None:
         return self.queries.states([ref])[ref]

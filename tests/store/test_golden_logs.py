@@ -205,7 +205,10 @@ def test_the_command_line_brings_an_older_home_to_today(recorded, left_behind, m
     printed = run.invoke(cli, ["events"])
 
     versions = [schema.LOG_VERSION, schema.PROJECTION_VERSION]
-    assert (json.loads(migrated.output)["events"], json.loads(migrated.output)["after"]) == (len(recorded.log), versions)
+    assert (json.loads(migrated.output)["events"], json.loads(migrated.output)["after"]) == (
+        len(recorded.log),
+        versions,
+    )
     assert json.loads(again.output) == {"before": versions, "after": versions, "events": None}
     assert json.loads(checked.output) == {"ok": True, "violations": []}
     assert [json.loads(line)["seq"] for line in printed.output.splitlines()] == [e["seq"] for e in recorded.log]
