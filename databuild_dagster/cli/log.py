@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import nullcontext, suppress
 
 import click
 
@@ -16,6 +17,7 @@ from databuild_dagster.store import Violation
 from databuild_dagster.store import check as check_store
 from databuild_dagster.store import migrate as migrate_store
 from databuild_dagster.store import rebuild as rebuild_store
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse import Warehouse, missing_files, read_manifest
 
 #: How often a following reader looks for news; an idle look costs microseconds.
@@ -88,7 +90,9 @@ def check(deep: bool, as_json: bool) -> None:
     store = the_store()
     found = check_store(store, deep=deep)
     if deep:
-        found += _lost_files()
+        # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
+        with suppress(StoreUnusable) if found else nullcontext():
+            found += _lost_files()
     if as_json:
         emit({"ok": not found, "violations": [each._asdict() for each in found]})
     else:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 
+from databuild_dagster.cli.main import cli
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import Violation, check, open_store, rebuild, schema
@@ -424,7 +426,21 @@ def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
     assert any(each.entity == table and what_to_do in each.detail for each in found), found
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["databuild_refs", "databuild_datasets"])
+def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_path, monkeypatch, table):
+    """SPEC 3.4, 15: also when it cannot tell which files there should be."""
+    path = Path(shutil.copy(told, tmp_path / "databuild.db"))
+    scribble(path, *page_of(path, table))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
+
+    done = CliRunner().invoke(cli, ["check", "--deep", "--json"])
+
+    told_of = {each["entity"] for each in json.loads(done.stdout)["violations"]}
+    assert (done.exit_code, table in told_of) == (1, True), done.output
+
+
+@pytest.mark.parametrize("table", ["databuild_refs", "databuild_history"])
 def test_the_log_alone_in_a_new_file_is_enough(path, tmp_path, table):
     """SPEC 3.4: what docs/how-to/find-out-why.md tells to do with sqlite3's `.dump`, when a page is past help."""
     scribble(path, *page_of(path, table))
