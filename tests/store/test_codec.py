@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import events as e
-from databuild_dagster.store import check, codec, rebuild
+from databuild_dagster.store import Store, check, codec, rebuild
 from tests.support import golden
 from tests.support.world import World
 
@@ -44,6 +44,9 @@ def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, t
     golden.restore(golden.read("0.1.0.dev0"), path)
     monkeypatch.setitem(codec._versions, "WantCanceled", 2)
     monkeypatch.setitem(codec._upcasters, ("WantCanceled", 1), lambda raw: {**raw, "reason": "no reason was kept"})
+    older = Store(f"sqlite:///{path}", check_projections=False)
+    rebuild(older)
+    older.close()
     world = World(url=f"sqlite:///{path}", first_id=1_000_000)
 
     world.clock.turn(24 * 3600.0)
