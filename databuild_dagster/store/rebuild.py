@@ -17,12 +17,14 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Rows of a difference that are told one by one.
 MOST_DIFFERENCES = 20
+#: Moves after which a rebuild writes what it has in memory. Until then, what changes again and again is not written.
+MOVES_AT_ONCE = 10_000
 
 
 def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
     with _scratch() as scratch, store.writing() as work:
-        n_events = _fold_all(work.connection, scratch)
+        n_events = _fold_all(work.connection, scratch, moves_at_once=MOVES_AT_ONCE)
         for table in schema.PROJECTIONS:
             # Dropped and not emptied: an older version's tables may have had other columns.
             work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
@@ -41,7 +43,8 @@ def differences(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
     with _scratch() as scratch:
-        _fold_all(connection, scratch)
+        # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
+        _fold_all(connection, scratch, moves_at_once=0)
         for table in schema.PROJECTIONS:
             live, folded = _rows(connection, table), _rows(scratch._connection(), table)
             found += [
@@ -67,15 +70,17 @@ def _scratch() -> Iterator[Store]:
             store.close()
 
 
-def _fold_all(source: sqlite3.Connection, scratch: Store) -> int:
+def _fold_all(source: sqlite3.Connection, scratch: Store, *, moves_at_once: int) -> int:
     n_events = 0
     with scratch.writing() as work:
+        view = UnitOfWork(work.connection)
         for event in log.all_events(source):
-            # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
-            single = UnitOfWork(work.connection)
-            fold(single, event)
-            single.flush()
+            fold(view, event)
             n_events += 1
+            if view.n_moves >= moves_at_once:
+                view.flush()
+                view = UnitOfWork(work.connection)
+        view.flush()
     return n_events
 
 

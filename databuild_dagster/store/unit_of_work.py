@@ -466,6 +466,11 @@ class UnitOfWork:
         self._rows[type(row)].add(row)
 
     @property
+    def n_moves(self) -> int:
+        """How many moves are not written yet."""
+        return len(self._moves)
+
+    @property
     def moves(self) -> list[tuple[str, int, str | None, str]]:
         """The moves that are not written yet, in order: (table, row id, from, to)."""
         return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
