@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 
 import sqlalchemy as sa
 
-from bench.engine import bulk, limits
+from bench.engine import bulk, clock, limits
 from bench.engine.bulk import BATCH, DUE, Fresh
 from bench.engine.commands import Commands, in_turns
 from bench.engine.databases import Database, Postgres, Sqlite
@@ -254,7 +254,7 @@ def as_json(rows: list[Measured]) -> str:
         }
         for row in rows
     ]
-    return json.dumps({"load": os.getloadavg(), "rows": listed}, ensure_ascii=False, indent=1)
+    return json.dumps({"clock": clock.chosen(), "load": os.getloadavg(), "rows": listed}, ensure_ascii=False, indent=1)
 
 
 def main() -> None:
@@ -266,7 +266,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=360, help="commands of each kind that are timed")
     parser.add_argument("--keep", type=Path, help="a folder for filled stores, to be used again")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--clock", choices=clock.CLOCKS, default="wall", help="cpu where others keep the machine busy")
     options = parser.parse_args()
+    clock.choose(options.clock)
     if options.database == "postgres" and not options.url:
         parser.error("--database postgres needs --url postgresql+psycopg://…")
     with tempfile.TemporaryDirectory(prefix="databuild-bench-", dir=options.keep) as scratch:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.engine import clock
 from bench.engine.commands import NothingForeign
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
 from databuild_dagster.engine import DagsterRunState, Engine, Judge, LaunchOrder, new_id, tick
@@ -37,9 +37,9 @@ class Fresh:
 
 
 def seconds_of(engine: Engine, command: c.Command) -> float:
-    began = time.perf_counter()
+    began = clock.seconds()
     engine.handle(command)
-    return time.perf_counter() - began
+    return clock.seconds() - began
 
 
 def want_of_a_batch(engine: Engine, fresh: Fresh) -> float:
@@ -51,8 +51,10 @@ def want_of_a_batch(engine: Engine, fresh: Fresh) -> float:
 
 
 def success_of_a_batch(engine: Engine, fresh: Fresh) -> float:
-    """Seconds of a success of many refs that were wanted one by one."""
-    return seconds_of(engine, success(lease(engine, [f"a@{key}" for key in fresh.keys(BATCH)])))
+    """Seconds of a success of many job runs, of the refs of one want."""
+    refs = [f"a@{key}" for key in fresh.keys(BATCH)]
+    engine.handle(c.CreateWants(wants=(tuple(refs),)))
+    return seconds_of(engine, success(lease(engine, refs, want=False)))
 
 
 def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
@@ -95,15 +97,15 @@ class IdleTicks:
 
         @contextmanager
         def timed_reading() -> Iterator[object]:
-            began = time.perf_counter()
+            began = clock.seconds()
             with reading() as connection:
                 yield connection
-            self._seconds += time.perf_counter() - began
+            self._seconds += clock.seconds() - began
 
         def timed_beat(launch_ids: list[str], at: float) -> None:
-            began = time.perf_counter()
+            began = clock.seconds()
             beat(launch_ids, at)
-            self._beating += time.perf_counter() - began
+            self._beating += clock.seconds() - began
 
         store.reading = timed_reading  # type: ignore[method-assign, assignment]
         heartbeats.beat = timed_beat  # type: ignore[method-assign, assignment]
@@ -111,7 +113,7 @@ class IdleTicks:
     def tick(self) -> tuple[float, float, float]:
         """Seconds of the state, of the heartbeats, and of the whole tick."""
         self._seconds = self._beating = 0.0
-        began = time.perf_counter()
+        began = clock.seconds()
         report = tick(
             self._engine,
             location=LOCATION,
@@ -120,7 +122,7 @@ class IdleTicks:
             judge=self._judge,
             owner="bench",
         )
-        taken = time.perf_counter() - began
+        taken = clock.seconds() - began
         assert report.idle
         return self._seconds, self._beating, taken
 
@@ -137,7 +139,7 @@ class Planning:
         engine.handle(c.CreateWants(wants=tuple((ref,) for ref in old + new), ttl_seconds=None))
 
     def seconds(self) -> float:
-        began = time.perf_counter()
+        began = clock.seconds()
         found = plan_due(
             self._engine,
             self._datasets,
@@ -148,16 +150,16 @@ class Planning:
             out=Counter(),
             most=DUE,
         )
-        taken = time.perf_counter() - began
+        taken = clock.seconds() - began
         assert sum(len(command.runs) for command, _ in found.launches) == DUE
         return taken
 
 
 def cascade_seconds(engine: Engine) -> tuple[float, float]:
     """Of a taint of the root with all that was made of it, and of taking it back."""
-    began = time.perf_counter()
+    began = clock.seconds()
     tainted = engine.handle(c.TaintPartitions(refs=(f"root@{name_of(0)}",), reason="bench", downstream=True))
-    taken = time.perf_counter() - began
+    taken = clock.seconds() - began
     assert tainted.taint_id is not None
     return taken, seconds_of(engine, c.UntaintPartitions(taint_id=tainted.taint_id))
 
@@ -171,9 +173,9 @@ def megabytes() -> float:
 def rebuilt(url: str) -> tuple[int, float, float]:
     """(events, seconds, megabytes) of a rebuild in this process."""
     store = opened(url).store
-    began = time.perf_counter()
+    began = clock.seconds()
     events = rebuild(store)
-    return events, time.perf_counter() - began, megabytes()
+    return events, clock.seconds() - began, megabytes()
 
 
 def turns_of_commands(engine: Engine, turns: Callable[[], int]) -> dict[str, float]:
@@ -206,6 +208,9 @@ def used(url: str) -> float:
 
 def in_a_process(function: str, url: str) -> tuple[float, ...]:
     """What a function of this file says in a process of its own."""
-    code = f"from bench.engine import bulk; found = bulk.{function}({url!r}); print(*(found if isinstance(found, tuple) else [found]))"
+    code = (
+        f"from bench.engine import bulk, clock; clock.choose({clock.chosen()!r}); found = bulk.{function}({url!r}); "
+        "print(*(found if isinstance(found, tuple) else [found]))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return tuple(float(each) for each in done.stdout.split())

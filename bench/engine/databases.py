@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+
+from bench.engine import clock
 
 #: Both texts of a raw row.
 TEXT_A, TEXT_B = "x" * 100, "y" * 100
@@ -60,14 +61,14 @@ class Floor:
         """Of one transaction that inserts so many rows."""
         rows = [(number, TEXT_A, TEXT_B) for number in range(self._next, self._next + n_rows)]
         self._next += n_rows
-        began = time.perf_counter()
+        began = clock.seconds()
         self._connection.execute(self._raw.begin)
         if n_rows == 1:
             self._connection.execute(self._raw.insert, rows[0])
         else:
             self._cursor.executemany(self._raw.insert, rows)
         self._connection.execute(self._raw.commit)
-        return time.perf_counter() - began
+        return clock.seconds() - began
 
 
 class Database(ABC):
