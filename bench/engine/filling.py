@@ -45,7 +45,7 @@ class AnyPartition:
         return None
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
-        return tuple(f"{spec.asset}@{partition_key}" for spec in dataset.inputs)
+        return tuple([f"{spec.asset}@{partition_key}" for spec in dataset.inputs]) if dataset.inputs else ()
 
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
