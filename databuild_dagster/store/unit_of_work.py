@@ -263,6 +263,9 @@ class UnitOfWork:
     def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]:
         return self._refs.ids(ids)
 
+    def ref_by_id(self, ref_id: int) -> RefRow:
+        return self._refs.by_id.get(ref_id) or self._refs.ids([ref_id])[ref_id]
+
     # Instances
 
     def instances_by_id(self, ids: Iterable[int]) -> dict[int, InstanceRow]:
