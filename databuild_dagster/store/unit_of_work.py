@@ -8,10 +8,10 @@ but a row's own key is written first, so that a lookup always sees what this tra
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from itertools import compress
-from operator import attrgetter, ne
+from operator import attrgetter, itemgetter, ne
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -90,8 +90,8 @@ class _Shape(Generic[R]):
         self.state_at = self.names.index("state") if states else -1
         #: What a row that is not written yet is compared with.
         self.unborn = (None,) * len(self.names)
-        #: Statements by what is written: whether the row is new, and which of its columns.
-        self._writes: dict[tuple[bool, bytes], str] = {}
+        #: By what is written, whether the row is new and which of its columns: the statement, and what picks its values.
+        self._writes: dict[tuple[bool, bytes], tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {}
 
     def row(self, values: tuple[Any, ...]) -> R:
         row = self.cls(*values)
@@ -99,19 +99,21 @@ class _Shape(Generic[R]):
             row.state = self.states[state]  # type: ignore[union-attr]
         return row
 
-    def write(self, new: bool, changed: bytes) -> str:
-        """The statement that writes some columns, a byte each. Few sets of columns change together, so they are few."""
-        statement = self._writes.get((new, changed))
-        if statement is None:
+    def write(self, new: bool, changed: bytes) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+        """What writes some columns, a byte each. Few sets of columns change together, so they are few."""
+        found = self._writes.get((new, changed))
+        if found is None:
             names = list(compress(self.names, changed))
+            places = list(compress(range(len(changed)), changed))
             if new:
                 marks = ", ".join("?" * len(names))
                 statement = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks})"
             else:
                 assignments = ", ".join(f"{name} = ?" for name in names)
                 statement = f"UPDATE {self.table} SET {assignments} WHERE id = ?"
-            self._writes[new, changed] = statement
-        return statement
+                places.append(0)
+            found = self._writes[new, changed] = statement, itemgetter(*places)
+        return found
 
 
 _DATASETS = _Shape(DatasetRow, "asset")
@@ -175,20 +177,21 @@ class _Rows(Generic[R]):
     def flush(self) -> None:
         """Write what differs from what is stored, so that no index over anything else is touched."""
         shape, by_id, stored = self.shape, self.by_id, self.stored
-        writes: dict[str, list[list[Any]]] = {}
+        unborn = shape.unborn
+        alike: dict[tuple[bool, bytes], list[tuple[Any, ...]]] = {}
         for row_id, before in stored.items():
             after = astuple(by_id[row_id])
             if after == before:
                 continue
-            new = before is shape.unborn
-            changed = bytes(map(ne, after, before))
-            values = list(compress(after, changed))
-            if not new:
-                values.append(row_id)
-            writes.setdefault(shape.write(new, changed), []).append(values)
+            how = (before is unborn, bytes(map(ne, after, before)))
+            if how in alike:
+                alike[how].append(after)
+            else:
+                alike[how] = [after]
             stored[row_id] = after
-        for statement, rows in writes.items():
-            self.connection.executemany(statement, rows)
+        for how, rows in alike.items():
+            statement, pick = shape.write(*how)
+            self.connection.executemany(statement, map(pick, rows))
 
 
 class UnitOfWork:
