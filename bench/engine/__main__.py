@@ -33,8 +33,6 @@ from bench.engine.round_trips import Proxy
 from bench.engine.writers import one_and_many
 from databuild_dagster.engine import Engine
 
-#: Commands whose cost is told against a raw transaction.
-SINGLE = ("want", "buffer", "success")
 WRITERS, WRITING_SECONDS = 16, 3.0
 #: Refs of the log that is rebuilt event by event.
 SINGLY = 25_000
@@ -108,14 +106,22 @@ def commands(bench: Bench) -> Iterator[Measured]:
         size: {name: statistics.median(taken) for name, taken in by_name.items()} for size, by_name in seconds.items()
     }
     small, large = bench.partitions[0], bench.large
-    for name in SINGLE:
-        taken = medians[large][name]
-        details = f"{taken * 1e6:.0f} µs, raw {floor * 1e6:.1f} µs"
-        yield Measured(f"{name} of one ref", taken / floor, limits.SINGLE[bench.database.name], details)
     for name, few in medians[small].items():
         many = medians[large][name]
         details = f"{few * 1e6:.0f} µs, {many * 1e6:.0f} µs, {many / floor:.1f} × raw"
         yield Measured(f"{name}: {large:,} against {small:,} partitions", many / few, limits.GROWTH, details)
+
+
+def single(bench: Bench) -> Iterator[Measured]:
+    """Nothing but these commands, over and over, as the floor has nothing but its one."""
+    with bench.database.copy(bench.store(bench.large)) as url:
+        engines = {bench.large: Commands(opened(url), bench.large)}
+        raw, seconds = in_turns(bench.database.floor(), engines, 3 * bench.rounds, Commands.life)
+    floor = statistics.median(raw)
+    for name, taken in seconds[bench.large].items():
+        median = statistics.median(taken)
+        details = f"{median * 1e6:.0f} µs, raw {floor * 1e6:.1f} µs"
+        yield Measured(f"{name} of one ref", median / floor, limits.SINGLE[bench.database.name], details)
 
 
 def batches(bench: Bench) -> Iterator[Measured]:
@@ -220,6 +226,7 @@ def memory(bench: Bench) -> Iterator[Measured]:
 
 
 PARTS: dict[str, Callable[[Bench], Iterator[Measured]]] = {
+    "single": single,
     "commands": commands,
     "batches": batches,
     "idle": idle,

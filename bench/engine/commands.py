@@ -23,7 +23,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import plan
 
 #: Rounds before it is somebody else's turn, and how many of them warm up and are not counted.
-BLOCK, WARM_UP = 20, 2
+BLOCK, WARM_UP = 50, 5
 
 #: Seconds by what was done.
 Seconds = dict[str, list[float]]
@@ -49,7 +49,7 @@ class Commands:
         self._datasets = engine.queries.datasets(LOCATION)
 
     def round(self) -> None:
-        self._life()
+        self.life()
         self._canceled()
         self._failed()
         self._missed()
@@ -74,11 +74,11 @@ class Commands:
     def _any(self, asset: str) -> str:
         return f"{asset}@{name_of(self._random.randrange(self._old))}"
 
-    def _life(self) -> None:
+    def life(self) -> None:
+        """The four commands of a ref that is built."""
         ref, launch = self._new("a"), new_id()
         run = BufferedRun(new_id(), (ref,), ref[2:])
         self._handle("want", c.CreateWants(wants=((ref,),)))
-        self._timed("plan of what is due", self._plan_due)
         buffer = c.BufferLaunch(launch_id=launch, job="a", location=LOCATION, owner="bench", runs=(run,))
         self._handle("buffer", buffer)
         self._handle("start", c.StartLaunch(launch_id=launch, dagster_run_id="bench", holder="bench"))
@@ -99,6 +99,7 @@ class Commands:
 
     def _canceled(self) -> None:
         want = self.engine.handle(c.CreateWants(wants=((self._new("a"),),)))
+        self._timed("plan of what is due", self._plan_due)
         self._handle("cancel", c.CancelWants(ids=want.want_ids))
 
     def _failed(self) -> None:
@@ -145,16 +146,18 @@ class Commands:
         self._timed("plan", lambda: annotate(self.engine, plan([ref], datasets, self.engine.catalog)))
 
 
-def in_turns(floor: Floor, commands: Mapping[int, Commands], rounds: int) -> tuple[list[float], dict[int, Seconds]]:
+def in_turns(
+    floor: Floor, commands: Mapping[int, Commands], rounds: int, do: Callable[[Commands], None] = Commands.round
+) -> tuple[list[float], dict[int, Seconds]]:
     """Seconds of raw transactions, and by number of partitions of everything that was done."""
     raw: list[float] = []
     seconds: dict[int, Seconds] = {size: defaultdict(list) for size in commands}
     for _ in range(0, rounds, BLOCK - WARM_UP):
-        raw += [floor.seconds() for _ in range(10 * BLOCK)][WARM_UP:]
+        raw += [floor.seconds() for _ in range(5 * BLOCK)][WARM_UP:]
         for size, each in commands.items():
             each.seconds.clear()
             for _ in range(BLOCK):
-                each.round()
+                do(each)
             for name, taken in each.seconds.items():
                 seconds[size][name] += taken[WARM_UP:]
     return raw, seconds
