@@ -7,7 +7,7 @@ which ref) are pairs of row ids.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from databuild_dagster.model.rows import (
@@ -109,4 +109,6 @@ class View(Protocol):
     #: The id of a new row: in order of events, and the same in a rebuild.
     def next_id(self) -> int: ...
     def add(self, row: Row) -> None: ...
-    def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None: ...
+    def record_move(
+        self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum
+    ) -> None: ...

@@ -8,8 +8,8 @@ but a row's own key is written first, so that a lookup always sees what this tra
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import Enum, StrEnum
 from itertools import compress
 from operator import attrgetter, itemgetter, ne
 from typing import Any, Generic, TypeVar
@@ -226,7 +226,7 @@ class UnitOfWork:
         #: Wants whose hold on their refs turned, in order.
         self._turned: list[tuple[int, Openness]] = []
         #: Refs of wants, as far as they were met.
-        self._seen_links: dict[int, set[int]] = {}
+        self._seen_links: dict[int, Collection[int]] = {}
 
     # Datasets
 
@@ -354,15 +354,24 @@ class UnitOfWork:
             pairs = self._pairs(_WANTS_HOLDING[openness], ids)
             wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
         for ref_id, want_id in pairs:
-            self._seen_links.setdefault(want_id, set()).add(ref_id)
+            self._meet_link(wants[want_id], ref_id)
         return [(ref_id, wants[want_id]) for ref_id, want_id in pairs]
+
+    def _meet_link(self, want: WantRow, ref_id: int) -> None:
+        if want.n_refs == 1:
+            # Mostly so; and a hundred thousand sets are a lot to look through for the garbage collector.
+            self._seen_links[want.id] = (ref_id,)
+        else:
+            seen = self._seen_links.setdefault(want.id, set())
+            assert isinstance(seen, set)
+            seen.add(ref_id)
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
         """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
         wants = self._wants.ids(want_ids)
         unknown = [want.id for want in wants.values() if len(self._seen_links.get(want.id, ())) < want.n_refs]
         for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
-            self._seen_links.setdefault(want_id, set()).add(ref_id)
+            self._meet_link(wants[want_id], ref_id)
         return sorted((want_id, ref_id) for want_id in wants for ref_id in self._seen_links[want_id])
 
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
@@ -484,11 +493,13 @@ class UnitOfWork:
         """The moves that are not written yet, in order: (table, row id, from, to)."""
         return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
 
-    def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None:
+    def record_move(self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum) -> None:
         last_seq, place = self._place
         place = place + 1 if last_seq == seq else 0
         self._place = (seq, place)
-        self._moves.append((kind, entity_id, seq, place, from_state, to_state))
+        # As plain texts, which nobody has to adapt, nor the garbage collector to look at.
+        before = None if from_state is None else from_state._value_
+        self._moves.append((kind, entity_id, seq, place, before, to_state._value_))
 
     def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
         """In order of writing: a want that is linked and ended by one event is linked first."""
