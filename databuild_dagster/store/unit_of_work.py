@@ -367,12 +367,16 @@ class UnitOfWork:
             seen.add(ref_id)
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
+        links = self._links_of(want_ids)
+        return sorted((want_id, ref_id) for want_id, refs in links for ref_id in refs)
+
+    def _links_of(self, want_ids: Iterable[int]) -> list[tuple[int, Collection[int]]]:
         """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
-        wants = self._wants.ids(want_ids)
-        unknown = [want.id for want in wants.values() if len(self._seen_links.get(want.id, ())) < want.n_refs]
+        seen, wants = self._seen_links, self._wants.ids(want_ids)
+        unknown = [want.id for want in wants.values() if len(seen.get(want.id, ())) < want.n_refs]
         for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
             self._meet_link(wants[want_id], ref_id)
-        return sorted((want_id, ref_id) for want_id in wants for ref_id in self._seen_links[want_id])
+        return [(want_id, seen[want_id]) for want_id in wants]
 
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
         refs = self._seen_links[want_id] = set(ref_ids)
@@ -528,9 +532,7 @@ class UnitOfWork:
 
     def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
         """What was open ends, well or not; what is opened again had ended well (SPEC 5.3)."""
-        refs: dict[int, list[int]] = {}
-        for want_id, ref_id in self.refs_of_wants(want_id for want_id, _ in turned):
-            refs.setdefault(want_id, []).append(ref_id)
+        refs = dict(self._links_of(want_id for want_id, _ in turned))
         for want_id, openness in turned:
             before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN
             for ref_id in refs[want_id]:
