@@ -38,7 +38,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.engine import MANIFEST, AnyPartition
+from bench.engine.filling import MANIFEST, AnyPartition
 from bench.timed_build import EVENT_LOG_WRITES, RUN_WRITES, Clock
 from databuild_dagster.engine import Engine, new_id, this_process
 from databuild_dagster.model.commands import ClaimRefs, RegisterDatasets, SucceedJobRuns

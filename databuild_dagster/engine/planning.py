@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.learned import held_back
@@ -112,13 +113,14 @@ def _most_urgent(
 def _states_of_inputs(
     engine: Engine, inputs: dict[str, tuple[str, ...]], foreign: Foreign, plan: Plan
 ) -> dict[str, InstanceState | None]:
-    wanted = list(dict.fromkeys(ref for refs in inputs.values() for ref in refs))
-    kinds: dict[str, bool] = {}
-    for asset in dict.fromkeys(asset_of(ref) for ref in wanted):
+    wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
+    not_ours = set()
+    for asset in dict.fromkeys(map(asset_of, wanted)):
         spec = engine.queries.dataset(asset)
-        kinds[asset] = spec is not None and spec.kind is not DatasetKind.OURS
-    if foreign_refs := [ref for ref in wanted if kinds[asset_of(ref)]]:
-        plan.observed += observe(engine, foreign, foreign_refs)
+        if spec is not None and spec.kind is not DatasetKind.OURS:
+            not_ours.add(asset)
+    if not_ours:
+        plan.observed += observe(engine, foreign, [ref for ref in wanted if asset_of(ref) in not_ours])
     return engine.queries.states(wanted)
 
 
@@ -146,16 +148,16 @@ def _launches(
     engine: Engine, job: str, datasets: Mapping[int, DatasetSpec], ready: list[DueRef], owner: str, location: str
 ) -> list[Launch]:
     spec = datasets[ready[0].dataset_id]
-    priorities = {ref.ref: ref.priority for ref in ready}
+    due = {ref.ref: ref for ref in ready}
     launches = []
-    for by_key in launch_sets(engine.catalog, spec, priorities):
-        chosen = _runs(engine, by_key)
+    for by_key in launch_sets(engine.catalog, spec, due):
+        chosen = [due[ref] for refs in by_key.values() for ref in refs]
         command = c.BufferLaunch(
             launch_id=engine.new_id(),
             job=job,
             location=location,
             owner=owner,
-            runs=chosen,
+            runs=_runs(engine, by_key),
             code_version=spec.code_version,
         )
         order = LaunchOrder(
@@ -163,9 +165,9 @@ def _launches(
             job=job,
             location=location,
             kind=spec.kind,
-            assets=tuple(dict.fromkeys(asset_of(ref) for run in chosen for ref in run.refs)),
+            assets=tuple(dict.fromkeys(datasets[ref.dataset_id].asset for ref in chosen)),
             partition_keys=tuple(by_key),
-            priority=max(priorities[ref] for run in chosen for ref in run.refs),
+            priority=max(ref.priority for ref in chosen),
         )
         launches.append((command, order))
     return launches

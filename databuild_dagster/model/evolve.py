@@ -5,7 +5,7 @@ Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -190,14 +190,21 @@ def _job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
         folding.move_job_run(job_run, JobRunCause.SUCCEEDED)
     for job_run, output in outputs:
         instance = folding.output(instances, job_run, output.ref)
-        folding.found(inputs, output.inputs.values(), "input instance")
-        view.add_inputs(instance.id, [(inputs[uuid].ref_id, inputs[uuid].id) for uuid in output.inputs.values()])
         instance.code_version = output.code_version
         _keep_origin(folding, instance, output.origin)
         _keep_manifest(instance, output.manifest)
         folding.move_instance(instance, InstanceCause.SUCCEEDED)
-        if spreading := [inputs[uuid].id for uuid in output.inputs.values() if inputs[uuid].n_spreading]:
-            folding.carry_on(instance, spreading)
+        if output.inputs:
+            _keep_lineage(folding, instance, folding.found(inputs, output.inputs.values(), "input instance"), output)
+
+
+def _keep_lineage(
+    folding: Folding, instance: InstanceRow, inputs: Mapping[str, InstanceRow], output: e.OutputFact
+) -> None:
+    read = [inputs[uuid] for uuid in output.inputs.values()]
+    folding.view.add_inputs(instance.id, [(each.ref_id, each.id) for each in read])
+    if spreading := [each.id for each in read if each.n_spreading]:
+        folding.carry_on(instance, spreading)
 
 
 def _keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:

@@ -79,18 +79,17 @@ class Folding:
         ids = list(job_run_ids)
         return self.found(self.view.job_runs(ids), ids, "job run").values()
 
-    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[int, InstanceRow]]:
+    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[str, InstanceRow]]:
         """Instances of job runs: by job run, then by ref."""
-        found: dict[int, dict[int, InstanceRow]] = {job_run.id: {} for job_run in job_runs}
+        found: dict[int, dict[str, InstanceRow]] = {job_run.id: {} for job_run in job_runs}
         instances = self.view.instances_of_job_runs(found)
-        self.view.refs_by_id(instance.ref_id for instance in instances)
+        refs = self.view.refs_by_id(instance.ref_id for instance in instances)
         for instance in instances:
-            found[instance.job_run_id][instance.ref_id] = instance
+            found[instance.job_run_id][refs[instance.ref_id].ref] = instance
         return found
 
-    def output(self, outputs: dict[int, dict[int, InstanceRow]], job_run: JobRunRow, ref: str) -> InstanceRow:
-        row = self.view.refs([ref]).get(ref)
-        instance = outputs[job_run.id].get(row.id) if row else None
+    def output(self, outputs: dict[int, dict[str, InstanceRow]], job_run: JobRunRow, ref: str) -> InstanceRow:
+        instance = outputs[job_run.id].get(ref)
         if instance is None:
             raise IllegalMove(
                 seq=self.seq,
@@ -102,7 +101,7 @@ class Folding:
         return instance
 
     def ref_of(self, instance: InstanceRow) -> RefRow:
-        return self.view.refs_by_id([instance.ref_id])[instance.ref_id]
+        return self.view.ref_by_id(instance.ref_id)
 
     # Moves.
 

@@ -78,6 +78,10 @@ class Database(ABC):
         """One consistent look, that no writer waits for. Inside of a transaction of this thread it sees that."""
 
     @abstractmethod
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        """The answer to one question. One statement sees one state by itself, so it needs no transaction around it."""
+
+    @abstractmethod
     def aside(self) -> AbstractContextManager[Connection]:
         """For what never waits for the log: its statements are transactions of their own."""
 

@@ -69,11 +69,13 @@ def events_named(connection: Connection, names: Keys, after_seq: int, last_seq: 
     return [_event(row) for row in rows]
 
 
-def all_events(connection: Connection, page: int = 1000) -> Iterator[Event]:
+def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
+    """In small pages, taken apart one by one: an event may be of ten thousand refs, and there may be a thousand of those."""
     seq = 0
-    while events := events_after(connection, seq, page):
-        yield from events
-        seq = events[-1].seq
+    while rows := connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, page)).fetchall():
+        for row in rows:
+            yield _event(row)
+        seq = rows[-1][0]
 
 
 def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:

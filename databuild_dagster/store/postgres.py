@@ -229,6 +229,14 @@ class PostgresDatabase(Database):
         finally:
             self._give_back(connection)
 
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        connection = self.connection()
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            if not connection.in_transaction:
+                self._give_back(connection)
+
     @contextmanager
     def aside(self) -> Iterator[Connection]:
         connection = self._take()

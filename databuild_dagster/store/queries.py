@@ -282,6 +282,10 @@ def _dataset_range(asset: str) -> tuple[str, str, str]:
     return asset, asset + "@", asset + chr(ord("@") + 1)
 
 
+#: The state behind its text; a call of the enumeration takes three times as long, and planning asks for thousands.
+_STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
+
+
 def _canonical(row: tuple[Any, ...]) -> Canonical:
     return Canonical(row[0], InstanceState(row[1]), *row[2:])
 
@@ -313,7 +317,7 @@ class Queries:
         self._store = store
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self._store.rows(sql, parameters)
+        return self._store.ask(sql, parameters)
 
     # Refs and instances
 
@@ -330,7 +334,7 @@ class Queries:
             f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", Keys(wanted)
         )
         found = dict(rows)
-        return {ref: InstanceState(state) if (state := found.get(ref)) else None for ref in wanted}
+        return {ref: _STATES[found.get(ref)] for ref in wanted}
 
     def attempts(self, refs: Iterable[str]) -> dict[str, int]:
         """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
@@ -560,8 +564,7 @@ class Queries:
             WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
               AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
             ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
-        rows = self._all(sql, Keys(dataset_ids), now, now, most)
-        return [DueRef._make((*row[:-1], bool(row[-1]))) for row in rows]
+        return list(map(DueRef._make, self._all(sql, Keys(dataset_ids), now, now, most)))
 
     def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
         """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""

@@ -33,12 +33,16 @@ _CANNOT_BE = (
 )
 #: Rows of a difference that are told one by one.
 MOST_DIFFERENCES = 20
+#: Moves after which a rebuild writes what it has in memory. Until then, what changes again and again is not written.
+MOVES_AT_ONCE = 10_000
+#: The same for events that move nothing.
+EVENTS_AT_ONCE = 5_000
 
 
 def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
     with _scratch() as scratch, store.writing() as work:
-        n_events = _fold_all(work.connection, scratch)
+        n_events = _fold_all(work.connection, scratch, moves_at_once=MOVES_AT_ONCE)
         # Dropped and not emptied: an older version's tables may have had other columns.
         for view in schema.VIEWS:
             work.connection.execute(f"DROP VIEW IF EXISTS {view}")
@@ -60,7 +64,8 @@ def differences(connection: Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
     with _scratch() as scratch:
-        _fold_all(connection, scratch)
+        # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
+        _fold_all(connection, scratch, moves_at_once=0)
         for table in schema.PROJECTIONS:
             live, folded = _rows(connection, table), _rows(scratch._connection(), table)
             found += [
@@ -86,21 +91,28 @@ def _scratch() -> Iterator[Store]:
             store.close()
 
 
-def _fold_all(source: Connection, scratch: Store) -> int:
+def _fold_all(source: Connection, scratch: Store, *, moves_at_once: int) -> int:
     n_events = 0
     with scratch.writing() as work:
+        view, event = UnitOfWork(work.connection), None
         for event in log.all_events(source):
-            # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
-            _fold_alone(UnitOfWork(work.connection), event)
+            with _told(event):
+                fold(view, event)
+                if view.n_moves >= moves_at_once or n_events % EVENTS_AT_ONCE == 0:
+                    view.flush()
+                    view = UnitOfWork(work.connection)
             n_events += 1
+        if event is not None:
+            with _told(event):
+                view.flush()
     return n_events
 
 
-def _fold_alone(work: UnitOfWork, event: Event) -> None:
+@contextmanager
+def _told(event: Event) -> Iterator[None]:
     """What a damaged event makes of the fold is told as what cannot be, and where, whatever it stumbled over."""
     try:
-        fold(work, event)
-        work.flush()
+        yield
     except IllegalMove as broken:
         raise IllegalMove(**{**broken.facts, "seq": event.seq}) from broken
     except _CANNOT_BE as error:

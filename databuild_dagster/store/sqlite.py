@@ -10,11 +10,11 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import sqlalchemy as sa
@@ -122,6 +122,15 @@ class SqliteDatabase(Database):
             yield connection
         finally:
             connection.execute("COMMIT")
+
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        if self.path is not None:
+            return self.connection().execute(sql, parameters).fetchall()
+        self._lock.acquire()
+        try:
+            return self.connection().execute(sql, parameters).fetchall()
+        finally:
+            self._lock.release()
 
     def aside(self) -> AbstractContextManager[Connection]:
         return self._aside.aside()

@@ -100,10 +100,12 @@ class Store:
         except BaseException as error:
             self.database.raise_trouble(error)
 
-    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """What one question finds."""
-        with self.reading() as connection:
-            return connection.execute(sql, parameters).fetchall()
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """The answer to one question, by the state as it is now."""
+        try:
+            return self.database.ask(sql, parameters)
+        except BaseException as error:
+            self.database.raise_trouble(error)
 
     def close(self) -> None:
         """Close this thread's connections."""

@@ -7,10 +7,10 @@ but a row's own key is written first, so that a lookup always sees what this tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from enum import Enum
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import Enum, StrEnum
 from itertools import compress
-from operator import attrgetter, ne
+from operator import attrgetter, itemgetter, ne
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -85,8 +85,8 @@ class _Shape(Generic[R]):
         self.state_at = self.names.index("state") if states else -1
         #: What a row that is not written yet is compared with.
         self.unborn = (None,) * len(self.names)
-        #: Statements by what is written: whether the row is new, and which of its columns.
-        self._writes: dict[tuple[bool, bytes], str] = {}
+        #: By what is written, whether the row is new and which of its columns: the statement, and what picks its values.
+        self._writes: dict[tuple[bool, bytes], tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {}
 
     def row(self, values: tuple[Any, ...]) -> R:
         row = self.cls(*values)
@@ -94,19 +94,21 @@ class _Shape(Generic[R]):
             row.state = self.states[state]  # type: ignore[union-attr]
         return row
 
-    def write(self, new: bool, changed: bytes) -> str:
-        """The statement that writes some columns, a byte each. Few sets of columns change together, so they are few."""
-        statement = self._writes.get((new, changed))
-        if statement is None:
+    def write(self, new: bool, changed: bytes) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+        """What writes some columns, a byte each. Few sets of columns change together, so they are few."""
+        found = self._writes.get((new, changed))
+        if found is None:
             names = list(compress(self.names, changed))
+            places = list(compress(range(len(changed)), changed))
             if new:
                 marks = ", ".join("?" * len(names))
                 statement = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks})"
             else:
                 assignments = ", ".join(f"{name} = ?" for name in names)
                 statement = f"UPDATE {self.table} SET {assignments} WHERE id = ?"
-            self._writes[new, changed] = statement
-        return statement
+                places.append(0)
+            found = self._writes[new, changed] = statement, itemgetter(*places)
+        return found
 
 
 _DATASETS = _Shape(DatasetRow, "asset")
@@ -126,6 +128,8 @@ class _Rows(Generic[R]):
         self.connection = connection
         self.by_id: dict[int, R] = {}
         self.by_key: dict[str, R] = {}
+        #: What was asked for in vain: only this transaction writes, so nobody else can have made it since.
+        self.absent: set[Any] = set()
         #: The columns of each row as the database has them.
         self.stored: dict[int, tuple[Any, ...]] = {}
 
@@ -153,12 +157,14 @@ class _Rows(Generic[R]):
         found: dict[K, R] = {}
         unknown: dict[K, None] = {}
         for key in keys:
-            if (row := known.get(key)) is None:
+            if (row := known.get(key)) is None and key not in self.absent:
                 unknown[key] = None
             found[key] = row  # type: ignore[assignment]  # None keeps its place, and is gone below
         if unknown:
             for values in lookup.ask(self.connection, list(unknown)):
                 self.take(values)
+            self.absent.update(key for key in unknown if key not in known)
+        if unknown or self.absent:
             found = {key: row for key in found if (row := known.get(key)) is not None}
         return found
 
@@ -170,20 +176,21 @@ class _Rows(Generic[R]):
     def flush(self) -> None:
         """Write what differs from what is stored, so that no index over anything else is touched."""
         shape, by_id, stored = self.shape, self.by_id, self.stored
-        writes: dict[str, list[list[Any]]] = {}
+        unborn = shape.unborn
+        alike: dict[tuple[bool, bytes], list[tuple[Any, ...]]] = {}
         for row_id, before in stored.items():
             after = astuple(by_id[row_id])
             if after == before:
                 continue
-            new = before is shape.unborn
-            changed = bytes(map(ne, after, before))
-            values = list(compress(after, changed))
-            if not new:
-                values.append(row_id)
-            writes.setdefault(shape.write(new, changed), []).append(values)
+            how = (before is unborn, bytes(map(ne, after, before)))
+            if how in alike:
+                alike[how].append(after)
+            else:
+                alike[how] = [after]
             stored[row_id] = after
-        for statement, rows in writes.items():
-            self.connection.executemany(statement, rows)
+        for how, rows in alike.items():
+            statement, pick = shape.write(*how)
+            self.connection.executemany(statement, map(pick, rows))
 
 
 class UnitOfWork:
@@ -218,7 +225,7 @@ class UnitOfWork:
         #: Wants whose hold on their refs turned, in order.
         self._turned: list[tuple[int, Openness]] = []
         #: Refs of wants, as far as they were met.
-        self._seen_links: dict[int, set[int]] = {}
+        self._seen_links: dict[int, Collection[int]] = {}
 
     # Datasets
 
@@ -257,6 +264,9 @@ class UnitOfWork:
 
     def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]:
         return self._refs.ids(ids)
+
+    def ref_by_id(self, ref_id: int) -> RefRow:
+        return self._refs.by_id.get(ref_id) or self._refs.ids([ref_id])[ref_id]
 
     # Instances
 
@@ -333,23 +343,45 @@ class UnitOfWork:
         return sorted(found, key=attrgetter("id"))
 
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]:
-        """The wants themselves come with the answer, but for those that this transaction made and has not written."""
-        pairs = []
-        # Sorted, so that a rebuild meets them in the same order; no pair is there twice, so no more than it is compared.
-        for values in sorted(self._linked(_WANTS_HOLDING[openness], ref_ids)):
-            ref_id, want_id = values[:2]
-            want = self._wants.by_id[want_id] if values[2] is None else self._wants.take(values[2:])
-            self._seen_links.setdefault(want_id, set()).add(ref_id)
-            pairs.append((ref_id, want))
-        return pairs
+        ids = list(ref_ids)
+        if len(ids) == 1 and not self._wants.by_id:
+            # The wants come with the answer: one statement less in each command on one ref.
+            found = sorted(self._linked(_WANTS_HOLDING_ONE[openness], ids))
+            for values in found:
+                self._wants.take(values[2:])
+            return self._with_wants([values[:2] for values in found])
+        return self._with_wants(self._pairs(_WANTS_HOLDING[openness], ids))
+
+    def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
+        self._wants.flush()
+        return self._with_wants(self._pairs(_WANTS_TO_REOPEN, ref_ids, at))
+
+    def _with_wants(self, pairs: list[tuple[int, int]]) -> list[tuple[int, WantRow]]:
+        wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
+        for ref_id, want_id in pairs:
+            self._meet_link(wants[want_id], ref_id)
+        return [(ref_id, wants[want_id]) for ref_id, want_id in pairs]
+
+    def _meet_link(self, want: WantRow, ref_id: int) -> None:
+        if want.n_refs == 1:
+            # Mostly so; and a hundred thousand sets are a lot to look through for the garbage collector.
+            self._seen_links[want.id] = (ref_id,)
+        else:
+            seen = self._seen_links.setdefault(want.id, set())
+            assert isinstance(seen, set)
+            seen.add(ref_id)
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
+        links = self._links_of(want_ids)
+        return sorted((want_id, ref_id) for want_id, refs in links for ref_id in refs)
+
+    def _links_of(self, want_ids: Iterable[int]) -> list[tuple[int, Collection[int]]]:
         """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
-        wants = self._wants.ids(want_ids)
-        unknown = [want.id for want in wants.values() if len(self._seen_links.get(want.id, ())) < want.n_refs]
+        seen, wants = self._seen_links, self._wants.ids(want_ids)
+        unknown = [want.id for want in wants.values() if len(seen.get(want.id, ())) < want.n_refs]
         for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
-            self._seen_links.setdefault(want_id, set()).add(ref_id)
-        return sorted((want_id, ref_id) for want_id in wants for ref_id in self._seen_links[want_id])
+            self._meet_link(wants[want_id], ref_id)
+        return [(want_id, seen[want_id]) for want_id in wants]
 
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
         refs = self._seen_links[want_id] = set(ref_ids)
@@ -461,31 +493,38 @@ class UnitOfWork:
         self._rows[type(row)].add(row)
 
     @property
+    def n_moves(self) -> int:
+        """How many moves are not written yet."""
+        return len(self._moves)
+
+    @property
     def moves(self) -> list[tuple[str, int, str | None, str]]:
         """The moves that are not written yet, in order: (table, row id, from, to)."""
         return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
 
-    def record_move(self, kind: str, entity_id: int, seq: int, from_state: str | None, to_state: str) -> None:
+    def record_move(self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum) -> None:
         last_seq, place = self._place
         place = place + 1 if last_seq == seq else 0
         self._place = (seq, place)
-        self._moves.append((kind, entity_id, seq, place, from_state, to_state))
+        # As plain texts, which nobody has to adapt, nor the garbage collector to look at.
+        before = None if from_state is None else from_state._value_
+        self._moves.append((kind, entity_id, seq, place, before, to_state._value_))
 
     def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
         """In order of writing: a want that is linked and ended by one event is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
-    def _linked(self, lookup: _Lookup, keys: Iterable[int]) -> Iterable[Any]:
+    def _linked(self, lookup: _Lookup, keys: Iterable[int], *before: Any) -> Iterable[Any]:
         wanted = list(keys)
         if not wanted:
             return ()
         if self._links or self._turned:
             self._flush_links()
-        return lookup.ask(self.connection, wanted)
+        return lookup.ask(self.connection, wanted, *before)
 
-    def _pairs(self, lookup: _Lookup, keys: Iterable[int]) -> list[tuple[int, int]]:
+    def _pairs(self, lookup: _Lookup, keys: Iterable[int], *before: Any) -> list[tuple[int, int]]:
         """Sorted, so that a rebuild meets them in the same order whatever plan the database chooses."""
-        return sorted(self._linked(lookup, keys))
+        return sorted(self._linked(lookup, keys, *before))
 
     def _flush_links(self) -> None:
         links, self._links = self._links, {}
@@ -498,9 +537,7 @@ class UnitOfWork:
 
     def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
         """What was open ends, well or not; what is opened again had ended well (SPEC 5.3)."""
-        refs: dict[int, list[int]] = {}
-        for want_id, ref_id in self.refs_of_wants(want_id for want_id, _ in turned):
-            refs.setdefault(want_id, []).append(ref_id)
+        refs = dict(self._links_of(want_id for want_id, _ in turned))
         for want_id, openness in turned:
             before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN
             for ref_id in refs[want_id]:
@@ -527,13 +564,23 @@ _IDS_TAKEN = _Lookup(
 )
 _WANTS_OF_REQUESTS = _Lookup(_WANTS.select, "request_id")
 _WANTS_HOLDING = {
+    openness: _Lookup(f"SELECT ref_id, want_id FROM {PREFIX}holds WHERE open = {int(openness)} AND", "ref_id")
+    for openness in Openness
+}
+_WANTS_HOLDING_ONE = {
     openness: _Lookup(
-        f"SELECT x.ref_id, x.want_id, {_WANTS.columns} FROM {PREFIX}holds x LEFT JOIN {PREFIX}wants w "
+        f"SELECT x.ref_id, x.want_id, {_WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w "
         f"ON w.id = x.want_id WHERE x.open = {int(openness)} AND",
         "x.ref_id",
     )
     for openness in Openness
 }
+#: Among what is asked for here most has been over for long, so it is left out before it is read.
+_WANTS_TO_REOPEN = _Lookup(
+    f"SELECT x.ref_id, x.want_id FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
+    f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
+    "x.ref_id",
+)
 _OUTPUTS = _Lookup(
     f"SELECT {_INSTANCES.columns}, {_REFS.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r "
     "ON r.id = i.ref_id WHERE",

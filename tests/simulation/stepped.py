@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
@@ -65,6 +66,11 @@ class SteppedStore(Store):
             self.step("before it reads")
         with super().reading() as connection:
             yield connection
+
+    def ask(self, sql: str, parameters: Any = ()) -> list[Any]:
+        if not self._connection().in_transaction:
+            self.step("before it asks")
+        return super().ask(sql, parameters)
 
 
 class UnlockedStore(SteppedStore):

@@ -38,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(autouse=True)
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where worlds are, unless they say otherwise."""
-    if request.param == "sqlite":
+    if getattr(request, "param", "sqlite") == "sqlite":
         yield "sqlite"
         return
     server = postgres_server()

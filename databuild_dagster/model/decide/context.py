@@ -57,11 +57,15 @@ class Deciding:
     catalog: Catalog
     #: Filled by the decision about `ClaimRefs`.
     claim: Claim | None = None
+    #: What was looked up of datasets; no decision changes them and looks again.
+    _datasets: dict[str, DatasetSpec | None] = field(default_factory=dict)
 
     def dataset_of(self, asset: str) -> DatasetSpec | None:
         """What is registered under a name now."""
-        row = self.view.datasets([asset]).get(asset)
-        return None if row is None or row.removed else spec_of(row)
+        if asset not in self._datasets:
+            row = self.view.datasets([asset]).get(asset)
+            self._datasets[asset] = None if row is None or row.removed else spec_of(row)
+        return self._datasets[asset]
 
     def check_wantable(self, text: str) -> None:
         """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (SPEC 5.7)."""
