@@ -128,5 +128,10 @@ def _dry_summary(engine: Engine, deployment: Deployment) -> str:
 def _summary(report: TickReport) -> str:
     if report.idle:
         return "Nothing is due."
-    parts = {"found lost": report.lost, "still miss inputs": report.missed, "arrived": report.arrived}
+    parts = {
+        "found lost": report.lost,
+        "ended while they waited": report.given_up,
+        "still miss inputs": report.missed,
+        "arrived": report.arrived,
+    }
     return "Nothing to launch; " + ", ".join(f"{len(what)} {name}" for name, what in parts.items() if what) + "."

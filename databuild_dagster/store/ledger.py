@@ -76,18 +76,25 @@ CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
 #: A Dagster run that claimed is the owner of its launch. What it could not finish, its wants have others build: `i` is
-#: what became of the ref then. What it had joined before it could claim it stands among the delegations.
+#: what became of the ref then, and `w` the last want that it left for it, where nobody builds the ref now: when that was
+#: taken back, or its time has ended, nobody will for its sake. What it had joined before it could claim it stands among
+#: the delegations.
 _CLAIMED = f"""
 SELECT own_l.dagster_run_id, r.ref, 'built', j.job_run_id, i.uuid,
        CASE WHEN i.was_live = 1 THEN 'live' WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
-            ELSE 'waiting' END,
+            WHEN w.state IN ('Canceled', 'Expired') THEN 'given up' ELSE 'waiting' END,
        own_l.buffered_at,
-       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at END,
-       coalesce(i.reason, ''), l.dagster_run_id
+       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at
+            WHEN w.state IN ('Canceled', 'Expired') THEN w.ended_at END,
+       CASE WHEN w.state IN ('Canceled', 'Expired') THEN 'its want ended' ELSE coalesce(i.reason, '') END,
+       l.dagster_run_id
 FROM ({{source}}) s CROSS JOIN {P}instances own ON own.id = s.id CROSS JOIN {P}refs r ON r.id = own.ref_id
 CROSS JOIN {P}job_runs own_j ON own_j.id = own.job_run_id CROSS JOIN {P}launches own_l ON own_l.id = own_j.launch_id
 CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN 'UpForRetry' THEN r.canonical_id ELSE own.id END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+LEFT JOIN {P}wants w ON i.state = 'UpForRetry' AND w.id = (
+    SELECT max(x.want_id) FROM {P}holds x CROSS JOIN {P}wants own_w ON own_w.id = x.want_id
+    WHERE x.ref_id = r.id AND own_w.request_id = own_l.dagster_run_id)
 WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
     SELECT 1 FROM {P}delegations d
     WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = 'built')

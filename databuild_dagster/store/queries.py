@@ -277,6 +277,14 @@ _NEEDS = """
 SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
 
 
+#: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
+_WAITING_DAGSTER_RUNS = f"""
+SELECT DISTINCT d.requester FROM {PREFIX}delegations d
+WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
+    SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = 'dagster run')
+ORDER BY d.requester"""
+
+
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
 _OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
@@ -764,3 +772,16 @@ class Queries:
     def head(self) -> log.Head:
         with self._store.reading() as connection:
             return log.head(connection)
+
+    # Who waits
+
+    def scan_waiting_dagster_runs(self) -> list[str]:
+        """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
+        return [run_id for (run_id,) in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))]
+
+    def still_waiting(self, requesters: Iterable[str]) -> list[str]:
+        """Of some requesters the Dagster runs that wait for what others build, in that order."""
+        named = list(requesters)
+        which = "d.requester IN (SELECT value FROM json_each(?))"
+        found = {run_id for (run_id,) in self._all(_WAITING_DAGSTER_RUNS.format(which=which), _json(named))}
+        return [run_id for run_id in named if run_id in found]

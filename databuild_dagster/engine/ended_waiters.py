@@ -1,0 +1,81 @@
+"""Dagster runs that have ended while they waited for what others build: who was killed cannot say that it waits no more.
+
+Who waits is followed along the log (SPEC 8.3). So a tick asks where the log ends and, while nobody waits, nothing else,
+however long the ledger is; a process looks through the ledger once, in its first tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import DagsterRunState, Launcher
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import Answer
+
+#: Dagster runs asked about in one tick; the next one goes on with the others.
+MAX_DAGSTER_RUNS = 500
+#: Events looked at in one tick.
+MAX_EVENTS = 10_000
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Who waits, as far as the log has been followed."""
+
+    seq: int
+    #: Those who were asked about last stand last.
+    waiting: list[str]
+
+
+#: By engine, so by process.
+_watches: WeakKeyDictionary[Engine, _Watch] = WeakKeyDictionary()
+
+
+def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: str) -> list[str]:
+    """The Dagster runs that have ended and still waited; recorded is that they do so no more."""
+    watch = _followed(engine)
+    if not watch.waiting:
+        return []
+    # What somebody waited for may be live by now, or he has said himself that he waits no more.
+    waiting = engine.queries.still_waiting(watch.waiting)
+    asked, others = waiting[:MAX_DAGSTER_RUNS], waiting[MAX_DAGSTER_RUNS:]
+    dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
+    ended = {run_id: why for run_id in asked if (why := _why_ended(dagster_runs.get(run_id), judge))}
+    for run_id, why in ended.items():
+        engine.handle(c.GiveUpDelegations(requester=run_id, reason=why), actor=actor)
+    watch.waiting = [*others, *(run_id for run_id in asked if run_id not in ended)]
+    return list(ended)
+
+
+def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
+    if dagster_run is None:
+        return "its Dagster run is not there any more"
+    if dagster_run.status.ended:
+        return f"its Dagster run ended: {dagster_run.status.value}"
+    return "the process of its Dagster run is gone" if judge.died_with_its_process(dagster_run) else None
+
+
+def _followed(engine: Engine) -> _Watch:
+    head = engine.queries.head().seq
+    watch = _watches.get(engine)
+    if watch is None:
+        watch = _watches[engine] = _Watch(head, engine.queries.scan_waiting_dagster_runs())
+    elif head > watch.seq:
+        last = min(head, watch.seq + MAX_EVENTS)
+        news = _joining(engine, watch.seq, last)
+        watch.waiting += [run_id for run_id in dict.fromkeys(news) if run_id not in watch.waiting]
+        watch.seq = last
+    return watch
+
+
+def _joining(engine: Engine, after_seq: int, last_seq: int) -> Iterable[str]:
+    """Requesters who have begun to wait; those of wants among them, which `still_waiting` leaves out."""
+    for event in engine.queries.events_named(("PartitionDelegated",), after_seq, last_seq):
+        assert isinstance(event.fact, e.PartitionDelegated)
+        if any(each.kind == Answer.JOIN.value for each in event.fact.delegations):
+            yield event.fact.requester
