@@ -42,14 +42,22 @@ def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: s
     if not watch.waiting:
         return []
     # What somebody waited for may be live by now, or he has said himself that he waits no more.
-    waiting = engine.queries.still_waiting(watch.waiting)
+    still = engine.queries.still_waiting(watch.waiting)
+    waiting = [run_id for run_id in watch.waiting if run_id in still]
     asked, others = waiting[:MAX_DAGSTER_RUNS], waiting[MAX_DAGSTER_RUNS:]
     dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
-    ended = {run_id: why for run_id in asked if (why := _why_ended(dagster_runs.get(run_id), judge))}
-    for run_id, why in ended.items():
-        engine.handle(c.GiveUpDelegations(requester=run_id, reason=why), actor=actor)
-    watch.waiting = [*others, *(run_id for run_id in asked if run_id not in ended)]
-    return list(ended)
+    ended: list[str] = []
+    left: list[str] = []
+    for run_id in asked:
+        why = _why_ended(dagster_runs.get(run_id), judge)
+        refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
+        if why is not None and refs:
+            engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)
+            ended.append(run_id)
+        if why is None or len(refs) < len(still[run_id]):
+            left.append(run_id)
+    watch.waiting = [*others, *left]
+    return ended
 
 
 def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:

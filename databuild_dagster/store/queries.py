@@ -279,10 +279,13 @@ SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due AND n.wanted_until >
 
 #: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
 _WAITING_DAGSTER_RUNS = f"""
-SELECT DISTINCT d.requester FROM {PREFIX}delegations d
+SELECT d.requester, r.ref, CASE WHEN d.kind = 'built' AND EXISTS (
+    SELECT 1 FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id
+    WHERE x.ref_id = d.ref_id AND x.open = 1 AND w.request_id = d.requester) THEN 1 ELSE 0 END
+FROM {PREFIX}delegations d JOIN {PREFIX}refs r ON r.id = d.ref_id
 WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
     SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = 'dagster run')
-ORDER BY d.requester"""
+ORDER BY d.requester, r.ref"""
 
 
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
@@ -777,11 +780,16 @@ class Queries:
 
     def scan_waiting_dagster_runs(self) -> list[str]:
         """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
-        return [run_id for (run_id,) in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))]
+        return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
 
-    def still_waiting(self, requesters: Iterable[str]) -> list[str]:
-        """Of some requesters the Dagster runs that wait for what others build, in that order."""
-        named = list(requesters)
+    def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[str, bool]]:
+        """Of some requesters the Dagster runs that wait for what others build: for which refs.
+
+        True of a ref that it was given to build, and could not, while its want for that is open: others build it for
+        its sake (SPEC 8.1).
+        """
         which = "d.requester IN (SELECT value FROM json_each(?))"
-        found = {run_id for (run_id,) in self._all(_WAITING_DAGSTER_RUNS.format(which=which), _json(named))}
-        return [run_id for run_id in named if run_id in found]
+        found: dict[str, dict[str, bool]] = {}
+        for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), _json(requesters)):
+            found.setdefault(run_id, {})[ref] = bool(is_followed_up)
+        return found

@@ -156,8 +156,8 @@ class Elsewhere:
         output = OutputFact(ref=self.ref, manifest=manifest)
         self.site.engine.handle(SucceedJobRuns(runs=(RunSuccess(self.job_run, (output,)),)))
 
-    def cancel(self) -> None:
-        self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=True))
+    def cancel(self, *, keep_wants: bool = True) -> None:
+        self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=keep_wants))
 
     def once_joined(self, then: Any) -> threading.Thread:
         """Do it as soon as somebody waits."""
@@ -200,9 +200,10 @@ def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     assert uuid(site) == site.engine.queries.history(f"numbers@{DAY}")[0].uuid
 
 
-def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere) -> None:
-    """SPEC 8.3"""
-    helper = elsewhere.once_joined(elsewhere.cancel)
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere, by_person: bool) -> None:
+    """SPEC 8.3, decision 0014: also what a person canceled, with all wants for it; who waits is a request of its own."""
+    helper = elsewhere.once_joined(lambda: elsewhere.cancel(keep_wants=not by_person))
 
     run = site.launch(["numbers"], [DAY])
     helper.join()
@@ -211,6 +212,8 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
+    said = [record.user_message for record in site.instance.all_logs(run.run_id)]
+    assert any("is built by nobody else any more; this run builds it." in each for each in said)
 
 
 def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waited_for_in_the_ledger(

@@ -131,6 +131,24 @@ def test_who_waits_for_several_refs_gives_up_what_is_still_open(world, here):
     assert ledger(world, "R") == {"a": ("live", ""), "b": ("given up", "its Dagster run ended: canceled")}
 
 
+def test_what_it_had_taken_over_is_built_for_it_as_long_as_its_want_is_open(world, here):
+    """SPEC 8.1, 8.3: it joined a build, claimed the ref when that was given up, and was killed as it built."""
+    begin(world, here, "a")
+    world.claim("a", dagster_run_id="R")
+    world.cancel("a", keep_wants=True)
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    here.launcher.has("R", FAILED)
+    assert here.tick().given_up == []
+    assert ledger(world, "R") == {"a": ("waiting", "")}
+
+    world.cancel("a")
+    assert ledger(world, "R") == {"a": ("given up", "its want ended")}
+
+    assert here.tick().given_up == ["R"]
+    assert ledger(world, "R") == {"a": ("given up", "its Dagster run ended: failed")}
+
+
 def test_what_a_dagster_run_waited_for_is_followed_up_by_its_want_all_the_same(world, here):
     """SPEC 8.1: the want that it left has a day."""
     begin(world, here, "a")
