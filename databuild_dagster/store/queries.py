@@ -199,6 +199,14 @@ class Need(NamedTuple):
     code_version: str | None
 
 
+class LateRef(NamedTuple):
+    """A ref that is not live, and was to be by now for an open want."""
+
+    ref: str
+    #: The first deadline that has passed.
+    deadline: float
+
+
 class Taint(NamedTuple):
     """A taint of an instance."""
 
@@ -792,4 +800,29 @@ class Queries:
         found: dict[str, dict[str, bool]] = {}
         for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), _json(requesters)):
             found.setdefault(run_id, {})[ref] = bool(is_followed_up)
+        return found
+
+    def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
+        """By asset, how many of its refs are not live though an open want's SLA has passed, and the first of them.
+
+        Looks at every open want (SPEC 5.5).
+        """
+        named = list(assets)
+        sql = f"""
+            SELECT asset, ref, deadline, n FROM (
+                SELECT late.asset, late.ref, late.deadline,
+                       row_number() OVER (PARTITION BY late.asset ORDER BY late.deadline, late.ref) AS place,
+                       count(*) OVER (PARTITION BY late.asset) AS n
+                FROM (
+                    SELECT s.asset AS asset, r.ref AS ref, min(w.deadline) AS deadline FROM {PREFIX}wants w
+                    JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
+                    JOIN {PREFIX}datasets s ON s.id = r.dataset_id
+                    WHERE w.ended_at IS NULL AND (w.sla_missed_at IS NOT NULL OR w.sla_at <= ?)
+                      AND coalesce(r.state, '') <> 'Live' AND s.asset IN (SELECT value FROM json_each(?))
+                    GROUP BY s.asset, r.ref
+                ) late
+            ) numbered WHERE place <= ? ORDER BY asset, deadline, ref"""
+        found: dict[str, tuple[int, list[LateRef]]] = {asset: (0, []) for asset in named}
+        for asset, ref, deadline, n in self._all(sql, now, _json(named), most):
+            found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
