@@ -31,6 +31,7 @@ from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.engine import Engine
 from databuild_dagster.engine.explaining import explain
+from databuild_dagster.engine.reasons import look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.store.queries import LateRef
 
@@ -38,6 +39,8 @@ from databuild_dagster.store.queries import LateRef
 SLA_CHECK: Final = "no_missed_slas"
 #: Late refs named in its metadata, each with what it waits for.
 MAX_NAMED: Final = 20
+#: Of those of all assets so many are followed to the first cause, the first of each asset first: a tick waits for it.
+MAX_EXPLAINED: Final = 10
 
 _COUNT: Final = "databuild/late"
 _LINES: Final = "databuild/refs"
@@ -79,8 +82,9 @@ def build_sla_checks(
         engine = engine_for(context.instance)
         checks = sorted(context.selected_asset_check_keys)
         found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.clock(), MAX_NAMED)
+        whys = _whys(engine, found, from_log_alone=False)
         for check in checks:
-            verdict = _verdict(engine, found[asset_text(check.asset_key)], severity, from_log_alone=False)
+            verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
             yield AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
 
     return [no_missed_slas]
@@ -106,12 +110,13 @@ def _report(
     if told.get(location) == head:
         return
     found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.clock(), MAX_NAMED)
+    # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
+    whys = _whys(engine, found, from_log_alone=True)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
     for check, severity in checks.items():
         record = last.get(check)
         event = None if record is None or record.event is None else record.event.dagster_event
-        # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
-        verdict = _verdict(engine, found[asset_text(check.asset_key)], severity, from_log_alone=True)
+        verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
         if _said(event) != verdict["metadata"][_LINES].value:
             evaluation = AssetCheckEvaluation(asset_key=check.asset_key, check_name=check.name, **verdict)
             instance.report_runless_asset_event(evaluation)
@@ -136,13 +141,11 @@ def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[
 
 
 def _verdict(
-    engine: Engine, late: tuple[int, Sequence[LateRef]], severity: AssetCheckSeverity, *, from_log_alone: bool
+    late: tuple[int, Sequence[LateRef]], whys: Mapping[str, str], severity: AssetCheckSeverity
 ) -> dict[str, Any]:
-    """Each late ref with since when it is late, what it waits for, and the first cause of that."""
+    """Each late ref with since when it is late, and why."""
     count, named = late
-    lines = [
-        f"{each.ref}: late since {when(each.deadline)}; {_why(engine, each.ref, from_log_alone)}" for each in named
-    ]
+    lines = [f"{each.ref}: late since {when(each.deadline)}; {whys[each.ref]}" for each in named]
     more = [f"{count - len(named)} more"] if count > len(named) else []
     return {
         "passed": count == 0,
@@ -152,8 +155,19 @@ def _verdict(
     }
 
 
-def _why(engine: Engine, ref: str, from_log_alone: bool) -> str:
-    """The first way from the ref to a first cause, its two ends."""
+def _whys(
+    engine: Engine, found: Mapping[str, tuple[int, Sequence[LateRef]]], *, from_log_alone: bool
+) -> dict[str, str]:
+    """What each late ref waits for."""
+    named = [[each.ref for each in late] for _, late in found.values()]
+    refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
+    known, now = look_up(engine.queries, refs), engine.clock()
+    followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
+    return {ref: known.why(ref, now) for ref in refs} | followed
+
+
+def _to_first_cause(engine: Engine, ref: str, from_log_alone: bool) -> str:
+    """The two ends of the first way from a ref to a first cause."""
     causes = explain(engine, ref, from_log_alone=from_log_alone).causes
     of_ref = [cause.why for cause in causes if cause.depth == 0]
     first_cause = None
