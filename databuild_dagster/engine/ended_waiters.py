@@ -28,8 +28,8 @@ class _Watch:
     """Who waits, as far as the log has been followed."""
 
     seq: int
-    #: Those who were asked about last stand last.
-    waiting: list[str]
+    #: Dagster runs in an order; those who were asked about last stand last.
+    waiting: dict[str, None]
 
 
 #: By engine, so by process.
@@ -38,26 +38,32 @@ _watches: WeakKeyDictionary[Engine, _Watch] = WeakKeyDictionary()
 
 def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: str) -> list[str]:
     """The Dagster runs that have ended and still waited; recorded is that they do so no more."""
-    watch = _followed(engine)
-    if not watch.waiting:
+    waiting = _followed(engine).waiting
+    if not waiting:
         return []
-    # What somebody waited for may be live by now, or he has said himself that he waits no more.
-    still = engine.queries.still_waiting(watch.waiting)
-    waiting = [run_id for run_id in watch.waiting if run_id in still]
-    asked, others = waiting[:MAX_DAGSTER_RUNS], waiting[MAX_DAGSTER_RUNS:]
+    known = list(waiting)
+    still = engine.queries.still_waiting(known)
+    # What the others waited for is live by now, or has failed, or they have said themselves that they wait no more.
+    _forget(waiting, [run_id for run_id in known if run_id not in still])
+    asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
     dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
     ended: list[str] = []
-    left: list[str] = []
     for run_id in asked:
         why = _why_ended(dagster_runs.get(run_id), judge)
         refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
         if why is not None and refs:
             engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)
             ended.append(run_id)
+        _forget(waiting, [run_id])
         if why is None or len(refs) < len(still[run_id]):
-            left.append(run_id)
-    watch.waiting = [*others, *left]
+            waiting[run_id] = None
     return ended
+
+
+def _forget(waiting: dict[str, None], run_ids: Iterable[str]) -> None:
+    """One by one, for another thread's tick may add to them meanwhile."""
+    for run_id in run_ids:
+        waiting.pop(run_id, None)
 
 
 def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
@@ -72,11 +78,11 @@ def _followed(engine: Engine) -> _Watch:
     head = engine.queries.head().seq
     watch = _watches.get(engine)
     if watch is None:
-        watch = _watches[engine] = _Watch(head, engine.queries.scan_waiting_dagster_runs())
+        watch = _watches[engine] = _Watch(head, dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
     elif head > watch.seq:
         last = min(head, watch.seq + MAX_EVENTS)
-        news = _joining(engine, watch.seq, last)
-        watch.waiting += [run_id for run_id in dict.fromkeys(news) if run_id not in watch.waiting]
+        for run_id in _joining(engine, watch.seq, last):
+            watch.waiting.setdefault(run_id, None)
         watch.seq = last
     return watch
 
