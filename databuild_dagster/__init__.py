@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.parameters import InvalidAsset
     from databuild_dagster.bindings.reading import read, table
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
+    from databuild_dagster.bindings.sla_check import build_sla_checks
     from databuild_dagster.bindings.translator import DatabuildTranslator
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
@@ -48,6 +49,7 @@ __all__ = [
     "Wants",
     "WebhookAlert",
     "build_definitions",
+    "build_sla_checks",
     "check_build_coordination",
     "databuild_asset",
     "databuild_multi_asset",
@@ -80,6 +82,7 @@ _HOME = {
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
     "build_definitions": "bindings.definitions",
+    "build_sla_checks": "bindings.sla_check",
     "check_build_coordination": "bindings.lookups",
     "databuild_asset": "bindings.decorator",
     "databuild_multi_asset": "bindings.multi_decorator",

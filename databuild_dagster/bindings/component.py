@@ -28,6 +28,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings import automation as conditions
+from databuild_dagster.bindings.alerts import Alert, CommandAlert, WebhookAlert
 from databuild_dagster.bindings.automation import AUTOMATION
 from databuild_dagster.bindings.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
 from databuild_dagster.bindings.definitions import LocationParts, assembled, location_parts
@@ -74,6 +75,27 @@ class LimitAttributes(Model, Resolvable):
     due_refs: Annotated[int, _described("Due refs looked at by one level of planning.")] = _LIMITS.due_refs
 
 
+class AlertAttributes(Model, Resolvable):
+    """Who hears of a want that has missed its SLA: a webhook or a command."""
+
+    webhook: Annotated[str | None, _described("A url that JSON is POSTed to.")] = None
+    headers: Annotated[Mapping[str, str], _described("Of the webhook's request.")] = {}
+    command: Annotated[Sequence[str] | None, _described("A program with its arguments, given JSON on its stdin.")] = (
+        None
+    )
+
+    def alert(self, place: str) -> Alert:
+        """Raises `InvalidAsset` where it says neither, or both."""
+        if self.webhook is not None and self.command is None:
+            return WebhookAlert(self.webhook, self.headers)
+        if self.command and self.webhook is None and not self.headers:
+            return CommandAlert(tuple(self.command))
+        raise InvalidAsset(
+            f"{place} gives an alert that is not one webhook, with or without headers, or one command; "
+            "write an entry of its own for each."
+        )
+
+
 @scaffold_with(DatabuildScaffolder)
 class DatabuildComponent(Component, Model, Resolvable):
     """Partitions that are built once, on Spark, when somebody wants them."""
@@ -105,6 +127,10 @@ class DatabuildComponent(Component, Model, Resolvable):
         DEFAULT_SAMPLE_ROWS
     )
     limits: Annotated[LimitAttributes | None, _described("How much one tick may start.")] = None
+    alerts: Annotated[
+        Sequence[AlertAttributes],
+        _described("Who hears of wants that miss their SLA, besides the orchestrator's log."),
+    ] = ()
     location: Annotated[str | None, _described("The name in the store; the project's package unless given.")] = None
 
     @classmethod
@@ -186,6 +212,7 @@ class DatabuildComponent(Component, Model, Resolvable):
             delegation_timeout_seconds=self.delegation_timeout_seconds,
             limits=None if self.limits is None else TickLimits(**self.limits.model_dump()),
             sample_rows=self.sample_rows,
+            alerts=[each.alert(place) for each in self.alerts],
         )
 
 
@@ -199,6 +226,7 @@ _SHARED = (
     "delegation_timeout_seconds",
     "limits",
     "sample_rows",
+    "alerts",
 )
 
 

@@ -33,7 +33,6 @@ from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
-from databuild_dagster.model.wording import few_of
 
 #: Held runs that one tick looks after, and queued ones, the oldest first.
 MAX_HELD_PER_TICK = 500
@@ -212,7 +211,7 @@ def _go_on(instance: DagsterInstance, engine: Engine, record: RunRecord, locatio
         # A crash came between.
         _answer(instance, engine, request)
     elif standing.free:
-        say(instance, run, f"{few_of(standing.free)} is built by nobody else any more; this run starts to build it.")
+        say(instance, run, sayings.given_up_elsewhere(standing.free))
         release(instance, run.run_id)
     elif not standing.waiting:
         _end(instance, engine, request, standing)

@@ -30,6 +30,7 @@ from databuild_dagster.bindings.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.bindings.remains import WarehouseRemains, materialize_unsaid
+from databuild_dagster.bindings.sla_check import report_sla_checks
 from databuild_dagster.bindings.taint_painting import paint_taints
 from databuild_dagster.engine import Engine, Judge, TickReport, this_process, tick
 
@@ -106,6 +107,7 @@ def run_tick(
         delegation_timeout_seconds=deployment.delegation_timeout_seconds,
     )
     send_alerts(instance, engine, deployment.location, deployment.alerts, began_at=began_at)
+    report_sla_checks(instance, deployment.location, repository.asset_graph)
     # After it, for what it builds anew at once need not be red.
     paint_taints(instance, deployment.location)
     # After it, for what it has found lost has ended in Dagster too by now.
@@ -128,5 +130,10 @@ def _dry_summary(engine: Engine, deployment: Deployment) -> str:
 def _summary(report: TickReport) -> str:
     if report.idle:
         return "Nothing is due."
-    parts = {"found lost": report.lost, "still miss inputs": report.missed, "arrived": report.arrived}
+    parts = {
+        "found lost": report.lost,
+        "ended while they waited": report.given_up,
+        "still miss inputs": report.missed,
+        "arrived": report.arrived,
+    }
     return "Nothing to launch; " + ", ".join(f"{len(what)} {name}" for name, what in parts.items() if what) + "."

@@ -136,6 +136,8 @@ class Moment:
     seq: int | None = None
     #: As people read it.
     told: str = "now"
+    #: The time then, in seconds since 1970 UTC.
+    at: float | None = None
 
     @property
     def verb(self) -> str:
@@ -154,12 +156,13 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         if as_of > head.seq:
             raise InvalidAsOf(value=as_of, why=f"the log ends at seq {head.seq}")
-        moment = Moment(as_of, f"seq {as_of}")
+        moment = Moment(as_of, f"seq {as_of}", queries.time_of(as_of))
     else:
         at = _aware(as_of)
         if at > now:
             raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
-        moment = Moment(queries.seq_at(at.timestamp() + HALF_A_MICROSECOND), _shown(at.timestamp()))
+        seconds = at.timestamp()
+        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), _shown(seconds), seconds)
     assert moment.seq is not None
     if moment.seq < 1:
         began = queries.time_of(1)

@@ -26,6 +26,11 @@ def failed_elsewhere(ref: str, reason: str | None) -> str:
     return f"{ref}, built elsewhere, failed: {reason or 'its build failed'}"
 
 
+def given_up_elsewhere(refs: Sequence[str]) -> str:
+    """Whoever built it was canceled, or is gone for good; a run that waits for it is a request of its own."""
+    return f"{few_of(refs)} is built by nobody else any more; this run builds it."
+
+
 def stalled(waiting: Mapping[str, str | None], seconds: float) -> str:
     """Nobody has built it in the time that a run waits; by ref the job run that should, where there is one."""
     ref, job_run = next(iter(waiting.items()))

@@ -417,7 +417,10 @@ class _Step:
                 "`databuild explain` says why, and another run goes on from here.",
                 allow_retries=False,
             )
-        return claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
+        hosting = claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
+        if hosting.job_runs:
+            self.context.log.info(sayings.given_up_elsewhere([ref for run in hosting.job_runs for ref in run.refs]))
+        return hosting
 
     # The end
 

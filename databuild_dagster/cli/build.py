@@ -87,7 +87,7 @@ def _summarize(built: Built) -> None:
     done = f"{built.live} of {count(built.live + len(built.not_live), 'ref')} live"
     reused = f" ({built.reused} before)" if built.reused else ""
     runs = (
-        f"{count(built.succeeded, 'job run')} succeeded, {built.dep_missed} missed inputs, {built.failed} failed"
+        f"{count(built.succeeded, 'job run')} succeeded, {count(built.dep_missed, 'dep miss', 'dep misses')}, {built.failed} failed"
         if built.launches or built.dep_missed
         else "nothing to build"
     )

@@ -7,10 +7,10 @@ from itertools import groupby
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import STYLES, count, emit, shown
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.explaining import Cause, Explanation
+from databuild_dagster.engine.explaining import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.explaining import explain as explanation_of
 
 #: Lines for people; a program gets all that the answer has.
@@ -19,19 +19,27 @@ MAX_LINES = 30
 
 @click.command("explain")
 @click.argument("ref_or_want", metavar="REF|WANT")
+@as_of
 @common
-def explain(ref_or_want: str, as_json: bool) -> None:
+def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
     """Why REF, or what a want or a request asks for, is or is not being built right now.
 
-    Every line below another one is the cause of that one; the deepest is the first cause.
+    Every line below another one is the cause of that one; the deepest is the first cause. With --as-of, as it was
+    then, as far as the log tells; the log is folded up to there for it, which takes as long as `databuild rebuild`.
     """
-    explanation = explanation_of(the_engine(), ref_or_want)
+    engine = the_engine()
+    then = moment(engine.queries, as_of)
+    if then.seq is None or then.at is None:
+        explanation = explanation_of(engine, ref_or_want)
+    else:
+        explanation = explain_as_of(engine, ref_or_want, then.seq, then.at)
     if as_json:
         emit(as_dict(explanation))
         return
     state = explanation.state or "missing"
     wants = "" if explanation.wants is None else _counted(explanation.wants)
-    click.echo(f"{click.style(explanation.ref, bold=True)}  {click.style(state, fg=STYLES.get(state))}{wants}")
+    shown_state = click.style(state, fg=STYLES.get(state))
+    click.echo(f"{click.style(explanation.ref, bold=True)}  {shown_state}{wants}{then.when}")
     for line in _lines(explanation.causes):
         click.echo(line)
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.model.commands import CancelJobRuns
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.store import Ledger
 from databuild_dagster.store.queries import JobRunView
+
+#: Refs of canceled job runs for which is looked who waits for them.
+MAX_LOOKED_AT = 100
 
 
 @click.group("job-runs", invoke_without_command=True)
@@ -47,14 +54,31 @@ def job_runs(context: click.Context, open_only: bool, limit: int, as_json: bool)
 @click.option("--retry", is_flag=True, help="Keep the wants that are open for it, so that it is built again.")
 @common
 def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool) -> None:
-    """Stop job runs, and the wants that are open for what they build."""
+    """Stop job runs, and the wants that are open for what they build.
+
+    A Dagster run that waits for it is a request of its own, and builds it now: it is named.
+    """
     engine = the_engine()
     engine.handle(CancelJobRuns(job_run_ids=job_run_ids, reason=reason, keep_wants=retry), actor="user")
     found = [each for job_run_id in job_run_ids if (each := engine.queries.job_run(job_run_id))]
     if as_json:
         emit([as_dict(each) for each in found])
-    else:
-        click.echo(f"Canceled {count(len(found), 'job run')}.")
+        return
+    click.echo(f"Canceled {count(len(found), 'job run')}.")
+    refs = [] if retry else [ref for each in found for ref in each.refs][:MAX_LOOKED_AT]
+    for run_id, waited_for in _still_waiting(engine.ledger, refs).items():
+        click.echo(
+            f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate it as well if nobody is to."
+        )
+
+
+def _still_waiting(ledger: Ledger, refs: Sequence[str]) -> dict[str, list[str]]:
+    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (SPEC 8.3)."""
+    waiting: dict[str, list[str]] = {}
+    for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
+        if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:
+            waiting.setdefault(entry.requester, []).append(entry.ref)
+    return waiting
 
 
 def as_dict(each: JobRunView) -> dict[str, object]:

@@ -31,10 +31,11 @@ from databuild_dagster.engine.tick import TickLimits
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
-from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.store.past import as_it_was
 from databuild_dagster.store.queries import WantView
 
 _S = InstanceState
@@ -54,6 +55,12 @@ _ORDER: tuple[InstanceState | None, ...] = (
     _S.BUILDING,
     _S.LIVE,
 )
+
+
+class OnlyLater(NotFound):
+    """Nothing had been recorded of {name} as of {at}."""
+
+    hint = "Give a later time, or leave --as-of out to hear how it is now."
 
 
 class Cause(NamedTuple):
@@ -79,18 +86,35 @@ class Explanation:
     wants: dict[str, int] | None = None
 
 
-def explain(engine: Engine, name: str) -> Explanation:
+def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Explanation:
     """Why a ref, or what a want or request asks for, is or is not being built right now.
 
+    `from_log_alone` leaves out what only the present can tell: which processes are alive, and whether anybody ticks.
     Raises `NotFound`, and for what is no ref that can be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
     """
+    following = _Following(engine, from_log_alone=from_log_alone)
     if wants := engine.queries.wants_named(name):
-        return _of_wants(engine, name, wants)
+        return _of_wants(engine, name, wants, following)
     _check_known(engine, name)
-    following = _Following(engine)
     following.follow([name], depth=0)
     state = engine.queries.states([name])[name]
     return Explanation(name, state.value if state else None, tuple(following.causes))
+
+
+def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation:
+    """The same, as it was when `seq` was the last event and the clock stood at `at`, as far as the log tells (SPEC 3.2).
+
+    Folds the log up to there anew, which takes as long as a rebuild of it. Raises what `explain` raises, of what was
+    known then; `OnlyLater` for what is known by now.
+    """
+    try:
+        with as_it_was(engine.store, seq) as store:
+            then = Engine(store, engine.catalog, clock=lambda: at, new_id=engine.new_id)
+            return explain(then, name, from_log_alone=True)
+    except (NotFound, UnknownAsset):
+        # Whoever misspelt it is to hear that, and not that it came later.
+        explain(engine, name)
+        raise OnlyLater(name=name, at=when(at)) from None
 
 
 def _check_known(engine: Engine, name: str) -> None:
@@ -108,9 +132,8 @@ def _check_wantable(engine: Engine, ref: str) -> None:
     check_wantable(ref, engine.queries.dataset, names, engine.catalog)
 
 
-def _of_wants(engine: Engine, name: str, wants: Sequence[WantView]) -> Explanation:
+def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _Following) -> Explanation:
     counts = Counter(want.state.value for want in wants)
-    following = _Following(engine)
     for state in WantState:
         same = [want for want in wants if want.state is state]
         if same and (why := _want_in_words(state, len(same), engine.clock())):
@@ -141,8 +164,9 @@ def _want_in_words(state: WantState, n: int, now: float) -> str | None:
 class _Following:
     """The way from refs to the first causes."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, from_log_alone: bool) -> None:
         self._engine = engine
+        self._from_log_alone = from_log_alone
         self._queries = engine.queries
         self._now = engine.clock()
         self._seen: set[str] = set()
@@ -200,19 +224,22 @@ class _Following:
                 f"its lease is held by job run {run.id} since {when(run.buffered_at)}: launched by {_shown(launch.owner)}, "
                 "its Dagster run has not started yet"
             ]
-            return told + self._orchestrator(launch.location) if surely_gone(launch.owner) else told
+            return told + self._orchestrator(launch.location) if self._is_gone(launch.owner) else told
         told = [
             f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {_shown(launch.holder)}) "
             f"since {when(run.started_at or run.buffered_at)}"
         ]
         heard = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
-        if surely_gone(launch.holder):
+        if self._is_gone(launch.holder):
             told.append("that process is gone: the next tick declares the job run lost")
             return told + self._orchestrator(launch.location)
         if heard is not None and self._now - heard > LEASE_SECONDS:
             told.append(f"nothing was heard of it since {when(heard)}: a tick may declare it lost")
             return told + self._orchestrator(launch.location)
         return told
+
+    def _is_gone(self, holder: str) -> bool:
+        return not self._from_log_alone and surely_gone(holder)
 
     def _not_launched(self, known: Known, ref: str, why: str) -> tuple[list[str], Sequence[str]]:
         spec = self._queries.dataset(asset_of(ref))
@@ -277,7 +304,9 @@ class _Following:
         return []
 
     def _orchestrator(self, location: str) -> list[str]:
-        """Whether anybody is there to act, as far as the store can tell."""
+        """Whether anybody is there to act, as far as the store can tell; the log does not."""
+        if self._from_log_alone:
+            return []
         ticked = last_tick(self._engine, location)
         if ticked is None:
             return [f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one"]

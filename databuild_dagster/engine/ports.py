@@ -70,7 +70,10 @@ class Launcher(Protocol):
         ...
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        """The Dagster runs of launches, given by launch id with the Dagster run id where it is known; those without a run are left out."""
+        """The Dagster runs of launches, given by launch id with the Dagster run id where it is known; those without a run are left out.
+
+        Any other Dagster run may be asked for too, under its own id.
+        """
         ...
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
@@ -61,6 +62,8 @@ class TickReport:
     lost: dict[str, str] = field(default_factory=dict)
     #: Refs that a lost launch had finished.
     adopted: list[str] = field(default_factory=list)
+    #: Dagster runs that have ended while they waited for what others build.
+    given_up: list[str] = field(default_factory=list)
     #: Refs that the orchestrator itself found to miss an input.
     missed: list[str] = field(default_factory=list)
     #: Refs of assets that are not ours, found to be there, or not to be there any more.
@@ -73,12 +76,14 @@ class TickReport:
         self.sla_missed += other.sla_missed
         self.lost |= other.lost
         self.adopted += other.adopted
+        self.given_up += other.given_up
         self.missed += other.missed
         self.arrived += other.arrived
 
     @property
     def idle(self) -> bool:
-        return not (self.launched or self.expired or self.sla_missed or self.lost or self.missed or self.arrived)
+        doings = (self.launched, self.expired, self.sla_missed, self.lost, self.given_up, self.missed, self.arrived)
+        return not any(doings)
 
 
 def tick(
@@ -106,6 +111,7 @@ def tick(
     if open_launches := engine.queries.open_launches():
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
         open_launches = engine.queries.open_launches()
+    report.given_up = give_up_for_ended(engine, launcher, judge, ACTOR)
     datasets = engine.queries.datasets(location)
     for level in range(1, MAX_LEVELS + 1):
         out = Counter(launch.job for launch in open_launches if launch.location == location)

@@ -69,6 +69,10 @@ class UnknownAsset(Refused):
     hint = "{suggestion}"
 
 
+class NoSuchDataset(UnknownAsset):
+    """No dataset named {asset!r} is registered, so it has nothing to taint."""
+
+
 class UnknownPartition(Refused):
     """{ref} cannot be built: {why}"""
 

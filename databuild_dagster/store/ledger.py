@@ -66,13 +66,26 @@ _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
 # The tables are joined in the order in which they are written, each by its key: what is known of how many rows there are
 # would lead SQLite to begin with the largest.
 
-#: What was not built for it. One that waits, or has ended, follows the ref to whatever instance it has, or had then.
+#: The last want that a Dagster run left for a ref that it could not build, where nobody builds it now: when that was taken
+#: back, or its time has ended, nobody will for its sake.
+_LAST_WANT = f"""
+LEFT JOIN {P}wants w ON i.state = 'UpForRetry' AND {{joined}} w.id = (
+    SELECT max(x.want_id) FROM {P}holds x CROSS JOIN {P}wants own_w ON own_w.id = x.want_id
+    WHERE x.ref_id = r.id AND own_w.request_id = {{run}})"""
+_UNWANTED = "w.state IN ('Canceled', 'Expired')"
+
+#: What was not built for it. One that waits, or has ended, follows the ref to whatever instance it has, or had then. Who
+#: joined a build and claimed the ref later stands here too.
 _DELEGATED = f"""
-SELECT d.requester, r.ref, d.kind, j.job_run_id, i.uuid, d.outcome, d.asked_at, d.ended_at, d.reason, l.dagster_run_id
+SELECT d.requester, r.ref, d.kind, j.job_run_id, i.uuid,
+       CASE WHEN {_UNWANTED} THEN 'given up' ELSE d.outcome END, d.asked_at,
+       CASE WHEN {_UNWANTED} THEN w.ended_at ELSE d.ended_at END,
+       CASE WHEN {_UNWANTED} THEN 'its want ended' ELSE d.reason END, l.dagster_run_id
 FROM {{source}} d CROSS JOIN {P}refs r ON r.id = d.ref_id
 CROSS JOIN {P}instances i ON i.id = CASE d.outcome
     WHEN 'waiting' THEN r.canonical_id WHEN 'refused' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+{_LAST_WANT.format(joined="d.kind = 'built' AND d.outcome = 'waiting' AND", run="d.requester")}
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
 #: A Dagster run that claimed is the owner of its launch. What it could not finish, its wants have others build: `i` is
@@ -80,14 +93,17 @@ ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 _CLAIMED = f"""
 SELECT own_l.dagster_run_id, r.ref, 'built', j.job_run_id, i.uuid,
        CASE WHEN i.was_live = 1 THEN 'live' WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
-            ELSE 'waiting' END,
+            WHEN {_UNWANTED} THEN 'given up' ELSE 'waiting' END,
        own_l.buffered_at,
-       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at END,
-       coalesce(i.reason, ''), l.dagster_run_id
+       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at
+            WHEN {_UNWANTED} THEN w.ended_at END,
+       CASE WHEN {_UNWANTED} THEN 'its want ended' ELSE coalesce(i.reason, '') END,
+       l.dagster_run_id
 FROM ({{source}}) s CROSS JOIN {P}instances own ON own.id = s.id CROSS JOIN {P}refs r ON r.id = own.ref_id
 CROSS JOIN {P}job_runs own_j ON own_j.id = own.job_run_id CROSS JOIN {P}launches own_l ON own_l.id = own_j.launch_id
 CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN 'UpForRetry' THEN r.canonical_id ELSE own.id END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+{_LAST_WANT.format(joined="", run="own_l.dagster_run_id")}
 WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
     SELECT 1 FROM {P}delegations d
     WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = 'built')

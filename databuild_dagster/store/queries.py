@@ -196,6 +196,14 @@ class Need(NamedTuple):
     code_version: str | None
 
 
+class LateRef(NamedTuple):
+    """A ref that is not live, and was to be by now for an open want."""
+
+    ref: str
+    #: The first deadline that has passed.
+    deadline: float
+
+
 class Taint(NamedTuple):
     """A taint of an instance."""
 
@@ -272,6 +280,17 @@ FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job
 
 _NEEDS = """
 SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
+
+
+#: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
+_WAITING_DAGSTER_RUNS = f"""
+SELECT d.requester, r.ref, CASE WHEN d.kind = 'built' AND EXISTS (
+    SELECT 1 FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id
+    WHERE x.ref_id = d.ref_id AND x.open = 1 AND w.request_id = d.requester) THEN 1 ELSE 0 END
+FROM {PREFIX}delegations d JOIN {PREFIX}refs r ON r.id = d.ref_id
+WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
+    SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = 'dagster run')
+ORDER BY d.requester, r.ref"""
 
 
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
@@ -763,3 +782,46 @@ class Queries:
     def head(self) -> log.Head:
         with self._store.reading() as connection:
             return log.head(connection)
+
+    # Who waits
+
+    def scan_waiting_dagster_runs(self) -> list[str]:
+        """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
+        return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
+
+    def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[str, bool]]:
+        """Of some requesters the Dagster runs that wait for what others build: for which refs.
+
+        True of a ref that it was given to build, and could not, while its want for that is open: others build it for
+        its sake (SPEC 8.1).
+        """
+        which = "d.requester IN (SELECT value FROM json_each(?))"
+        found: dict[str, dict[str, bool]] = {}
+        for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), Keys(requesters)):
+            found.setdefault(run_id, {})[ref] = bool(is_followed_up)
+        return found
+
+    def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
+        """By asset, how many of its refs are not live though an open want's SLA has passed, and the first of them.
+
+        Looks at every open want (SPEC 5.5).
+        """
+        named = list(assets)
+        sql = f"""
+            SELECT asset, ref, deadline, n FROM (
+                SELECT late.asset, late.ref, late.deadline,
+                       row_number() OVER (PARTITION BY late.asset ORDER BY late.deadline, late.ref) AS place,
+                       count(*) OVER (PARTITION BY late.asset) AS n
+                FROM (
+                    SELECT s.asset AS asset, r.ref AS ref, min(w.deadline) AS deadline FROM {PREFIX}wants w
+                    JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
+                    JOIN {PREFIX}datasets s ON s.id = r.dataset_id
+                    WHERE w.ended_at IS NULL AND (w.sla_missed_at IS NOT NULL OR w.sla_at <= ?)
+                      AND coalesce(r.state, '') <> 'Live' AND s.asset IN (SELECT value FROM json_each(?))
+                    GROUP BY s.asset, r.ref
+                ) late
+            ) numbered WHERE place <= ? ORDER BY asset, deadline, ref"""
+        found: dict[str, tuple[int, list[LateRef]]] = {asset: (0, []) for asset in named}
+        for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
+            found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
+        return found

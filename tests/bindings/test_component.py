@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from databuild_dagster import DatabuildComponent
+from databuild_dagster import CommandAlert, DatabuildComponent, WebhookAlert
 from databuild_dagster.bindings.automation import AUTOMATION
 from databuild_dagster.bindings.dagster_private import ComponentTree
 from databuild_dagster.bindings.deployed import register_deployed
@@ -153,6 +153,7 @@ def test_what_the_files_hold_is_defined_with_an_orchestrator(project: Project) -
 
 def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLIGHTS_WAREHOUSE", "/data/flights")
+    monkeypatch.setenv("CHAT_TOKEN", "secret")
     project.component(
         "flights",
         """
@@ -164,6 +165,9 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
   delegation_timeout_seconds: 60
   sample_rows: 0
   limits: {launches: 3, due_refs: 100}
+  alerts:
+    - {webhook: "https://chat.example/hooks/data", headers: {Authorization: "Bearer {{ env('CHAT_TOKEN') }}"}}
+    - {command: [page-somebody, data]}
 """,
     )
 
@@ -176,6 +180,10 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
         delegation_timeout_seconds=60,
         sample_rows=0,
         limits=TickLimits(launches=3, due_refs=100),
+        alerts=(
+            WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
+            CommandAlert(("page-somebody", "data")),
+        ),
     )
     spark = deployment(repository).spark
     assert isinstance(spark, DatabuildSpark)
@@ -304,6 +312,9 @@ WRONG = [
     ("  spark: {mode: sharde}\n", "flights gives spark the mode 'sharde'; there are shared, classic, remote."),
     ("  threads: 0\n", "threads is 0; it must be at least 1."),
     ("  limits: {launches: 0}\n", "limits.launches is 0; it must be at least 1."),
+    ("  alerts: [{}]\n", "flights gives an alert that is not one webhook, with or without headers, or one command; "),
+    ("  alerts: [{webhook: 'https://x', command: [y]}]\n", "flights gives an alert that is not one webhook"),
+    ("  alerts: [{command: []}]\n", "flights gives an alert that is not one webhook"),
     ("  translation: {key: one}\n", "'flights' and 'flights_counted' are both translated to 'one'; "),
     ("  translation: {deps: [x]}\n", "The translation in flights changes the deps of 'flights"),
 ]

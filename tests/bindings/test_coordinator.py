@@ -570,12 +570,15 @@ def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: D
     assert deployment.ledger(run.run_id) == {f"doubles@{DAY}": ("joined", "failed")}
 
 
-def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(deployment: Deployment) -> None:
-    """SPEC 8.3"""
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
+    deployment: Deployment, by_person: bool
+) -> None:
+    """SPEC 8.3, decision 0014"""
     builder = deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
 
-    deployment.engine.handle(CancelJobRuns(job_run_ids=(builder,), keep_wants=True))
+    deployment.engine.handle(CancelJobRuns(job_run_ids=(builder,), keep_wants=not by_person))
     deployment.look_after()
 
     assert deployment.run(run.run_id).tags[HOLD_TAG] == RELEASED

@@ -11,7 +11,12 @@ import pytest
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings import step, waiting
 from databuild_dagster.bindings.asking import asking
-from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RETRY_NUMBER_TAG, SENSOR_NAME_TAG
+from databuild_dagster.bindings.dagster_private import (
+    BACKFILL_ID_TAG,
+    IMPLICIT_ASSET_JOB_NAME,
+    RETRY_NUMBER_TAG,
+    SENSOR_NAME_TAG,
+)
 from databuild_dagster.bindings.inprocess import execute_order
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
@@ -23,6 +28,7 @@ from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact
 from databuild_dagster.model.states import InstanceState, JobRunState
 
 SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+STARTED = dg.DagsterEventType.RUN_START
 DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
 #: Nothing here takes longer.
 MAX_SECONDS = 60
@@ -150,8 +156,8 @@ class Elsewhere:
         output = OutputFact(ref=self.ref, manifest=manifest)
         self.site.engine.handle(SucceedJobRuns(runs=(RunSuccess(self.job_run, (output,)),)))
 
-    def cancel(self) -> None:
-        self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=True))
+    def cancel(self, *, keep_wants: bool = True) -> None:
+        self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=keep_wants))
 
     def once_joined(self, then: Any) -> threading.Thread:
         """Do it as soon as somebody waits."""
@@ -194,9 +200,10 @@ def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     assert uuid(site) == site.engine.queries.history(f"numbers@{DAY}")[0].uuid
 
 
-def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere) -> None:
-    """SPEC 8.3"""
-    helper = elsewhere.once_joined(elsewhere.cancel)
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere, by_person: bool) -> None:
+    """SPEC 8.3, decision 0014: also what a person canceled, with all wants for it; who waits is a request of its own."""
+    helper = elsewhere.once_joined(lambda: elsewhere.cancel(keep_wants=not by_person))
 
     run = site.launch(["numbers"], [DAY])
     helper.join()
@@ -205,6 +212,8 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
+    said = [record.user_message for record in site.instance.all_logs(run.run_id)]
+    assert any("is built by nobody else any more; this run builds it." in each for each in said)
 
 
 def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waited_for_in_the_ledger(
@@ -222,6 +231,34 @@ def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waite
     assert given_up.outcome.value == "given up"
     assert elsewhere.job_run in given_up.reason
     assert site.state(f"numbers@{DAY}") is InstanceState.BUILDING
+
+
+def test_a_tick_speaks_for_a_waiting_run_that_was_killed(site: Any, elsewhere: Elsewhere) -> None:
+    """SPEC 8.3: Dagster has seen that its process is gone; the run itself could not say that it waits no longer."""
+    killed, alive = (site.instance.create_run_for_job(site.repository.get_job(IMPLICIT_ASSET_JOB_NAME)) for _ in "ab")
+    for run in (killed, alive):
+        site.instance.report_dagster_event(dg.DagsterEvent(STARTED.value, run.job_name), run.run_id)
+        claim = ClaimRefs(
+            launch_id=site.engine.new_id(),
+            job="numbers",
+            location="tests",
+            dagster_run_id=run.run_id,
+            holder=this_process(),
+            runs=(BufferedRun(site.engine.new_id(), (elsewhere.ref,), DAY),),
+        )
+        site.engine.handle(claim)
+    tick_once(site)
+    assert ledger(site, killed.run_id) == ledger(site, alive.run_id) == {DAY: ("joined", "waiting")}
+
+    site.instance.report_run_failed(killed, "its process was killed")
+    tick_once(site)
+
+    assert ledger(site, killed.run_id) == {DAY: ("joined", "given up")}
+    assert ledger(site, alive.run_id) == {DAY: ("joined", "waiting")}
+
+
+def tick_once(site: Any) -> None:
+    run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
 
 
 def test_a_waiting_run_starts_a_launch_that_nobody_starts_and_its_own_dagster_run_then_delegates(

@@ -77,6 +77,25 @@ def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
     assert project.ask("explain", want["id"])["state"] == "Successful"
 
 
+def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
+    """SPEC 3.2"""
+    project.call("tick")
+    began = project.n_events()
+    (want,) = project.ask("want", "create", DAYS[0])
+    then = project.n_events()
+    before = project.ask("explain", want["id"])
+    assert project.call("want", "cancel", want["id"]).code == 0
+
+    assert project.ask("explain", want["id"])["state"] == "Canceled"
+    assert project.ask("explain", want["id"], "--as-of", str(then)) == before
+    told = project.call("explain", DAYS[0], "--as-of", str(then)).out.splitlines()
+    assert told[0] == f"{DAYS[0]}  missing as of seq {then}"
+    assert told[1].endswith(": the next tick launches it")
+    assert project.ask("explain", DAYS[0], "--as-of", str(began))["causes"][0]["why"] == "never built; nobody wants it"
+    refused = project.call("explain", want["id"], "--as-of", str(began))
+    assert (refused.code, "Nothing had been recorded of" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from databuild_dagster.bindings.instance import engine_for, open_instance
+from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.model.commands import ClaimRefs
+from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.queries import JobRunView
 
 from .conftest import Project, wait_until
@@ -101,3 +105,37 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     assert project.ask("show", DAY)["state"] == "UpForRetry"
     assert project.ask("want", "list") == []
     assert project.is_sound()
+
+
+def test_who_cancels_is_told_which_dagster_runs_wait_and_build_it_now(project: Project) -> None:
+    """SPEC 6.10, 8.3, decision 0014"""
+    assert project.call("tick").code == 0
+    engine = engine_for(open_instance(project.home))
+    builder, waiter = claimed(engine), claimed(engine)
+    (running,) = project.ask("job-runs", "--open")
+
+    done = project.call("job-runs", "cancel", running["id"])
+
+    assert running["dagster_run_id"] == builder
+    assert done.out.splitlines() == [
+        "Canceled 1 job run.",
+        f"Dagster run {waiter} waits for {DAY} and builds it now; terminate it as well if nobody is to.",
+    ]
+    assert project.ask("want", "list") == []
+
+
+def claimed(engine: Engine) -> str:
+    """Somebody's Dagster run asks for the day."""
+    run_id = engine.new_id()
+    run = BufferedRun(engine.new_id(), (DAY,), DAY.partition("@")[2])
+    engine.handle(
+        ClaimRefs(
+            launch_id=engine.new_id(),
+            job="orders",
+            location="tests",
+            dagster_run_id=run_id,
+            holder=this_process(),
+            runs=(run,),
+        )
+    )
+    return run_id

@@ -143,7 +143,7 @@ def test_a_moment_that_never_was_is_refused(project: Project) -> None:
     """SPEC 3.2"""
     project.run("tick")
 
-    for command in (("show", DAY), ("partitions", "orders")):
+    for command in (("show", DAY), ("partitions", "orders"), ("explain", DAY)):
         for as_of in ("0", "999999", "2024-01-01", "never"):
             refused = project.call(*command, "--as-of", as_of, "--json")
             assert refused.code == 2

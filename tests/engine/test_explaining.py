@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine import this_process
-from databuild_dagster.engine.explaining import MAX_CAUSES, MAX_FOLLOWED, explain
+from databuild_dagster.engine.explaining import MAX_CAUSES, MAX_FOLLOWED, OnlyLater, explain, explain_as_of
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
@@ -369,3 +369,85 @@ def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, word
         explain(world.engine, name)
 
     assert words in str(refused.value)
+
+
+# Looking back
+
+
+def test_what_it_says_of_then_is_what_it_said_then(make_world):
+    """SPEC 3.2: after each command of a story, of each ref and want in it."""
+    world = make_world(dataset("raw", keys=DAYS), dataset("names"), dataset("report", ("raw", "all"), "names"))
+    seen = []
+    names = ["report", "names", "raw@1", "raw@2"]
+
+    def note():
+        world.clock.turn(7)
+        for name in names:
+            seen.append((name, world.seq, world.clock.now, explain(world.engine, name, from_log_alone=True)))
+
+    def story():
+        names.append(world.want("report", ttl=3600, sla=60))
+        yield
+        world.miss("report", "raw@1", "raw@2", "names")
+        yield
+        world.claim("names", dagster_run_id="R")
+        yield
+        world.job_run("raw@1")
+        yield
+        world.fail("raw@1", kind="transient")
+        yield
+        world.lose("names")
+        yield
+        world.succeed("raw@2")
+        yield
+        world.clock.turn(600)
+        world.fail("raw@1", error="no such file")
+        yield
+        names.append(world.handle(c.RetryRefs(refs=("report",))).request_id)
+        yield
+        taint = world.taint("raw@2")
+        yield
+        world.untaint(taint)
+        yield
+        world.cancel_want(names[-1])
+        yield
+
+    for _ in story():
+        note()
+
+    told = [(name, explain_as_of(world.engine, name, seq, at)) for name, seq, at, _ in seen]
+    assert told == [(name, then) for name, _, _, then in seen]
+    assert len({explanation.causes for _, explanation in told}) > len(names) * 3, "the story has turns"
+
+
+def test_what_the_present_alone_can_tell_is_left_out_of_then(world):
+    """SPEC 3.2: the log tells neither who was alive nor who ticked."""
+    world.want("a")
+    assert any("no orchestrator" in each for each in why(world, "a"))
+
+    then = explain_as_of(world.engine, "a", world.seq, world.clock.now)
+    assert [cause.why for cause in then.causes] == [
+        "never built; wanted since 2023-11-14T22:13:20Z: the next tick launches it"
+    ]
+
+
+def test_the_clock_stands_at_the_time_asked_for_and_not_at_the_last_event(world):
+    """SPEC 5.5: time alone ends a TTL."""
+    world.want("a", ttl=60)
+    seq = world.seq
+
+    (then,) = explain_as_of(world.engine, "a", seq, world.clock.now + 61).causes
+
+    assert then.why.startswith("never built; outside the TTL of its wants")
+
+
+def test_what_came_later_was_not_there_then_and_what_never_was_is_a_wrong_name(world):
+    before = world.seq
+    want = world.want("a")
+
+    with pytest.raises(OnlyLater, match=f"Nothing had been recorded of {want} as of 2023-11-14T22:13:20Z"):
+        explain_as_of(world.engine, want, before, world.clock.now)
+    with pytest.raises(OnlyLater):
+        explain_as_of(world.engine, "a", 0, world.clock.now)
+    with pytest.raises(UnknownAsset):
+        explain_as_of(world.engine, "nowhere", before, world.clock.now)

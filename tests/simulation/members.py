@@ -31,6 +31,9 @@ POLL_SECONDS = 2.0
 TAKE_OVER_SECONDS = 10.0
 #: The least; some wait ten times as long.
 DELEGATION_TIMEOUT_SECONDS = 20.0
+#: After how long Dagster sees that a run's process is gone: before a lease is judged twice, or after everybody else.
+NOTICED_SECONDS = 60.0
+NOTICED_LAST_SECONDS = 600.0
 #: How often somebody looks for something to cancel, or to take back.
 PATIENCE = 8
 #: How often one Dagster run asks anew for what became free.
@@ -182,8 +185,8 @@ class Dagster:
 
         def ended(crashed: bool) -> None:
             # Who never began cannot be missed by its heartbeat; else Dagster may be the last to notice.
-            if not (step and step[0].has_begun) or process.rng.random() < 0.5:
-                self._noticed(run, crashed)
+            is_last = bool(step and step[0].has_begun) and process.rng.random() >= 0.5
+            self._noticed(run, crashed, after=NOTICED_LAST_SECONDS if is_last else NOTICED_SECONDS)
 
         process.at_end.append(ended)
 
@@ -203,12 +206,12 @@ class Dagster:
             run.status = DagsterRunStatus.SUCCEEDED
 
         process = self._world.start(run.id, main, after=after)
-        process.at_end.append(lambda crashed: self._noticed(run, crashed))
+        process.at_end.append(lambda crashed: self._noticed(run, crashed, after=NOTICED_SECONDS))
 
-    def _noticed(self, run: DagsterRun, crashed: bool) -> None:
-        """Dagster's own monitoring: nobody else would miss it."""
+    def _noticed(self, run: DagsterRun, crashed: bool, *, after: float) -> None:
+        """Dagster's own monitoring: nobody else would miss a run that never began, or that only waits."""
         if crashed:
-            run.fails_at = self._world.scheduler.now + 60.0
+            run.fails_at = self._world.scheduler.now + after
 
 
 def _is_of(ref: str, order: LaunchOrder) -> bool:

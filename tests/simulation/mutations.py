@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from databuild_dagster.model.states import (
     JobRunState,
 )
 from databuild_dagster.model.view import View
-from databuild_dagster.store import Store, log
+from databuild_dagster.store import log
+from databuild_dagster.store.database import Connection
+from databuild_dagster.store.sqlite import SqliteDatabase
 
 from .processes import Scheduler
 from .stepped import SteppedStore, UnlockedStore
@@ -139,11 +140,11 @@ def _with_lost_wake_ups() -> Iterator[None]:
 def _with_torn_transactions() -> Iterator[None]:
     """What a process had written when it died stays written."""
 
-    def kept(store: Store, connection: sqlite3.Connection) -> None:
+    def kept(database: SqliteDatabase, connection: Connection) -> None:
         if connection.in_transaction:
             connection.execute("COMMIT")
 
-    with patch.object(Store, "_undo", kept):
+    with patch.object(SqliteDatabase, "undo", kept):
         yield
 
 
@@ -152,7 +153,7 @@ def _with_forgotten_commands() -> Iterator[None]:
     """Who repeats a command because its answer was lost does it again; each event has an id of its own all the same."""
     events_of, event_id = log.events_of_command, log.event_command_id
 
-    def unheard_of(connection: sqlite3.Connection, command_id: str) -> list[e.Event]:
+    def unheard_of(connection: Connection, command_id: str) -> list[e.Event]:
         known.update({command_id: known.get(command_id, 0) + bool(events_of(connection, command_id))})
         return []
 

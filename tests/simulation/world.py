@@ -153,9 +153,9 @@ class World:
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
 
     def is_at_rest(self) -> bool:
-        """Only orchestrators are there, and they have nothing to do."""
+        """Only orchestrators are there, they have nothing to do, and nobody is said to wait."""
         busy = any(not name.startswith("orchestrator") for name in self.scheduler.processes)
-        return not (busy or self.queries.n_open_wants() or self.queries.open_launches())
+        return not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
 
     def _what_is_open(self) -> str:
         wants = [
@@ -164,7 +164,8 @@ class World:
         launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
         others = [name for name in self.scheduler.processes if not name.startswith("orchestrator")]
         states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
-        return f"{'; '.join([*wants, *launches, *others])}, with {states}"
+        waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
+        return f"{'; '.join([*wants, *launches, *others, *waiting])}, with {states}"
 
     def check(self) -> None:
         self.check_invariants()
@@ -183,18 +184,13 @@ class World:
             last_of[command_id] = event.seq
         for job_run_id in self.onlooker.succeeded - self.written.keys():
             raise Broken("lost data", f"{job_run_id} succeeded, and what it wrote was removed")
-        self._check_delegations()
+        for requester, ref, state in self._waiting():
+            raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 
-    def _check_delegations(self) -> None:
-        """Each has ended (SPEC 8.3); but for those of Dagster runs which are gone without a word: nobody speaks for them
-        yet, so what they waited for has to be what nobody wants or builds any more.
-        """
+    def _waiting(self) -> list[tuple[str, str, str | None]]:
+        """(requester, ref, the ref's state) of each delegation that has not ended (SPEC 8.3)."""
         with self.deck.onlooker.reading() as connection:
-            waiting = connection.execute(
-                f"""SELECT d.requester, r.ref, r.state, r.n_open_wants FROM {schema.PREFIX}delegations d
+            return connection.execute(
+                f"""SELECT d.requester, r.ref, r.state FROM {schema.PREFIX}delegations d
                 JOIN {schema.PREFIX}refs r ON r.id = d.ref_id WHERE d.outcome = 'waiting'"""
             ).fetchall()
-        for requester, ref, state, n_open_wants in waiting:
-            given_up = state in (None, InstanceState.UP_FOR_RETRY.value, InstanceState.TAINTED.value)
-            if requester not in self.machine_of or n_open_wants or not given_up:
-                raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model.commands import CLAIM_TTL_SECONDS, ExpireWants
 from databuild_dagster.store import LedgerEntry
 from tests.support.catalog import dataset
 from tests.support.world import World
@@ -81,6 +82,43 @@ def test_a_ref_that_is_claimed_again_has_one_entry(world):
     world.succeed("a")
 
     assert (only(world, "R").outcome.value, only(world, "R").uuid) == ("live", world.uuid("a"))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_what_a_claim_left_unbuilt_is_given_up_when_its_want_has_ended(world, expired):
+    """SPEC 8.1, 8.3: nobody builds it for its sake any more, so it waits for nothing."""
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    assert only(world, "R").outcome.value == "waiting"
+    (want,) = world.open_wants("a")
+
+    if expired:
+        world.clock.turn(CLAIM_TTL_SECONDS)
+        world.handle(ExpireWants(want_ids=(want.id,)))
+    else:
+        world.clock.turn(60)
+        world.cancel_want(want.id)
+
+    entry = only(world, "R")
+    assert (entry.outcome.value, entry.reason, entry.ended_at) == ("given up", "its want ended", world.clock.now)
+    assert world.engine.ledger.of_ref("a") == world.engine.ledger.entries() == [entry]
+
+
+def test_what_a_claim_left_waits_as_long_as_it_is_being_built_or_wanted(world):
+    """SPEC 8.1: another's build serves it all the same, and who claims it again wants it again."""
+    world.claim("a", dagster_run_id="R")
+    world.cancel("a")
+    assert only(world, "R").outcome.value == "given up"
+
+    world.job_run("a")
+    assert only(world, "R").outcome.value == "waiting"
+    world.lose("a")
+    world.clock.turn(3600)
+    assert outcomes(world, "R") == {"a": "given up"}
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+
+    assert only(world, "R").outcome.value == "waiting"
 
 
 # Delegations

@@ -154,15 +154,16 @@ def check_wantable(
     ref = PartitionRef.parse(text)
     spec = dataset_of(ref.asset)
     if spec is None:
-        near = difflib.get_close_matches(ref.asset, list(asset_names()), n=3)
-        suggestion = (
-            f"Did you mean {' or '.join(near)}?"
-            if near
-            else "Load a code location that defines it first: `databuild tick` does."
-        )
-        raise UnknownAsset(asset=ref.asset, suggestion=suggestion)
+        otherwise = "Load a code location that defines it first: `databuild tick` does."
+        raise UnknownAsset(asset=ref.asset, suggestion=did_you_mean(ref.asset, asset_names()) or otherwise)
     if why := catalog.why_not(spec, ref.partition_key):
         raise UnknownPartition(ref=text, why=why, asset=ref.asset)
+
+
+def did_you_mean(asset: str, names: Iterable[str]) -> str:
+    """The registered names that look like one which is not; empty where none does."""
+    near = difflib.get_close_matches(asset, list(names), n=3)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

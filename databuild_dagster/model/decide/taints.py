@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.decide.context import Deciding, did_you_mean, no_duplicates
 from databuild_dagster.model.errors import (
     BeingBuilt,
     CannotRevert,
     InvalidRequest,
+    NoSuchDataset,
     NotFound,
     NothingToTaint,
     NothingToUntaint,
+    UnknownAsset,
 )
-from databuild_dagster.model.rows import InstanceRow
+from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import TAINTABLE, InstanceState
 
 
@@ -24,7 +26,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
     if not command.reason.strip():
         raise InvalidRequest(what="the reason of a taint", value=command.reason, why="nobody could tell what is wrong")
     _check_instances(command.uuids, deciding)
-    for ref, row in deciding.existing_refs(command.refs).items():
+    for ref, row in _tainted(command.refs, deciding).items():
         if row is None or row.state is None or row.canonical_id is None:
             raise NothingToTaint(ref=ref, state="missing")
         if row.leased:
@@ -43,6 +45,17 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
             downstream=command.downstream,
         )
     ]
+
+
+def _tainted(refs: tuple[str, ...], deciding: Deciding) -> dict[str, RefRow | None]:
+    """Raises `NoSuchDataset`: whoever taints has seen the data, so loading a code location is no advice."""
+    try:
+        return deciding.existing_refs(refs)
+    except UnknownAsset as unknown:
+        asset = unknown.facts["asset"]
+        otherwise = "`databuild locations list` shows those that are."
+        suggestion = did_you_mean(asset, deciding.view.asset_names()) or otherwise
+        raise NoSuchDataset(asset=asset, suggestion=suggestion) from None
 
 
 def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:

@@ -179,6 +179,24 @@ def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_i
     assert ledger(world, "A") == {"a": ("joined", "live")}
 
 
+def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_for_it(world):
+    """SPEC 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and nobody took it back."""
+    world.want("a")
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A", by_person=False)
+
+    world.cancel("a")
+    assert (world.due(), world.open_wants("a")) == ([], [])
+    claim = world.claim("a", dagster_run_id="A", by_person=False).claim
+
+    assert list(claim.build) == ["a"]
+    (want,) = world.open_wants("a")
+    assert (want.source, want.request_id) == ("dagster run", "A")
+    world.cancel("a")
+    assert (world.due(), world.open_wants("a")) == ([], [])
+    assert ledger(world, "A") == {"a": ("built", "given up")}
+
+
 def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same(world):
     """SPEC 8.1: one entry for each request and ref."""
     world.job_run("a")

@@ -9,6 +9,7 @@ from databuild_dagster.model.errors import (
     BeingBuilt,
     DuplicateRef,
     InvalidRequest,
+    NoSuchDataset,
     NotFound,
     NothingToTaint,
     NothingToUntaint,
@@ -104,6 +105,19 @@ def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
 
     assert world.seq == before
     assert world.state("a") is _I.LIVE
+
+
+def test_a_dataset_that_nobody_has_registered_cannot_be_tainted_and_the_refusal_says_where_to_look(world):
+    """SPEC 3.5: what is wrong, and what to do."""
+    with pytest.raises(NoSuchDataset) as unknown:
+        world.taint("nowhere@1")
+    with pytest.raises(NoSuchDataset, match="No dataset named 'aa' is registered.* Did you mean a?"):
+        world.taint("aa")
+
+    assert str(unknown.value) == (
+        "No dataset named 'nowhere' is registered, so it has nothing to taint. "
+        "`databuild locations list` shows those that are."
+    )
 
 
 def test_a_taint_id_that_was_used_before_is_refused(world):

@@ -1,0 +1,95 @@
+"""Dagster runs that have ended while they waited for what others build: who was killed cannot say that it waits no more.
+
+Who waits is followed along the log (SPEC 8.3). So a tick asks where the log ends and, while nobody waits, nothing else,
+however long the ledger is; a process looks through the ledger once, in its first tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import DagsterRunState, Launcher
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import Answer
+
+#: Dagster runs asked about in one tick; the next one goes on with the others.
+MAX_DAGSTER_RUNS = 500
+#: Events looked at in one tick.
+MAX_EVENTS = 10_000
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Who waits, as far as the log has been followed."""
+
+    seq: int
+    #: Dagster runs in an order; those who were asked about last stand last.
+    waiting: dict[str, None]
+
+
+#: By engine, so by process.
+_watches: WeakKeyDictionary[Engine, _Watch] = WeakKeyDictionary()
+
+
+def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: str) -> list[str]:
+    """The Dagster runs that have ended and still waited; recorded is that they do so no more."""
+    waiting = _followed(engine).waiting
+    if not waiting:
+        return []
+    known = list(waiting)
+    still = engine.queries.still_waiting(known)
+    # What the others waited for is live by now, or has failed, or they have said themselves that they wait no more.
+    _forget(waiting, [run_id for run_id in known if run_id not in still])
+    asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
+    dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
+    ended: list[str] = []
+    for run_id in asked:
+        why = _why_ended(dagster_runs.get(run_id), judge)
+        refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
+        if why is not None and refs:
+            engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)
+            ended.append(run_id)
+        _forget(waiting, [run_id])
+        if why is None or len(refs) < len(still[run_id]):
+            waiting[run_id] = None
+    return ended
+
+
+def _forget(waiting: dict[str, None], run_ids: Iterable[str]) -> None:
+    """One by one, for another thread's tick may add to them meanwhile."""
+    for run_id in run_ids:
+        waiting.pop(run_id, None)
+
+
+def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
+    if dagster_run is None:
+        return "its Dagster run is not there any more"
+    if dagster_run.status.ended:
+        return f"its Dagster run ended: {dagster_run.status.value}"
+    return "the process of its Dagster run is gone" if judge.died_with_its_process(dagster_run) else None
+
+
+def _followed(engine: Engine) -> _Watch:
+    head = engine.queries.head().seq
+    watch = _watches.get(engine)
+    if watch is None:
+        watch = _watches[engine] = _Watch(head, dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
+    elif head > watch.seq:
+        last = min(head, watch.seq + MAX_EVENTS)
+        for run_id in _joining(engine, watch.seq, last):
+            watch.waiting.setdefault(run_id, None)
+        watch.seq = last
+    return watch
+
+
+def _joining(engine: Engine, after_seq: int, last_seq: int) -> Iterable[str]:
+    """Requesters who have begun to wait; those of wants among them, which `still_waiting` leaves out."""
+    for event in engine.queries.events_named(("PartitionDelegated",), after_seq, last_seq):
+        assert isinstance(event.fact, e.PartitionDelegated)
+        if any(each.kind == Answer.JOIN.value for each in event.fact.delegations):
+            yield event.fact.requester
