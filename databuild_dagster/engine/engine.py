@@ -98,9 +98,9 @@ class Engine:
 
         A `command_id` that was handled before gives its first outcome again and changes nothing.
         """
-        if command_id is not None and (not command_id or log.CONTINUATION in command_id):
+        if command_id is not None and (not command_id or log.CONTINUATION in command_id or "\0" in command_id):
             raise InvalidRequest(
-                what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r}"
+                what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r} and NUL"
             )
         with self.store.writing() as work:
             if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
@@ -166,6 +166,6 @@ class _Recording:
         place = len(self.events)
         self.seq += 1
         event = e.Event(self.seq, self.now, fact, log.event_command_id(self.command_id, place), self.actor)
-        log.append(self.work.connection, event)
+        event = log.append(self.work.connection, event)
         fold(self.work, event)
         self.events.append(event)

@@ -35,13 +35,14 @@ NETWORK_FILE_SYSTEMS = frozenset(
     }
 )
 
-_MOUNTS = Path("/proc/self/mounts")
+#: What the kernel says of this process.
+MOUNTS = Path("/proc/self/mounts")
 
 
-def network_file_system_of(folder: str, mounts: Path = _MOUNTS) -> str | None:
+def network_file_system_of(folder: str, mounts: Path | None = None) -> str | None:
     """The type of the network file system that a folder lies on; None on a disk of this machine, or where none can tell."""
     try:
-        listed = mounts.read_text()
+        listed = (mounts or MOUNTS).read_text()
     except OSError:
         return None
     real = os.path.realpath(folder)

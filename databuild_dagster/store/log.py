@@ -20,6 +20,9 @@ READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
 
+#: As JSON writes them.
+_NUL, _REPLACED = "\\u0000", "\\ufffd"
+
 #: Between a command's id and the number of its second and later events; command ids themselves may not hold it.
 CONTINUATION = "#"
 
@@ -36,9 +39,14 @@ def head(connection: Connection) -> Head:
     return Head(*row) if row else Head(0, 0.0)
 
 
-def append(connection: Connection, event: Event) -> None:
+def append(connection: Connection, event: Event) -> Event:
+    """The event as it can be stored: a text with a NUL in it, of a process that failed for instance, PostgreSQL has none."""
     name, version, payload = encode(event.fact)
+    if _NUL in payload:
+        payload = payload.replace(_NUL, _REPLACED)
+        event = event._replace(fact=decode(name, version, payload))
     connection.execute(_APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
+    return event
 
 
 def event_command_id(command_id: str, place: int) -> str:

@@ -67,21 +67,36 @@ _COLUMNS = (
 )
 
 
+class _Answered(list[Any]):
+    """Rows that have been fetched before somebody asked for them."""
+
+    def fetchone(self) -> Any:
+        return self[0] if self else None
+
+    def fetchall(self) -> list[Any]:
+        return self
+
+
 class PostgresConnection:
     """`database.Connection` over one of psycopg's."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.raw: psycopg.Connection[Any] = psycopg.connect(**parameters, autocommit=True)
-        self.raw.adapters.register_dumper(Keys, ListDumper)
+        self._parameters = parameters
+        self.raw = self._connected()
         self.in_transaction = False
         self.used_at = time.monotonic()
         self._pipeline: Any = None
-        #: Statements that were sent before somebody asked for their answer.
-        self._sent: dict[str, Cursor] = {}
+        #: What was asked before somebody wanted to know.
+        self._answered: dict[str, _Answered] = {}
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        raw = psycopg.connect(**self._parameters, autocommit=True)
+        raw.adapters.register_dumper(Keys, ListDumper)
+        return raw
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
-        if (sent := self._sent.pop(sql, None)) is not None:
-            return sent
+        if (answered := self._answered.pop(sql, None)) is not None:
+            return answered
         return self.raw.execute(translated(sql), parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
@@ -95,17 +110,22 @@ class PostgresConnection:
                 self.raw.execute(statement.sql, [_array(kind, values) for kind, values in columns])
         return None
 
-    def begin(self, *statements: str) -> None:
-        """They are sent with what comes next."""
+    def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
+        """They go to the server with what comes next, or with what will be asked `soon`, which is asked now."""
         self._pipeline = self.raw.pipeline()
         self._pipeline.__enter__()
         self.in_transaction = True
         for statement in statements:
             self.raw.execute(statement)
+        sent = {sql: self.execute(sql) for sql in soon}
+        self._answered = {sql: _Answered(cursor.fetchall()) for sql, cursor in sent.items()}
 
-    def send_before(self, sql: str) -> None:
-        """Ask now what will be asked for soon, on the same way to the server."""
-        self._sent[sql] = self.execute(sql)
+    def again_if_cut(self, error: psycopg.Error) -> None:
+        """Connect anew, when the server, or somebody on the way, has cut the line; else raise the error."""
+        if not self.raw.closed:
+            raise error
+        self.undo()
+        self.raw = self._connected()
 
     def commit(self) -> None:
         done = self.raw.execute("COMMIT")
@@ -123,7 +143,7 @@ class PostgresConnection:
             self.raw.execute("ROLLBACK")
         except psycopg.Error:
             self.raw.close()
-        self._sent.clear()
+        self._answered.clear()
         self.in_transaction = False
 
     def _end_pipeline(self) -> None:
@@ -195,9 +215,11 @@ class PostgresDatabase(Database):
     def begin(self, connection: Connection, *soon: str) -> None:
         ours = _ours(connection)
         try:
-            ours.begin(_BEGIN, _LOCK)
-            for statement in soon:
-                ours.send_before(statement)
+            try:
+                ours.begin(_BEGIN, _LOCK, soon=soon)
+            except psycopg.OperationalError as error:
+                ours.again_if_cut(error)
+                ours.begin(_BEGIN, _LOCK, soon=soon)
         except BaseException:
             ours.undo()
             self._give_back(ours)
@@ -232,7 +254,13 @@ class PostgresDatabase(Database):
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         connection = self.connection()
         try:
-            return connection.execute(sql, parameters).fetchall()
+            try:
+                return connection.execute(sql, parameters).fetchall()
+            except psycopg.OperationalError as error:
+                if connection.in_transaction:
+                    raise
+                connection.again_if_cut(error)
+                return connection.execute(sql, parameters).fetchall()
         finally:
             if not connection.in_transaction:
                 self._give_back(connection)

@@ -354,7 +354,10 @@ class UnitOfWork:
 
     def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
         self._wants.flush()
-        return self._with_wants(self._pairs(_WANTS_TO_REOPEN, ref_ids, at))
+        found = sorted(self._linked(_WANTS_TO_REOPEN, ref_ids, at))
+        for values in found:
+            self._wants.take(values[2:])
+        return self._with_wants([values[:2] for values in found])
 
     def _with_wants(self, pairs: list[tuple[int, int]]) -> list[tuple[int, WantRow]]:
         wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
@@ -577,7 +580,7 @@ _WANTS_HOLDING_ONE = {
 }
 #: Among what is asked for here most has been over for long, so it is left out before it is read.
 _WANTS_TO_REOPEN = _Lookup(
-    f"SELECT x.ref_id, x.want_id FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
+    f"SELECT x.ref_id, x.want_id, {_WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
     f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
     "x.ref_id",
 )

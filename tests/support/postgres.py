@@ -31,6 +31,10 @@ class PostgresServer:
         self._free: list[str] = []
         self._n_made = 0
 
+    @property
+    def admin_url(self) -> str:
+        return str(self._server.get_uri())
+
     def fresh_url(self) -> str:
         """Of an empty schema."""
         if self._free:

@@ -1,0 +1,245 @@
+"""What only PostgreSQL can do wrong: lines that are cut, servers that are gone, statements in another spelling (SPEC 3)."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+
+import psycopg
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.store import Heartbeats, NotedSession, check, open_store, schema
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.postgres import MAX_KEPT, PostgresDatabase
+from databuild_dagster.store.postgres_sql import in_bulk, translated
+from tests.support.catalog import dataset
+from tests.support.postgres import postgres_server
+from tests.support.world import World, worlds
+
+DATABASES = ("postgres",)
+
+
+@pytest.fixture
+def small(make_world):
+    return make_world(*(dataset(name) for name in "abc"), dataset("days", keys=[str(day) for day in range(2000)]))
+
+
+def cut_all_lines(world):
+    """As a server does that restarts, or a firewall that has waited long enough."""
+    with psycopg.connect(postgres_server().admin_url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'databuild'")
+
+
+# Lines
+
+
+def test_a_line_that_was_cut_between_two_commands_is_not_noticed(small):
+    """SPEC 3.5"""
+    small.want("a")
+
+    cut_all_lines(small)
+    small.want("b")
+    cut_all_lines(small)
+    state = small.state("a")
+
+    assert state is None
+    assert [len(small.open_wants(ref)) for ref in "ab"] == [1, 1]
+
+
+def test_a_line_that_is_cut_within_a_command_undoes_it_and_the_next_one_works(small):
+    """SPEC 3.3, 3.5"""
+    before = small.seq
+
+    with pytest.raises(StoreUnusable, match="cannot be used"), small.store.writing() as work:
+        work.refs(["a"])
+        cut_all_lines(small)
+        work.connection.execute("SELECT 1").fetchone()
+
+    assert small.seq == before
+    small.want("c")
+    assert len(small.open_wants("c")) == 1
+
+
+def test_an_error_that_somebody_swallows_is_no_success(small):
+    """SPEC 3.3: PostgreSQL ends a transaction that has failed by a rollback, whatever it is asked."""
+    before = small.seq
+
+    with pytest.raises(StoreUnusable), small.store.writing() as work, contextlib.suppress(psycopg.Error):
+        work.connection.execute("SELECT 1 / 0").fetchall()
+
+    assert small.seq == before
+    small.want("a")
+
+
+def test_who_stands_still_within_a_transaction_is_ended_by_the_server(small):
+    """SPEC 11: the lock of a process that was stopped is not held for ever."""
+    with small.store.reading() as connection:
+        (allowed,) = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+
+    assert allowed == "1min"
+
+
+def test_threads_share_a_few_lines(small):
+    """Dagster's servers have dozens of threads, PostgreSQL a hundred lines."""
+    together = threading.Barrier(12)
+
+    def look():
+        together.wait(30)
+        with small.store.reading():
+            together.wait(30)
+        small.state("a")
+
+    threads = [threading.Thread(target=look) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert isinstance(small.store.database, PostgresDatabase)
+    assert len(small.store.database._free) <= MAX_KEPT
+
+
+# Whose it is
+
+
+def test_two_schemas_of_a_database_are_two_logs_that_do_not_wait_for_each_other(small):
+    """SPEC 3.1"""
+    other = World([dataset("a")])
+
+    with small.store.writing():
+        other.want("a")
+
+    assert small.open_wants("a") == []
+    other.store.close()
+
+
+def test_of_many_only_one_is_alone(small):
+    elsewhere = open_store(small.store.url)
+
+    with small.store.database.alone("holding") as first, elsewhere.database.alone("holding") as second:
+        with elsewhere.database.alone("something else") as third:
+            assert (first, second, third) == (True, False, True)
+    with elsewhere.database.alone("holding") as again:
+        assert again
+
+    elsewhere.close()
+
+
+def test_heartbeats_and_sessions_are_heard_elsewhere_and_never_wait_for_the_log(small):
+    """SPEC 6.9"""
+    elsewhere = Heartbeats(open_store(small.store.url).database)
+    session = NotedSession("run", "sc://there", "holder", 5.0)
+
+    with small.store.writing():
+        small.engine.beat(["l1"])
+        small.engine.heartbeats.note_session(session)
+        assert elsewhere.last(["l1", "l2"]) == {"l1": small.clock.now}
+        assert elsewhere.sessions() == [session]
+
+    elsewhere.forget_before(small.clock.now + 1)
+    elsewhere.forget_session("run", "sc://there")
+    assert (small.engine.heartbeats.last(["l1"]), small.engine.heartbeats.sessions()) == ({}, [])
+
+
+# What is said
+
+
+def test_a_server_that_is_not_there_is_said_in_one_sentence_without_the_password():
+    """SPEC 3.5"""
+    with pytest.raises(StoreUnusable) as unusable:
+        open_store("postgresql+psycopg://me:secret@127.0.0.1:1/nowhere")
+
+    assert "127.0.0.1" in str(unusable.value)
+    assert "secret" not in str(unusable.value)
+
+
+def test_a_schema_where_nothing_may_be_made_is_said_so():
+    """SPEC 3.5"""
+    with pytest.raises(StoreUnusable, match="no schema has been selected"):
+        open_store(postgres_server().url("not_there"))
+
+
+def test_who_has_no_psycopg_is_told_what_to_install():
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from databuild_dagster.store import open_store\n"
+        "try: open_store('postgresql://127.0.0.1/x')\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("MissingDriver")
+    assert "pip install 'databuild_dagster[postgres]'" in done.stdout
+
+
+def test_a_driver_that_is_another_s_is_no_matter(small):
+    """Dagster names psycopg2 in its own url, which is where we find it."""
+    store = open_store(small.store.url.replace("+psycopg:", "+psycopg2:"))
+
+    assert check(store) == []
+    store.close()
+
+
+# Spelling
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("SELECT a FROM t WHERE b = ? AND c = :name", "SELECT a FROM t WHERE b = %s AND c = %(name)s"),
+        ("a IN (SELECT value FROM json_each(?))", "a = ANY(%s)"),
+        ("a NOT IN (SELECT value FROM json_each(:keys))", "a <> ALL(%(keys)s)"),
+        ("a IS NOT b AND c IS NOT NULL AND d IS NULL", "a IS DISTINCT FROM b AND c IS NOT NULL AND d IS NULL"),
+        ("a IS b AND c IS 'Live'", "a IS NOT DISTINCT FROM b AND c IS NOT DISTINCT FROM 'Live'"),
+        ("'is ? :here IS not it, 100 %'", "'is ? :here IS not it, 100 %%'"),
+        ("a CROSS JOIN b ON c = d", "a JOIN b ON c = d"),
+        ("5 % 2", "5 %% 2"),
+        ("a::text", "a::text"),
+    ],
+)
+def test_a_statement_is_spelt_as_postgresql_has_it(ours, theirs):
+    assert translated(ours) == theirs
+
+
+def test_rows_that_do_not_depend_on_each_other_are_written_by_one_statement():
+    insert = in_bulk("INSERT INTO databuild_missing (instance_id, ref_id, active) VALUES (?, ?, 1)")
+    update = in_bulk("UPDATE databuild_refs SET state = ?, retry_at = ? WHERE id = ?")
+
+    assert insert is not None
+    assert insert.types == ("bigint", "bigint")
+    assert insert.sql.endswith(
+        "SELECT instance_id, ref_id, 1 FROM unnest(%s::bigint[], %s::bigint[]) AS v(instance_id, ref_id)"
+    )
+    assert update is not None
+    assert update.types == ("text", "float8", "bigint")
+    assert in_bulk("UPDATE databuild_holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?") is None
+
+
+def test_many_rows_at_once_are_what_the_log_says(small):
+    """SPEC 3.4, I5"""
+    refs = [f"days@{day}" for day in range(2000)]
+
+    small.handle(c.CreateWants(wants=(tuple(refs),)))
+    small.live(*refs[:50])
+
+    assert small.check() == []
+    assert {table for table in schema.metadata.tables if not table.startswith("databuild_")} == set()
+
+
+# Both databases
+
+
+def test_a_text_that_postgresql_has_not_is_stored_alike_everywhere():
+    """SPEC 3.1: of what a failed process said, say. A NUL becomes what a letter becomes that cannot be read."""
+    for url in ("sqlite://", worlds.new_url()):
+        world = World([dataset("a")], url=url)
+        world.want("a")
+        world.fail("a", error="it said \x00 and more")
+
+        assert world.canonical("a").reason == "it said \N{REPLACEMENT CHARACTER} and more"
+        assert world.check() == []
+        world.store.close()
