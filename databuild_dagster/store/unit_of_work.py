@@ -347,12 +347,18 @@ class UnitOfWork:
         ids = list(ref_ids)
         if len(ids) == 1 and not self._wants.by_id:
             # The wants come with the answer: one statement less in each command on one ref.
-            found = list(self._linked(_WANTS_HOLDING_ONE[openness], ids))
-            pairs = sorted(values[:2] for values in found)
-            wants = {values[1]: self._wants.take(values[2:]) for values in found}
-        else:
-            pairs = self._pairs(_WANTS_HOLDING[openness], ids)
-            wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
+            found = sorted(self._linked(_WANTS_HOLDING_ONE[openness], ids))
+            for values in found:
+                self._wants.take(values[2:])
+            return self._with_wants([values[:2] for values in found])
+        return self._with_wants(self._pairs(_WANTS_HOLDING[openness], ids))
+
+    def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
+        self._wants.flush()
+        return self._with_wants(self._pairs(_WANTS_TO_REOPEN, ref_ids, at))
+
+    def _with_wants(self, pairs: list[tuple[int, int]]) -> list[tuple[int, WantRow]]:
+        wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
         for ref_id, want_id in pairs:
             self._meet_link(wants[want_id], ref_id)
         return [(ref_id, wants[want_id]) for ref_id, want_id in pairs]
@@ -509,17 +515,17 @@ class UnitOfWork:
         """In order of writing: a want that is linked and ended by one event is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
-    def _linked(self, lookup: _Lookup, keys: Iterable[int]) -> Iterable[Any]:
+    def _linked(self, lookup: _Lookup, keys: Iterable[int], *before: Any) -> Iterable[Any]:
         wanted = list(keys)
         if not wanted:
             return ()
         if self._links or self._turned:
             self._flush_links()
-        return lookup.ask(self.connection, wanted)
+        return lookup.ask(self.connection, wanted, *before)
 
-    def _pairs(self, lookup: _Lookup, keys: Iterable[int]) -> list[tuple[int, int]]:
+    def _pairs(self, lookup: _Lookup, keys: Iterable[int], *before: Any) -> list[tuple[int, int]]:
         """Sorted, so that a rebuild meets them in the same order whatever plan the database chooses."""
-        return sorted(self._linked(lookup, keys))
+        return sorted(self._linked(lookup, keys, *before))
 
     def _flush_links(self) -> None:
         links, self._links = self._links, {}
@@ -570,6 +576,12 @@ _WANTS_HOLDING_ONE = {
     )
     for openness in Openness
 }
+#: Among what is asked for here most has been over for long, so it is left out before it is read.
+_WANTS_TO_REOPEN = _Lookup(
+    f"SELECT x.ref_id, x.want_id FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
+    f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
+    "x.ref_id",
+)
 _OUTPUTS = _Lookup(
     f"SELECT {_INSTANCES.columns}, {_REFS.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r "
     "ON r.id = i.ref_id WHERE",
