@@ -158,8 +158,7 @@ def _was_tainted(before: InstanceState | None, ref: RefRow) -> bool:
 def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
     """Successful wants that the taint of a ref within their TTL opens again, by event time (SPEC 5.3)."""
     view = folding.view
-    pairs = view.wants_holding([ref.id for ref in tainted], Openness.SUCCESSFUL)
-    wants = {want.id: want for _, want in pairs if folding.at < want.expires_at}
+    wants = {want.id: want for _, want in view.wants_to_reopen([ref.id for ref in tainted], folding.at)}
     links = view.refs_of_wants(wants)
     refs = view.refs_by_id(ref_id for _, ref_id in links)
     for want in wants.values():
