@@ -3,7 +3,8 @@
     python -m bench.engine [--database sqlite|postgres] [--url URL] [--partitions N …] [--only NAME …] [--keep FOLDER] [--json]
 
 Stores of each size are filled through the engine itself, which takes minutes for a million partitions; with `--keep` they
-are there for the next time. Whatever changes a store has a copy of its own. Prints Markdown, for docs/performance.md.
+are there for the next time; a PostgreSQL server keeps them anyway, as databases called `databuild_bench_…`. Whatever
+changes a store has a copy of its own. Prints Markdown, for docs/performance.md.
 """
 
 from __future__ import annotations

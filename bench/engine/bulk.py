@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.engine import clock
 from bench.engine.commands import NothingForeign
@@ -94,22 +94,21 @@ class IdleTicks:
         self._engine = engine
         self._judge = Judge()
         self._seconds = 0.0
-        store, heartbeats = engine.store, engine.heartbeats
-        reading, beat = store.reading, heartbeats.beat
+        queries, heartbeats = engine.queries, engine.heartbeats
+        ask, beat = queries._all, heartbeats.beat
 
-        @contextmanager
-        def timed_reading() -> Iterator[object]:
+        def timed_ask(sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
             began = clock.seconds()
-            with reading() as connection:
-                yield connection
+            answer = ask(sql, *parameters)
             self._seconds += clock.seconds() - began
+            return answer
 
         def timed_beat(launch_ids: list[str], at: float) -> None:
             began = clock.seconds()
             beat(launch_ids, at)
             self._beating += clock.seconds() - began
 
-        store.reading = timed_reading  # type: ignore[method-assign, assignment]
+        queries._all = timed_ask  # type: ignore[method-assign]
         heartbeats.beat = timed_beat  # type: ignore[method-assign, assignment]
 
     def tick(self) -> tuple[float, float, float]:

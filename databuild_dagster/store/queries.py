@@ -320,8 +320,7 @@ class Queries:
         self._store = store
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._store.reading() as connection:
-            return connection.execute(sql, parameters).fetchall()
+        return self._store.ask(sql, parameters)
 
     # Refs and instances
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite as sqlite_dialect
@@ -124,6 +124,14 @@ class Store:
                 yield connection
             finally:
                 connection.execute("COMMIT")
+
+    def ask(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """The answer to one question. One statement sees one state by itself, so it needs no transaction around it."""
+        with self._trouble_told():
+            if self.path is None:
+                with self._locked():
+                    return self._connection().execute(sql, parameters).fetchall()
+            return self._connection().execute(sql, parameters).fetchall()
 
     @contextmanager
     def _trouble_told(self) -> Iterator[None]:
