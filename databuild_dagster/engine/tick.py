@@ -105,9 +105,10 @@ def tick(
     report.expired, report.sla_missed = end_overdue(engine, ACTOR)
     if open_launches := engine.queries.open_launches():
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
+        open_launches = engine.queries.open_launches()
     datasets = engine.queries.datasets(location)
     for level in range(1, MAX_LEVELS + 1):
-        out = Counter(launch.job for launch in engine.queries.open_launches() if launch.location == location)
+        out = Counter(launch.job for launch in open_launches if launch.location == location)
         room = min(limits.launches - len(report.launched), limits.open_launches - out.total())
         plan = plan_due(
             engine,
@@ -123,6 +124,7 @@ def tick(
         if plan.nothing:
             break
         _carry_out(engine, plan, launcher, report)
+        open_launches = engine.queries.open_launches()
     return report
 
 
