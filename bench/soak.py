@@ -32,7 +32,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
-from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import Queries, open_store
 
 SETTINGS = "telemetry: {enabled: false}\n"
@@ -156,17 +156,17 @@ class Kind(NamedTuple):
 
 
 RUN_WORKER, DAEMON, WEB, PROXY, CODE, SPARK, COMMAND = KINDS = (
-    Kind("run worker", 8, ("multiprocessing.spawn",)),
-    Kind("daemon", 3, ("dagster._daemon",)),
-    Kind("web server", 2, ("dagster_webserver",)),
-    Kind("code server's proxy", 2, ("code-server", "start")),
+    Kind("run worker", 10, ("multiprocessing.spawn",)),
+    Kind("daemon", 2, ("dagster._daemon",)),
+    Kind("web server", 1, ("dagster_webserver",)),
+    Kind("code server's proxy", 1, ("code-server", "start")),
     Kind("code server", 3, ("api", "grpc")),
-    Kind("Spark server", 4, ("SparkConnectServer",)),
-    Kind("command line", 4, ("databuild_dagster",)),
+    Kind("Spark server", 5, ("SparkConnectServer",)),
+    Kind("command line", 6, ("databuild_dagster",)),
 )
 DEV = Kind("dagster dev", 0, ("dagster", "dev"))
 #: In one blow, JVM and all.
-EVERYTHING = Kind("everything at once", 2, ())
+EVERYTHING = Kind("everything at once", 1, ())
 
 
 @dataclass
@@ -181,11 +181,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill everything, and see that nothing is lost.")
     parser.add_argument("--minutes", type=float, default=5.0, help="of killing; the end takes a few more")
     parser.add_argument("--seed", type=int, default=None, help="of what is random here; by default a new one")
-    parser.add_argument("--every", type=float, default=8.0, help="seconds between kills, on average")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between kills, on average")
     parser.add_argument("--keep", action="store_true", help="leave the folder where it is")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="databuild-soak-"))
+    # Whoever ends us ends what we have started.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     soak = Soak(folder, seed, options.every)
     print(f"Seed {seed}, {options.minutes:g} minutes, in {folder}", flush=True)
     try:
@@ -318,10 +320,11 @@ class Soak:
             json.dumps({"query": "{ version }"}).encode(),
             {"Content-Type": "application/json"},
         )
-        with suppress(urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
+        try:
             with urllib.request.urlopen(request, timeout=10) as response:
                 return "data" in json.load(response)
-        return False
+        except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
+            return False
 
     # Killing
 
@@ -341,8 +344,8 @@ class Soak:
         return found
 
     def kill_something(self) -> None:
-        kinds = [*KINDS, EVERYTHING]
-        for kind in _shuffled(self.random, kinds):
+        first, *others = _shuffled(self.random, [*KINDS, EVERYTHING])
+        for kind in (first, *(each for each in others if each is not EVERYTHING)):
             killed = self.kill(None if kind is EVERYTHING else kind, all_of_them=kind is EVERYTHING)
             if killed:
                 self.kills[kind.name] += 1
@@ -497,7 +500,9 @@ class Soak:
 
     def _check_wants(self, found: Found, wants: Sequence[Any]) -> None:
         known = {each.request_id for each in wants}
-        found.violations += [f"request {each} was acknowledged and is not there" for each in self.acknowledged if each not in known]
+        found.violations += [
+            f"request {each} was acknowledged and is not there" for each in self.acknowledged if each not in known
+        ]
         found.rows.append(("requests acknowledged", str(len(self.acknowledged))))
         states = self._states()
         found.violations += [
@@ -529,11 +534,15 @@ class Soak:
             ref for run in self._job_runs() if run.state is JobRunState.SUCCEEDED for ref in run.refs
         )
         found.violations += [
-            f"{ref} was built {n} times and tainted {tainted[ref]} times" for ref, n in live.items() if n > 1 + tainted[ref]
+            f"{ref} was built {n} times and tainted {tainted[ref]} times"
+            for ref, n in live.items()
+            if n > 1 + tainted[ref]
         ]
         lines = [line.split() for line in (self.folder / "witness.log").read_text().splitlines()]
         started = Counter(line[1] for line in lines if line[0] == "start")
-        found.violations += [f"{line[1]} was built by two at once, seen by {line[3]} at {line[5]}" for line in lines if line[0] == "met"]
+        found.violations += [
+            f"{line[1]} was built by two at once, seen by {line[3]} at {line[5]}" for line in lines if line[0] == "met"
+        ]
         states = Counter(run.state.value for run in self._job_runs())
         found.rows += [
             ("refs live", str(len(live))),
@@ -550,7 +559,11 @@ class Soak:
             seq = page[-1].seq
 
     def _check_data(self, found: Found) -> None:
-        live = {each.ref: each.manifest_uri for asset in ("raw", "clean", "scored", "joined") for each in self.queries.live_instances(asset)}
+        live = {
+            each.ref: each.manifest_uri
+            for asset in ("raw", "clean", "scored", "joined")
+            for each in self.queries.live_instances(asset)
+        }
         import pyarrow.parquet as pq
 
         for ref, manifest in live.items():

@@ -75,7 +75,6 @@ class OrderCollector:
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
 
-
     def _state(self, record: RunRecord) -> DagsterRunState:
         run = record.dagster_run
         return DagsterRunState(

@@ -87,6 +87,7 @@ def run_tick(
     for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
         tell(str(taken))
     began_at = engine.queries.head().seq
+    remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))
     report = tick(
         engine,
         location=deployment.location,
@@ -95,10 +96,12 @@ def run_tick(
         judge=_judge(os.getpid(), store_url(instance)),
         owner=this_process(),
         limits=deployment.limits,
-        remains=WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance)),
+        remains=remains,
         interval_seconds=interval_seconds,
     )
     materialize_unsaid(instance, report.lost)
+    # After it, for what could be adopted is no remains.
+    remains.clear(report.lost)
     # After it, so that what it has launched anew is held on for, and not built by who waits.
     look_after(
         instance,

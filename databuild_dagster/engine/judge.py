@@ -79,7 +79,9 @@ class Judge:
         if dagster_run.worker is not None:
             return "its process is gone" if self._gone(dagster_run.worker) else None
         if dagster_run.begin_by is not None and self.undisturbed(now) and now > dagster_run.begin_by:
-            return f"no process has begun its Dagster run {dagster_run.dagster_run_id} in the time that Dagster gives it"
+            return (
+                f"no process has begun its Dagster run {dagster_run.dagster_run_id} in the time that Dagster gives it"
+            )
         return None
 
     def died_with_its_process(self, dagster_run: DagsterRunState | None) -> bool:
