@@ -142,8 +142,11 @@ N_KEYS = 150
 MAX_SECONDS = 240.0
 #: Until all wants have ended after the last kill: a launch that nobody heard of for minutes is among them.
 END_SECONDS = 900.0
-#: How long a service may not answer before the supervisor starts all of them again.
-PATIENCE_SECONDS = 45.0
+#: How long a service may be missing before the supervisor starts all of them again, and how long all have to come up.
+PATIENCE_SECONDS = 8.0
+START_SECONDS = 90.0
+#: How often a service is spared while not all of them are up: or nothing else would ever happen.
+SPARED_WHILE_STARTING = 0.85
 POLL_SECONDS = 0.5
 
 
@@ -164,6 +167,7 @@ RUN_WORKER, DAEMON, WEB, PROXY, CODE, SPARK, COMMAND = KINDS = (
     Kind("Spark server", 5, ("SparkConnectServer",)),
     Kind("command line", 6, ("databuild_dagster",)),
 )
+SERVICES = (DAEMON, WEB, PROXY, CODE)
 DEV = Kind("dagster dev", 0, ("dagster", "dev"))
 #: In one blow, JVM and all.
 EVERYTHING = Kind("everything at once", 1, ())
@@ -229,7 +233,9 @@ class Soak:
         self.builds: list[subprocess.Popen[bytes]] = []
         self.n_starts = 0
         self.dev: subprocess.Popen[bytes] | None = None
-        self.last_answer = time.monotonic()
+        #: When all services were there last, and whether they have been since they were started.
+        self.last_complete = 0.0
+        self.are_up = False
         self._closing = threading.Event()
 
     @cached_property
@@ -293,23 +299,22 @@ class Soak:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.last_answer = time.monotonic()
+        self.last_complete, self.are_up = time.monotonic(), False
 
     def supervise(self) -> None:
-        """`dagster dev` ends when one of its children has; of its code server it does not ask."""
+        """`dagster dev` ends when its daemon or web server has; without its code server it goes on, and does nothing."""
         self.builds = [each for each in self.builds if each.poll() is None]
         if self.dev is None:
             return
-        alive = {kind for kind in (DAEMON, WEB, PROXY, CODE) if self.processes(kind)}
-        if self.dev.poll() is None and len(alive) == 4:
-            self.last_answer = time.monotonic()
-        silent = time.monotonic() - self.last_answer
-        if self.dev.poll() is None and silent < PATIENCE_SECONDS:
+        if self.dev.poll() is None and all(self.processes(kind) for kind in SERVICES):
+            self.last_complete, self.are_up = time.monotonic(), True
+        silent = time.monotonic() - self.last_complete
+        if self.dev.poll() is None and silent < (PATIENCE_SECONDS if self.are_up else START_SECONDS):
             return
         why = "they have ended" if self.dev.poll() is not None else f"one of them is missing for {silent:.0f} s"
         self.say(f"services are started again: {why}")
         # What a control group would do: whatever is left of the services goes, and what they have launched stays.
-        for kind in (DEV, DAEMON, WEB, PROXY, CODE):
+        for kind in (DEV, *SERVICES):
             self.kill(kind)
         self.dev.wait(MAX_SECONDS)
         self.start_services()
@@ -344,7 +349,10 @@ class Soak:
         return found
 
     def kill_something(self) -> None:
-        first, *others = _shuffled(self.random, [*KINDS, EVERYTHING])
+        spare = not self.are_up and self.random.random() < SPARED_WHILE_STARTING
+        first, *others = _shuffled(
+            self.random, [kind for kind in (*KINDS, EVERYTHING) if not (spare and kind in (*SERVICES, EVERYTHING))]
+        )
         for kind in (first, *(each for each in others if each is not EVERYTHING)):
             killed = self.kill(None if kind is EVERYTHING else kind, all_of_them=kind is EVERYTHING)
             if killed:
