@@ -1,11 +1,12 @@
 """Every kind of process is killed, again and again, while wants come in; at the end nothing is lost and nothing was built twice.
 
-    python -m bench.soak --minutes N --seed S [--every SECONDS] [--keep]
+    python -m bench.soak --minutes N --seed S [--every SECONDS] [--coordinator] [--keep]
 
 A home of its own, `databuild dev` as people run it, and a small project on Spark: a chain with dep misses at run time and a
-batched asset. Wants come by the command line all the time. Every few seconds one of these dies by SIGKILL, or all of
-them at once: the run worker, the daemon, the web server, the code server (Dagster's proxy of it, or the process that has
-the code), the Spark server, a `databuild build`. A supervisor as any deployment has one starts again what has died.
+batched asset. Wants come by the command line all the time, and somebody presses Materialize. Every few seconds one of
+these dies by SIGKILL, or all of them at once: the run worker, the daemon, the web server, the code server (Dagster's
+proxy of it, or the process that has the code), the Spark server, a `databuild build`. A supervisor as any deployment has
+one starts again what has died.
 
 Then the kills stop, and the wants have some minutes to end. What is asked at the end: every want that was acknowledged has
 ended Successful, or has failed of three kills in a row; no ref was built twice at the same time, nor again after it was
@@ -17,6 +18,7 @@ from the seed; what the processes make of it does not.
 """
 
 import argparse
+import http.client
 import json
 import os
 import random
@@ -28,7 +30,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import Queries, open_store
 
 SETTINGS = "telemetry: {enabled: false}\n"
+COORDINATOR = f"{SETTINGS}run_coordinator: {{module: databuild_dagster, class: DatabuildRunCoordinator}}\n"
 
 DEFINITIONS = """
 import dagster as dg
@@ -133,6 +135,8 @@ def witnessed(context):
             tell("end", ref, call, me, began(me), time.time())
 '''
 
+_LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) { __typename } }"""
+
 #: The most wanted refs that are open at once: more would only queue.
 MAX_OPEN = 40
 #: `databuild build` processes at once.
@@ -186,13 +190,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="of killing; the end takes a few more")
     parser.add_argument("--seed", type=int, default=None, help="of what is random here; by default a new one")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between kills, on average")
+    parser.add_argument("--coordinator", action="store_true", help="with DatabuildRunCoordinator")
     parser.add_argument("--keep", action="store_true", help="leave the folder where it is")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="databuild-soak-"))
     # Whoever ends us ends what we have started.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    soak = Soak(folder, seed, options.every)
+    soak = Soak(folder, seed, options.every, COORDINATOR if options.coordinator else SETTINGS)
     print(f"Seed {seed}, {options.minutes:g} minutes, in {folder}", flush=True)
     try:
         found = soak.run(options.minutes * 60)
@@ -213,7 +218,7 @@ def main() -> None:
 class Soak:
     """One home, its processes, and whoever wants, kills and starts again."""
 
-    def __init__(self, folder: Path, seed: int, every_seconds: float) -> None:
+    def __init__(self, folder: Path, seed: int, every_seconds: float, settings: str) -> None:
         self.folder = folder
         self.every_seconds = every_seconds
         self.random = random.Random(seed)
@@ -221,7 +226,7 @@ class Soak:
         self.began = time.monotonic()
         self.home = folder / "home"
         self.home.mkdir()
-        (self.home / "dagster.yaml").write_text(SETTINGS)
+        (self.home / "dagster.yaml").write_text(settings)
         (folder / "definitions.py").write_text(DEFINITIONS)
         (folder / "witness.py").write_text(WITNESS)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
@@ -320,16 +325,20 @@ class Soak:
         self.start_services()
 
     def answers(self) -> bool:
+        return self.graphql("{ version }") is not None
+
+    def graphql(self, query: str, **variables: Any) -> Any:
+        """None while the web server does not answer."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/graphql",
-            json.dumps({"query": "{ version }"}).encode(),
+            json.dumps({"query": query, "variables": variables}).encode(),
             {"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
-                return "data" in json.load(response)
-        except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
-            return False
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response).get("data")
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
 
     # Killing
 
@@ -390,7 +399,9 @@ class Soak:
                 self._closing.wait(POLL_SECONDS)
                 continue
             what = choose.random()
-            if what < 0.60:
+            if what < 0.15:
+                self.press_materialize(*self._some_refs(choose, 1))
+            elif what < 0.60:
                 self.want(["want", "create", *self._some_refs(choose, 4)])
             elif what < 0.85:
                 self.start_build(self._some_refs(choose, 2))
@@ -418,6 +429,22 @@ class Soak:
         self.commands[" ".join(arguments[: 2 if arguments[0] == "want" else 1])] += 1
         if code == 0 and gives_request:
             self.acknowledged += {each["request_id"] for each in out}
+
+    def press_materialize(self, ref: str) -> None:
+        """What the button sends; whether it got through is for Dagster to say."""
+        asset, _, key = ref.partition("@")
+        selector = {
+            "repositoryLocationName": "definitions.py",
+            "repositoryName": "__repository__",
+            "pipelineName": "__ASSET_JOB",
+            "assetSelection": [{"path": [asset]}],
+            "assetCheckSelection": [],
+        }
+        metadata = {"tags": [{"key": "dagster/partition", "value": key}]}
+        params = {"selector": selector, "mode": "default", "executionMetadata": metadata, "runConfigData": "{}"}
+        answer = self.graphql(_LAUNCH, params=params)
+        pressed = answer is not None and answer["launchPipelineExecution"]["__typename"] == "LaunchRunSuccess"
+        self.commands["Materialize" if pressed else "Materialize, unanswered"] += 1
 
     def start_build(self, arguments: Sequence[str]) -> None:
         if len(self.builds) >= MAX_BUILDS:
@@ -597,7 +624,10 @@ class Soak:
         self.wait(lambda: not left(), "nothing is left", MAX_SECONDS)
         remains = left()
         found.violations += remains[:20]
-        found.rows.append(("remains", str(len(remains))))
+        found.rows += [
+            ("remains", str(len(remains))),
+            ("Dagster runs of people that died before they asked", str(len(self._dagster_runs_unfinished()))),
+        ]
 
     def _folders_left(self) -> list[str]:
         warehouse = self.home / "warehouse"
@@ -621,15 +651,18 @@ class Soak:
         return [f"{len(servers)} Spark servers run: {servers}"] if len(servers) > 1 else []
 
     def _dagster_runs_left(self) -> list[str]:
+        """Of what is ours to end: launches, and what is held. Who pressed a button in vain is asked elsewhere."""
+        return [
+            f"Dagster run {run.run_id} is {run.status.value} for ever"
+            for run in self._dagster_runs_unfinished()
+            if "databuild/launch" in run.tags or run.tags.get("databuild/hold") == "true"
+        ]
+
+    def _dagster_runs_unfinished(self) -> list[Any]:
         from dagster import DagsterInstance
 
         with DagsterInstance.from_config(str(self.home)) as instance:
-            return [
-                f"Dagster run {run.run_id} of {', '.join(sorted(key.to_user_string() for key in run.asset_selection or ()))} "
-                f"is {run.status.value} for ever"
-                for run in instance.get_runs()
-                if not run.is_finished
-            ]
+            return [run for run in instance.get_runs() if not run.is_finished]
 
     def clear_up(self) -> None:
         self._closing.set()

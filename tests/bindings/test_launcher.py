@@ -1,5 +1,6 @@
 """What the orchestrator sees of a launch that Dagster has been told to start (SPEC 6.9)."""
 
+import time
 from typing import Any
 
 import dagster as dg
@@ -10,7 +11,7 @@ from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
 from databuild_dagster.bindings.launcher import OrderCollector, run_config, run_tags, selected_keys
 from databuild_dagster.bindings.orchestrator import run_tick
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine import TickReport, this_process
 from databuild_dagster.model.states import InstanceState
 
 
@@ -65,3 +66,25 @@ def test_a_worker_says_which_process_it_is_before_its_step_begins(site: Any) -> 
 
     assert executed.tags["databuild/worker"] == this_process()
     assert site.state("alone") is InstanceState.LIVE
+
+
+def test_a_launch_whose_worker_died_before_it_could_say_anything_is_lost_and_launched_anew(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut: Dagster shows the run as starting, for ever."""
+    launch_id, run = requested(site)
+    told(site, run, dg.DagsterEventType.PIPELINE_STARTING)
+    began = time.time() + 1
+    launcher = OrderCollector(site.instance)
+
+    def tick_after(seconds: int) -> TickReport:
+        monkeypatch.setattr(site.engine, "clock", lambda: began + seconds)
+        return run_tick(site.instance, site.repository, site.deployment, launcher)
+
+    reports = {seconds: tick_after(seconds) for seconds in range(0, 200, 10)}
+
+    assert [seconds for seconds, report in reports.items() if report.lost] == [180]
+    assert "no process has begun" in reports[180].lost[launch_id]
+    assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+    (order,) = launcher.take_orders()
+    assert order.launch_id != launch_id
