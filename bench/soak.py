@@ -502,6 +502,7 @@ class Soak:
         self._check_data(found)
         self._check_store(found)
         self._check_remains(found)
+        self._check_dagster(found)
         found.rows.append(("violations", str(len(found.violations))))
         return found
 
@@ -594,11 +595,7 @@ class Soak:
             seq = page[-1].seq
 
     def _check_data(self, found: Found) -> None:
-        live = {
-            each.ref: each.manifest_uri
-            for asset in ("raw", "clean", "scored", "joined")
-            for each in self.queries.live_instances(asset)
-        }
+        live = {each.ref: each.manifest_uri for each in self._live()}
         import pyarrow.parquet as pq
 
         for ref, manifest in live.items():
@@ -628,6 +625,24 @@ class Soak:
             ("remains", str(len(remains))),
             ("Dagster runs of people that died before they asked", str(len(self._dagster_runs_unfinished()))),
         ]
+
+    def _check_dagster(self, found: Found) -> None:
+        """Dagster shows as materialized what is live, by the instance that is."""
+        from dagster import AssetKey, AssetRecordsFilter, DagsterInstance
+
+        untold = []
+        with DagsterInstance.from_config(str(self.home)) as instance:
+            for live in self._live():
+                of_ref = AssetRecordsFilter(AssetKey(asset_of(live.ref)), [live.ref.partition("@")[2]])
+                records = instance.fetch_materializations(of_ref, limit=1).records
+                told = records[0].asset_materialization if records else None
+                if told is None or live.uuid not in (told.tags or {}).values():
+                    untold.append(f"{live.ref} is live by {live.uuid}, and Dagster was not told")
+        found.violations += untold
+        found.rows.append(("live and not told to Dagster", str(len(untold))))
+
+    def _live(self) -> list[Any]:
+        return [each for asset in ("raw", "clean", "scored", "joined") for each in self.queries.live_instances(asset)]
 
     def _folders_left(self) -> list[str]:
         warehouse = self.home / "warehouse"

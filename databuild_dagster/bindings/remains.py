@@ -9,15 +9,9 @@ that is gone, something may be left to clean up, whoever else dies while doing i
 import logging
 from collections.abc import Iterable, Sequence
 
-from dagster import AssetMaterialization, AssetRecordsFilter, DagsterInstance
-
-from databuild_dagster.bindings.describing import version_tags
-from databuild_dagster.bindings.instance import engine_for
-from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.registration import dagster_partition
 from databuild_dagster.engine import Engine, surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries import JobRunView
 from databuild_dagster.warehouse import (
@@ -117,34 +111,3 @@ class WarehouseRemains:
                 bytes=manifest.bytes,
             ),
         )
-
-
-def materialize_unsaid(instance: DagsterInstance, launch_ids: Iterable[str]) -> None:
-    """Dagster hears of what lost launches have built, where their end came between our log and Dagster's."""
-    engine = engine_for(instance)
-    refs = [ref for launch in launch_ids for run in engine.queries.job_runs_of_launch(launch) for ref in run.refs]
-    for ref, canonical in engine.queries.canonical(refs).items():
-        dataset = engine.queries.dataset(asset_of(ref))
-        if canonical.uuid is None or canonical.live_at is None or dataset is None:
-            continue
-        partition = dagster_partition(dataset.partitions, partition_key_of(ref))
-        if _is_told(instance, ref, partition, canonical.uuid):
-            continue
-        instance.report_runless_asset_event(
-            AssetMaterialization(
-                asset_key=asset_key(asset_of(ref)),
-                partition=partition,
-                description="Built by a launch that was lost before it could say so.",
-                metadata={"databuild/instance": canonical.uuid, "dagster/row_count": canonical.rows or 0},
-                tags=version_tags(canonical.uuid, partition),
-            )
-        )
-
-
-def _is_told(instance: DagsterInstance, ref: str, partition: str | None, uuid: str) -> bool:
-    of_ref = AssetRecordsFilter(
-        asset_key=asset_key(asset_of(ref)), asset_partitions=None if partition is None else [partition]
-    )
-    records = instance.fetch_materializations(of_ref, limit=1).records
-    last = records[0].asset_materialization if records else None
-    return last is not None and uuid in (last.tags or {}).values()
