@@ -20,6 +20,7 @@ from dagster import (
 from dagster import DagsterRunStatus as Status
 
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
+from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, WORKER_TAG, partition_tags
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
@@ -27,6 +28,8 @@ from databuild_dagster.model.datasets import DatasetKind
 
 #: Launches asked about in one query.
 LAUNCHES_PER_QUERY = 200
+#: How long a run may be there without being submitted, where Dagster's own patience is switched off.
+FORGOTTEN_SECONDS = 180
 
 _STATUS = {
     Status.NOT_STARTED: DagsterRunStatus.QUEUED,
@@ -66,6 +69,8 @@ class OrderCollector:
         for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
             # Dagster lists the newest first.
             for record in reversed(self._instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
+                if self._was_forgotten(record):
+                    continue
                 found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self._state(record))
         return found
 
@@ -74,6 +79,20 @@ class OrderCollector:
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
+
+    def _was_forgotten(self, record: RunRecord) -> bool:
+        """Made by a daemon that was killed, or that found no code server, before it could submit it, and gave up.
+
+        As good as not there: asked for again by the same key, Dagster submits the run that it has.
+        """
+        run = record.dagster_run
+        if run.status is not Status.NOT_STARTED or PROCESS_TAG in run.tags:
+            return False
+        patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
+        return self._now() - record.update_timestamp.timestamp() > patience
+
+    def _now(self) -> float:
+        return engine_for(self._instance).clock()
 
     def _state(self, record: RunRecord) -> DagsterRunState:
         run = record.dagster_run

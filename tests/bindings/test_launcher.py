@@ -9,7 +9,7 @@ import pytest
 
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
-from databuild_dagster.bindings.launcher import OrderCollector, run_config, run_tags, selected_keys
+from databuild_dagster.bindings.launcher import OrderCollector, run_config, run_request, run_tags, selected_keys
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.engine import TickReport, this_process
 from databuild_dagster.model.states import InstanceState
@@ -88,3 +88,24 @@ def test_a_launch_whose_worker_died_before_it_could_say_anything_is_lost_and_lau
     assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
     (order,) = launcher.take_orders()
     assert order.launch_id != launch_id
+
+
+def test_a_run_that_a_dead_daemon_has_made_and_not_submitted_is_asked_for_again_by_the_same_key(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's sensor daemon resumes an interrupted tick once, and leaves the run as not started for ever then."""
+    launch_id, run = requested(site)
+    began = time.time() + 1
+    launcher = OrderCollector(site.instance)
+
+    def tick_after(seconds: int) -> TickReport:
+        monkeypatch.setattr(site.engine, "clock", lambda: began + seconds)
+        return run_tick(site.instance, site.repository, site.deployment, launcher)
+
+    reports = {seconds: tick_after(seconds) for seconds in (0, 60, 120, 170, 180)}
+
+    assert [seconds for seconds, report in reports.items() if report.launched] == [180]
+    (order,) = launcher.take_orders()
+    assert run_request(order, site.repository).run_key == launch_id
+    assert len(site.engine.queries.job_runs_of_launch(launch_id)) == 1
+    assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.NOT_STARTED, "Dagster submits it"
