@@ -138,7 +138,7 @@ def witnessed(context):
 _LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) { __typename } }"""
 
 #: The most wanted refs that are open at once: more would only queue.
-MAX_OPEN = 40
+MAX_OPEN = 15
 #: `databuild build` processes at once.
 MAX_BUILDS = 2
 N_KEYS = 150
