@@ -7,7 +7,8 @@ from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDe
 
 from databuild_dagster.bindings.alerts import Alert
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT
-from databuild_dagster.engine import TickLimits
+from databuild_dagster.bindings.tags import LAUNCH_TAG, PROCESS_TAG, WORKER_TAG
+from databuild_dagster.engine import TickLimits, this_process
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads
@@ -51,6 +52,7 @@ class DeploymentResource(ResourceDefinition):
 
     def __init__(self, deployment: Deployment) -> None:
         def get(context: InitResourceContext) -> Deployment:
+            _say_who_executes(context)
             return replace(deployment, rebuild=context.resource_config["rebuild"])
 
         super().__init__(
@@ -65,3 +67,11 @@ def deployment_of_repository(repository: RepositoryDefinition) -> Deployment | N
     """None for a repository that was made without `build_definitions`."""
     resource = repository.get_top_level_resources().get(DEPLOYMENT)
     return resource.deployment if isinstance(resource, DeploymentResource) else None
+
+
+def _say_who_executes(context: InitResourceContext) -> None:
+    """Of a launch, before its step may have to wait for its turn: should the process be killed then, who looks after it knows."""
+    run, instance = context.run, context.instance
+    if run is None or instance is None or LAUNCH_TAG not in run.tags or PROCESS_TAG in run.tags:
+        return
+    instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})

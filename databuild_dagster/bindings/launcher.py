@@ -6,26 +6,30 @@ the other started.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dagster import (
     AssetKey,
     DagsterInstance,
-    DagsterRun,
     JobDefinition,
     RepositoryDefinition,
+    RunRecord,
     RunRequest,
     RunsFilter,
 )
 from dagster import DagsterRunStatus as Status
 
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
+from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, partition_tags
+from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, WORKER_TAG, partition_tags
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
 #: Launches asked about in one query.
 LAUNCHES_PER_QUERY = 200
+#: How long a run may be there without being submitted, where Dagster's own patience is switched off.
+FORGOTTEN_SECONDS = 180
 
 _STATUS = {
     Status.NOT_STARTED: DagsterRunStatus.QUEUED,
@@ -60,12 +64,14 @@ class OrderCollector:
         found: dict[str, DagsterRunState] = {}
         by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
         for run_ids in _chunks(list(by_run)):
-            for run in self._instance.get_runs(filters=RunsFilter(run_ids=run_ids)):
-                found[by_run[run.run_id]] = _state(run)
+            for record in self._instance.get_run_records(filters=RunsFilter(run_ids=run_ids)):
+                found[by_run[record.dagster_run.run_id]] = self._state(record)
         for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
             # Dagster lists the newest first.
-            for run in reversed(self._instance.get_runs(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
-                found.setdefault(run.tags[LAUNCH_TAG], _state(run))
+            for record in reversed(self._instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
+                if self._was_forgotten(record):
+                    continue
+                found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self._state(record))
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
@@ -73,6 +79,40 @@ class OrderCollector:
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
+
+    def _was_forgotten(self, record: RunRecord) -> bool:
+        """Made by a daemon that was killed, or that found no code server, before it could submit it, and gave up.
+
+        As good as not there: asked for again by the same key, Dagster submits the run that it has.
+        """
+        run = record.dagster_run
+        if run.status is not Status.NOT_STARTED or PROCESS_TAG in run.tags:
+            return False
+        patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
+        return self._now() - record.update_timestamp.timestamp() > patience
+
+    def _now(self) -> float:
+        return engine_for(self._instance).clock()
+
+    def _state(self, record: RunRecord) -> DagsterRunState:
+        run = record.dagster_run
+        return DagsterRunState(
+            run.run_id,
+            _STATUS[run.status],
+            holder=run.tags.get(PROCESS_TAG),
+            worker=run.tags.get(WORKER_TAG),
+            begin_by=self._begin_by(record),
+        )
+
+    def _begin_by(self, record: RunRecord) -> float | None:
+        """As long as Dagster's own monitoring gives a run, which is off by default."""
+        patience = self._instance.run_monitoring_start_timeout_seconds
+        run = record.dagster_run
+        # With another executor the step may have to wait for its turn before it has a process that could say so.
+        is_begun_at_once = run.status is Status.STARTED and run.run_config == IN_PROCESS
+        if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
+            return None
+        return record.update_timestamp.timestamp() + patience
 
 
 def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
@@ -99,19 +139,19 @@ def run_tags(order: LaunchOrder) -> dict[str, str]:
     return tags
 
 
+#: All steps in the process of the run.
+IN_PROCESS: Final[dict[str, object]] = {"execution": {"config": {"in_process": {}}}}
+
+
 def run_config(job: JobDefinition) -> dict[str, object]:
     """All steps in one process, for a step of its own costs 4.5 s. A job with another executor keeps it."""
     if job.executor_def.name == "multi_or_in_process_executor":
-        return {"execution": {"config": {"in_process": {}}}}
+        return IN_PROCESS
     return {}
 
 
 def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:
     return frozenset(asset_key(asset) for asset in order.assets)
-
-
-def _state(run: DagsterRun) -> DagsterRunState:
-    return DagsterRunState(run.run_id, _STATUS[run.status], run.tags.get(PROCESS_TAG))
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:

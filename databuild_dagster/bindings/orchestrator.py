@@ -29,9 +29,10 @@ from databuild_dagster.bindings.instance import engine_for, store_url, warehouse
 from databuild_dagster.bindings.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.remains import WarehouseRemains, materialize_unsaid
+from databuild_dagster.bindings.remains import WarehouseRemains
 from databuild_dagster.bindings.sla_check import report_sla_checks
 from databuild_dagster.bindings.taint_painting import paint_taints
+from databuild_dagster.bindings.unsaid import tell_what_was_cut_short
 from databuild_dagster.engine import Engine, Judge, TickReport, this_process, tick
 
 #: The sensor's name in Dagster.
@@ -88,6 +89,7 @@ def run_tick(
     for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
         tell(str(taken))
     began_at = engine.queries.head().seq
+    remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))
     report = tick(
         engine,
         location=deployment.location,
@@ -96,10 +98,12 @@ def run_tick(
         judge=_judge(os.getpid(), store_url(instance)),
         owner=this_process(),
         limits=deployment.limits,
-        remains=WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance)),
+        remains=remains,
         interval_seconds=interval_seconds,
     )
-    materialize_unsaid(instance, report.lost)
+    tell_what_was_cut_short(instance, report.lost)
+    # After it, for what could be adopted is no remains.
+    remains.clear(report.lost)
     # After it, so that what it has launched anew is held on for, and not built by who waits.
     look_after(
         instance,

@@ -1,28 +1,37 @@
-"""What a lost launch has left behind: job runs that had finished but could not say so are adopted, not built again (SPEC 6.9).
+"""What a lost launch has left behind: job runs that had finished but could not say so are adopted, not built again
+(SPEC 6.9), and of the others the files are removed.
 
 A complete manifest is the last thing that a build writes, and it says everything that its success would have said.
+The first thing is a staging folder with its job run's name, and it is removed last: while there is one of a process
+that is gone, something may be left to clean up, whoever else dies while doing it.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 
-from dagster import AssetMaterialization, AssetRecordsFilter, DagsterInstance
-
-from databuild_dagster.bindings.describing import version_tags
-from databuild_dagster.bindings.instance import engine_for
-from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.registration import dagster_partition
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine import Engine, surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries import JobRunView
 from databuild_dagster.warehouse import (
+    DiskTrouble,
     ManifestMissing,
     ManifestState,
     StorageTrouble,
     Warehouse,
     missing_files,
     read_manifest,
+    remove_tree,
 )
+
+#: Of a process on another host nobody knows when it is gone. It hears that its job run has ended by its next heartbeat.
+LATE_SECONDS = 3600.0
+
+#: Ended by others than the process that built, which then may have left files; a failure's may be there to be looked at.
+_LEFT = frozenset({JobRunState.LOST, JobRunState.CANCELED})
+
+_log = logging.getLogger(__name__)
 
 
 class WarehouseRemains:
@@ -40,6 +49,45 @@ class WarehouseRemains:
             if outputs and all(output is not None for output in outputs):
                 found.append(RunSuccess(run.id, tuple(output for output in outputs if output is not None)))
         return found
+
+    def clear(self, lost: Iterable[str] = ()) -> list[str]:
+        """Remove what dead processes have left of builds that never became live; the launches that it was left of.
+
+        `lost` are launches that were found dead just now; what earlier ones left is found by the staging folders.
+        Cheap when there are none. What cannot be removed is logged, and tried again.
+        """
+        queries = self._engine.queries
+        folders, lost = self._warehouse.staging_dirs(), list(lost)
+        if not folders and not lost:
+            return []
+        named = queries.job_runs_named(folders)
+        seen_to = []
+        for launch_id in dict.fromkeys([*(run.launch_id for run in named.values()), *lost]):
+            runs = queries.job_runs_of_launch(launch_id)
+            if not self._is_over(launch_id, runs):
+                continue
+            try:
+                for run in runs:
+                    if run.state in _LEFT:
+                        for ref in run.refs:
+                            self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
+                for run in runs:
+                    if run.id in folders:
+                        remove_tree(folders[run.id])
+            except (DiskTrouble, StorageTrouble):
+                _log.warning("databuild: what launch %s has left is not removed yet", launch_id, exc_info=True)
+                continue
+            seen_to.append(launch_id)
+        return seen_to
+
+    def _is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
+        """Whether nobody can be at work on any of it."""
+        if any(run.ended_at is None for run in runs):
+            return False
+        launch = self._engine.queries.launch(launch_id)
+        if launch is not None and launch.holder is not None and surely_gone(launch.holder):
+            return True
+        return all(self._engine.clock() - (run.ended_at or 0.0) > LATE_SECONDS for run in runs)
 
     def _output(self, job_run_id: str, ref: str) -> OutputFact | None:
         asset, uuid = asset_of(ref), derive_partition_uuid(job_run_id, ref)
@@ -63,34 +111,3 @@ class WarehouseRemains:
                 bytes=manifest.bytes,
             ),
         )
-
-
-def materialize_unsaid(instance: DagsterInstance, launch_ids: Iterable[str]) -> None:
-    """Dagster hears of what lost launches have built, where their end came between our log and Dagster's."""
-    engine = engine_for(instance)
-    refs = [ref for launch in launch_ids for run in engine.queries.job_runs_of_launch(launch) for ref in run.refs]
-    for ref, canonical in engine.queries.canonical(refs).items():
-        dataset = engine.queries.dataset(asset_of(ref))
-        if canonical.uuid is None or canonical.live_at is None or dataset is None:
-            continue
-        partition = dagster_partition(dataset.partitions, partition_key_of(ref))
-        if _is_told(instance, ref, partition, canonical.uuid):
-            continue
-        instance.report_runless_asset_event(
-            AssetMaterialization(
-                asset_key=asset_key(asset_of(ref)),
-                partition=partition,
-                description="Built by a launch that was lost before it could say so.",
-                metadata={"databuild/instance": canonical.uuid, "dagster/row_count": canonical.rows or 0},
-                tags=version_tags(canonical.uuid, partition),
-            )
-        )
-
-
-def _is_told(instance: DagsterInstance, ref: str, partition: str | None, uuid: str) -> bool:
-    of_ref = AssetRecordsFilter(
-        asset_key=asset_key(asset_of(ref)), asset_partitions=None if partition is None else [partition]
-    )
-    records = instance.fetch_materializations(of_ref, limit=1).records
-    last = records[0].asset_materialization if records else None
-    return last is not None and uuid in (last.tags or {}).values()

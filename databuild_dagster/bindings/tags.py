@@ -18,6 +18,8 @@ from databuild_dagster.bindings.dagster_private import (
 LAUNCH_TAG: Final = "databuild/launch"
 #: The process that made a run to execute it itself, so that its death is known before it has started anything.
 PROCESS_TAG: Final = "databuild/process"
+#: The process that executes a launch of ours which Dagster has started, from before its step may begin.
+WORKER_TAG: Final = "databuild/worker"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"

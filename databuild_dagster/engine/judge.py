@@ -61,12 +61,27 @@ class Judge:
         else:
             holder = launch.holder
         if holder is None:
-            return None
+            return self.never_began(dagster_run, now)
         if self._gone(holder):
             return "its process is gone"
         heard = max(heartbeat or 0.0, launch.started_at or launch.buffered_at)
         if self.undisturbed(now) and now - heard > self.lease_seconds + self._unseen:
             return f"nothing was heard of it for {now - heard:.0f} s"
+        return None
+
+    def never_began(self, dagster_run: DagsterRunState | None, now: float) -> str | None:
+        """What Dagster has handed to a process may have died with it before our step began, and nothing else ends it.
+
+        A worker that has said which process it is may wait for its turn for long, so only its death counts.
+        """
+        if dagster_run is None:
+            return None
+        if dagster_run.worker is not None:
+            return "its process is gone" if self._gone(dagster_run.worker) else None
+        if dagster_run.begin_by is not None and self.undisturbed(now) and now > dagster_run.begin_by:
+            return (
+                f"no process has begun its Dagster run {dagster_run.dagster_run_id} in the time that Dagster gives it"
+            )
         return None
 
     def died_with_its_process(self, dagster_run: DagsterRunState | None) -> bool:

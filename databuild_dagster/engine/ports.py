@@ -60,6 +60,10 @@ class DagsterRunState(NamedTuple):
     status: DagsterRunStatus
     #: The process that made the run in order to execute it itself; None where Dagster decides who does.
     holder: str | None = None
+    #: The process that Dagster has started for it, once that has said so; it beats only when it has begun our step.
+    worker: str | None = None
+    #: Until when a process has to have said so; None while it may take any time, in a queue for example.
+    begin_by: float | None = None
 
 
 class Launcher(Protocol):

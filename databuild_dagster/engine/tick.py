@@ -172,7 +172,8 @@ def _look_after(
         dagster_run = dagster_runs.get(launch.launch_id)
         dataset = _dataset_of(engine, launch)
         is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-        if is_plain and not judge.died_with_its_process(dagster_run):
+        has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, now)
+        if is_plain and not has_died:
             _follow_plain(engine, launch, dagster_run, foreign, report)
         elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
             adopted = _adopt(engine, launch, remains) if remains is not None and launch.location == location else []

@@ -100,9 +100,7 @@ def use_server(settings: SparkSettings) -> ServerRecord:
         return record
     with _locked(settings.state_dir / "start.lock"):
         record = _load(folder)
-        if record is not None and _is_running(record):
-            # Its process is there. Whoever holds the lock has seen it ready, so silence now is trouble.
-            check_reachable(HOST, record.port)
+        if record is not None and _comes_up(record):
             return record
         _retire_others(settings.state_dir, folder)
         return _start(settings, folder)
@@ -175,16 +173,28 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
     while True:
         port, ui_port = _free_ports(2)
         process = _launch(settings, folder, port, ui_port, token)
+        # Before it is ready: were we killed while it starts, nobody would know of it, and it would run for ever.
+        record = _noted(process, settings, folder, port, ui_port, token)
         if _becomes_ready(process, port):
-            break
+            if record is None:
+                raise ServerFailed(why="it ended as soon as it was ready", log=folder / "server.log")
+            return record
+        with suppress(FileNotFoundError):
+            os.unlink(folder / "server.json")
         log = folder / "server.log"
         why = _last_complaint(log)
         # Only a port that somebody took first is worth another try; whatever else it was would be so again.
         if "BindException" not in why or time.monotonic() > deadline:
             raise ServerFailed(why=why, log=log)
+
+
+def _noted(
+    process: subprocess.Popen[bytes], settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
+) -> ServerRecord | None:
+    """The record of a server that starts, where others find it; None if it has ended already."""
     began = _began(process.pid)
     if began is None:
-        raise ServerFailed(why="it ended as soon as it was ready", log=folder / "server.log")
+        return None
     import pyspark
 
     record = ServerRecord(
@@ -250,6 +260,23 @@ _NOT_FOR_THE_SERVER = frozenset(
 )
 
 _started_here: list[subprocess.Popen[bytes]] = []
+
+
+def _comes_up(record: ServerRecord) -> bool:
+    """Whether a recorded server answers; if whoever started it was killed meanwhile, as soon as it does.
+
+    Raises `SparkUnreachable` when it runs, has had its time, and does not.
+    """
+    deadline = record.started_at + READY_SECONDS
+    while _is_running(record):
+        try:
+            check_reachable(HOST, record.port)
+            return True
+        except SparkUnreachable:
+            if time.time() > deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
+    return False
 
 
 def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:

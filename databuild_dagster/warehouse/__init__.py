@@ -5,6 +5,7 @@ Nothing here lists a directory to find out what to read: a manifest names the fi
 is not data. Importing this package costs milliseconds; pyarrow is met only by the functions that open a
 data file, fsspec only where the warehouse is a url."""
 
+from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import (
     AccessDenied,
     BucketMissing,
@@ -95,6 +96,7 @@ __all__ = [
     "read_manifest",
     "read_manifests",
     "read_table",
+    "remove_tree",
     "schema_from_spark",
     "table_schema",
     "with_whole_uris",

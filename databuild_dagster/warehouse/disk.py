@@ -27,9 +27,14 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def staging_parent(root: str) -> str:
     """A folder on the instances' own disk, so that publishing is a rename; it exists."""
-    path = os.path.join(root, ".staging")
+    path = staging_place(root)
     make_dirs(path)
     return path
+
+
+def staging_place(root: str) -> str:
+    """The same folder, whether it exists or not."""
+    return os.path.join(root, ".staging")
 
 
 def publish(staging: str, folder: str, names: Iterable[str]) -> None:

@@ -81,6 +81,18 @@ class Warehouse:
         """
         return os.path.join(self.storage.staging_parent(self.root), f"{encode_segment(name)}-{secrets.token_hex(4)}")
 
+    def staging_dirs(self) -> dict[str, str]:
+        """What is being written on this machine, and what killed processes have left of it: name to path.
+
+        The name is what was given for it. In an object store's case other warehouses' are among them.
+        """
+        place = self.storage.staging_place(self.root)
+        try:
+            folders = os.listdir(place)
+        except FileNotFoundError:
+            return {}
+        return {folder.rpartition("-")[0]: os.path.join(place, folder) for folder in sorted(folders)}
+
     def check_usable(self) -> None:
         """Whether anything could be written. Raises `ReadOnlyWarehouse`, `DiskFull`, `DiskTrouble`, `StorageTrouble`."""
         probe = self.new_staging_dir("probe")

@@ -40,9 +40,14 @@ def cache_dir() -> str:
 def staging_parent() -> str:
     """The folder below which frames are written before they are uploaded; it exists. Raises `InvalidCacheSize`."""
     max_bytes()
-    path = os.path.join(cache_dir(), "staging")
+    path = staging_place()
     disk.make_dirs(path)
     return path
+
+
+def staging_place() -> str:
+    """The same folder, whether it exists or not."""
+    return os.path.join(cache_dir(), "staging")
 
 
 def copy_path(url: str) -> str:

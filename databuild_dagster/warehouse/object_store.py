@@ -89,6 +89,9 @@ class ObjectStore:
             self._proven.add(root)
         return local_copies.staging_parent()
 
+    def staging_place(self, root: str) -> str:
+        return local_copies.staging_place()
+
     def publish(self, staging: str, folder: str, names: Iterable[str]) -> None:
         def upload(name: str) -> None:
             staged, url = os.path.join(staging, name), f"{folder}/{name}"

@@ -31,6 +31,9 @@ class Storage(Protocol):
     def staging_parent(self, root: str) -> str:
         """A local folder that exists, from which publishing is cheap; raises if `root` cannot be written to."""
 
+    def staging_place(self, root: str) -> str:
+        """Where that folder is, or would be; nothing is made, and nobody asked."""
+
     def publish(self, staging: str, folder: str, names: Iterable[str]) -> None:
         """Take files from a local staging folder to `folder`, where they stay unchanged."""
 

@@ -1,4 +1,4 @@
-"""What a process that died had finished is adopted; what it had not is built again (SPEC 6.9)."""
+"""What a process that died had finished is adopted; what it had not is built again, and nothing of it is left (SPEC 6.9)."""
 
 import subprocess
 import sys
@@ -11,7 +11,9 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.instance import warehouse_of
-from databuild_dagster.model.commands import ClaimRefs
+from databuild_dagster.bindings.remains import WarehouseRemains
+from databuild_dagster.engine import this_process
+from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -99,3 +101,63 @@ def test_what_has_lost_a_file_is_not_adopted(site: Any) -> None:
     site.build()
 
     assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
+
+
+def test_of_what_a_dead_process_had_begun_nothing_is_left_once_it_is_lost(site: Any) -> None:
+    finished, begun = claimed_by_a_dead_process(site)
+    warehouse = Warehouse(warehouse_of(site.instance))
+    written(site, finished, REFS[0])
+    half = Path(warehouse.instance_dir("numbers", derive_partition_uuid(begun, REFS[1])))
+    half.mkdir(parents=True)
+    (half / "part-0.parquet").write_bytes(b"half of it")
+    staged = [Path(warehouse.new_staging_dir(job_run)) for job_run in (finished, begun)]
+    for folder in staged:
+        folder.mkdir()
+        (folder / "part-0.parquet").write_bytes(b"half of it")
+
+    site.build(most_ticks=30)
+
+    assert not half.exists()
+    assert not any(folder.exists() for folder in staged)
+    assert site.state(REFS[0]) is InstanceState.LIVE
+    assert site.rows(REFS[0]) == [{"day": "as the dead wrote it"}], "what was adopted is no remains"
+
+
+def test_a_clean_up_that_was_itself_killed_is_gone_on_with(site: Any) -> None:
+    """The staging folder goes last, so that whoever ticks next knows of it."""
+    _, begun = claimed_by_a_dead_process(site)
+    site.build()
+    warehouse = Warehouse(warehouse_of(site.instance))
+    half = Path(warehouse.instance_dir("numbers", derive_partition_uuid(begun, REFS[1])))
+    half.mkdir(parents=True)
+    staged = Path(warehouse.new_staging_dir(begun))
+    staged.mkdir()
+
+    site.build()
+
+    assert not half.exists()
+    assert not staged.exists()
+
+
+def test_what_a_live_process_is_writing_is_left_alone(site: Any) -> None:
+    job_run = site.engine.new_id()
+    claim = ClaimRefs(
+        launch_id=site.engine.new_id(),
+        job="numbers",
+        location="tests",
+        dagster_run_id=site.engine.new_id(),
+        holder=this_process(),
+        runs=(BufferedRun(job_run, (REFS[0],), DAYS[0]),),
+        code_version="7",
+    )
+    site.engine.handle(claim)
+    site.engine.handle(CancelJobRuns(job_run_ids=(job_run,), reason="no more"))
+    warehouse = Warehouse(warehouse_of(site.instance))
+    staged, others = (Path(warehouse.new_staging_dir(name)) for name in (job_run, site.engine.new_id()))
+    for folder in (staged, others):
+        folder.mkdir()
+
+    assert WarehouseRemains(site.engine, warehouse.root).clear() == []
+
+    assert staged.exists(), "it may not have heard of its end yet"
+    assert others.exists(), "of another home, which has the same cache"

@@ -150,6 +150,39 @@ def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
     assert judge.verdict(launch(holder=None), None, None, now) is None
 
 
+def test_a_launch_that_died_between_dagsters_start_and_ours_is_lost_when_dagsters_patience_is_over():
+    """SPEC 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
+    now = START + 1000
+    judge = awake_since_long(now)
+    starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=now)
+
+    assert judge.verdict(launch(holder=None), None, starting, now) is None
+    assert "no process has begun" in judge.verdict(launch(holder=None), None, starting, now + 1)
+
+
+def test_a_judge_that_has_just_begun_gives_whoever_is_to_begin_a_lease():
+    """SPEC 6.9: all may have been suspended together."""
+    judge = Judge(gone=lambda holder: False)
+    judge.look(START)
+    starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=START - 500)
+
+    assert judge.verdict(launch(holder=None), None, starting, START) is None
+
+
+def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
+    """SPEC 6.9: a step may wait in one of Dagster's pools for hours, and does not beat meanwhile."""
+    now = START + 100_000
+    waiting = DagsterRunState("run", DagsterRunStatus.RUNNING, worker="its process", begin_by=START)
+
+    assert awake_since_long(now).verdict(launch(holder=None), None, waiting, now) is None
+    assert (
+        awake_since_long(now, gone=lambda holder: holder == "its process").verdict(
+            launch(holder=None), None, waiting, now
+        )
+        == "its process is gone"
+    )
+
+
 def test_a_buffered_launch_is_its_orchestrators_for_a_minute():
     """SPEC 6.9"""
     judge = Judge(gone=lambda holder: False)

@@ -182,10 +182,37 @@ def test_a_port_where_nobody_listens_is_told_at_once():
 
 def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(tmp_path, a_stranger):
     settings = SparkSettings(home=tmp_path)
-    record_of(tmp_path, settings.fingerprint(), a_stranger)
+    long_ago = time.time() - server_module.READY_SECONDS
+    record_of(tmp_path, settings.fingerprint(), a_stranger, started_at=long_ago)
 
     with pytest.raises(SparkUnreachable):
         open_session(settings)
+
+
+START_AND_BE_KILLED = """
+import os, signal, sys
+from databuild_dagster.spark import SparkSettings, open_session, server
+server._becomes_ready = lambda process, port: os.kill(os.getpid(), signal.SIGKILL)
+open_session(SparkSettings(home=sys.argv[1]))
+"""
+
+
+@pytest.mark.long
+def test_a_server_whose_starter_is_killed_before_it_is_ready_is_used_by_the_next(new_home):
+    killed = subprocess.run([sys.executable, "-c", START_AND_BE_KILLED, str(new_home)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    started = server_status(new_home).pid
+
+    assert answer(a_process(new_home)) == started
+
+
+def test_a_server_that_starts_and_ends_again_is_not_waited_for(tmp_path):
+    stranger = subprocess.Popen(["sleep", "0.2"])
+    settings = SparkSettings(home=tmp_path)
+    folder = record_of(tmp_path, settings.fingerprint(), stranger)
+
+    assert not server_module._comes_up(server_module._load(folder))
+    stranger.wait()
 
 
 def test_stopping_ends_the_process_that_was_recorded(tmp_path, a_stranger):

@@ -119,9 +119,12 @@ def test_two_schemas_of_a_database_are_two_logs_that_do_not_wait_for_each_other(
 def test_of_many_only_one_is_alone(small):
     elsewhere = open_store(small.store.url)
 
-    with small.store.database.alone("holding") as first, elsewhere.database.alone("holding") as second:
-        with elsewhere.database.alone("something else") as third:
-            assert (first, second, third) == (True, False, True)
+    with (
+        small.store.database.alone("holding") as first,
+        elsewhere.database.alone("holding") as second,
+        elsewhere.database.alone("something else") as third,
+    ):
+        assert (first, second, third) == (True, False, True)
     with elsewhere.database.alone("holding") as again:
         assert again
 
