@@ -9,9 +9,10 @@ proxy of it, or the process that has the code), the Spark server, a `databuild b
 one starts again what has died.
 
 Then the kills stop, and the wants have some minutes to end. What is asked at the end: every want that was acknowledged has
-ended Successful, or has failed of three kills in a row; no ref was built twice at the same time, nor again after it was
-done without anybody having said that it was wrong; what is read is right; `databuild check --deep` finds nothing; of what
-was killed nothing is left: no folder, no Spark server, no Dagster run that goes on for ever.
+ended Successful, or has Failed of three attempts that were lost (what fails so is retried, and must be live then); no ref
+was built twice at the same time, nor again after it was done without anybody having said that it was wrong; what is read is
+right, and shown by Dagster; `databuild check --deep` finds nothing; of what was killed nothing is left: no folder, no Spark
+server, no Dagster run that goes on for ever.
 
 The story of the kills is printed as it goes, the table after it. Exit code 1 when anything is wrong. What is random follows
 from the seed; what the processes make of it does not.
@@ -495,7 +496,7 @@ class Soak:
             ("commands", ", ".join(f"{name} {n}" for name, n in self.commands.most_common())),
             ("wants", ", ".join(f"{state} {n}" for state, n in Counter(each.state.value for each in wants).items())),
             ("all wants ended after the last kill", f"{seconds:.0f} s"),
-            ("failed of kills three times, and retried", str(n_retried)),
+            ("refs that used up three attempts, and were retried", str(n_retried)),
         ]
         self._check_wants(found, wants)
         self._check_builds(found)
