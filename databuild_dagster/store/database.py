@@ -97,6 +97,10 @@ class Database(ABC):
     def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
         """What it is made of, its kind and its name, to the statement that made it; an empty one where none is kept."""
 
+    def others(self, connection: Connection) -> list[str]:
+        """Tables of somebody who does not share his database."""
+        return []
+
     @abstractmethod
     def columns(self, connection: Connection, table: str) -> set[str]: ...
 

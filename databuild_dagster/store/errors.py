@@ -13,6 +13,12 @@ class StoreUnusable(DatabuildError):
     )
 
 
+class ForeignDatabase(StoreUnusable):
+    """The build state in {url} cannot be used: {why}."""
+
+    hint = "Name another place in DATABUILD_DB_URL; if this was ours once, put the last copy in its place."
+
+
 class NetworkFileSystem(StoreUnusable):
     """The build state in {url} would lie on a network file system ({kind}), where SQLite's locks do not hold."""
 

@@ -152,6 +152,10 @@ class SqliteDatabase(Database):
         found = connection.execute("SELECT type, name, sql FROM sqlite_master")
         return {(kind, name): sql or "" for kind, name, sql in found}
 
+    def others(self, connection: Connection) -> list[str]:
+        """A file is for one."""
+        return [name for kind, name in self.parts(connection) if kind == "table"]
+
     def columns(self, connection: Connection, table: str) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.database import Connection, database_of
-from databuild_dagster.store.errors import NewerStore, OlderProjection
+from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 
@@ -28,6 +28,10 @@ class Store:
     def _prepare(self, check_projections: bool) -> None:
         connection = self._connection()
         if self._versions(connection) is None:
+            if others := self.database.others(connection):
+                raise ForeignDatabase(
+                    url=self.database.place, why=f"it holds the tables of something else ({others[0]})"
+                )
             self._create(connection)
         log_version, tables_version = found = self.versions()
         if log_version > schema.LOG_VERSION or tables_version > schema.PROJECTION_VERSION:
@@ -47,7 +51,11 @@ class Store:
         if not self.database.has_table(connection, schema.meta.name):
             return None
         found = dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}").fetchall())
-        return int(found["log_version"]), int(found["projection_version"])
+        try:
+            return int(found["log_version"]), int(found["projection_version"])
+        except (KeyError, ValueError):
+            why = f"its table {schema.meta.name} does not tell its version"
+            raise ForeignDatabase(url=self.database.place, why=why) from None
 
     def _create(self, connection: Connection) -> None:
         """All tables or none; of two who come at once one finds them."""

@@ -8,13 +8,20 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from databuild_dagster.engine import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store import FileAside, Heartbeats, Store, open_store, rebuild, schema
-from databuild_dagster.store.errors import NewerStore, OlderProjection, StoreUnusable, UnsupportedDatabase
+from databuild_dagster.store.errors import (
+    ForeignDatabase,
+    NewerStore,
+    OlderProjection,
+    StoreUnusable,
+    UnsupportedDatabase,
+)
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -118,6 +125,29 @@ def test_a_file_that_is_no_database_is_said_in_one_sentence(tmp_path):
 
     with pytest.raises(StoreUnusable, match="not a database"):
         open_store(f"sqlite:///{tmp_path}/build.db")
+
+
+def test_a_database_of_something_else_is_refused_and_gets_no_table_of_ours(tmp_path):
+    """SPEC 3.5: its owner would find our tables in it."""
+    path = tmp_path / "orders.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+
+    with pytest.raises(ForeignDatabase, match=r"holds the tables of something else \(orders\)"):
+        open_store(f"sqlite:///{path}")
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("orders",)]
+
+
+def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
+    """SPEC 3.5"""
+    set_meta(on_disk, "projection_version", "")
+
+    with pytest.raises(ForeignDatabase, match="does not tell its version"):
+        open_store(on_disk.store.url)
+
+    set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION))
 
 
 def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
