@@ -102,6 +102,8 @@ class Engine:
             raise InvalidRequest(
                 what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r} and NUL"
             )
+        if "\0" in actor:
+            raise InvalidRequest(what="actor", value=actor, why="it must be a text without NUL")
         with self.store.writing() as work:
             if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
                 return Outcome(tuple(before), repeated=True)

@@ -6,7 +6,7 @@ which ref) are pairs of row ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
@@ -97,6 +97,8 @@ class View(Protocol):
     #: Records exactly which instance stood for which input ref.
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
 
+    #: Of requesters to refs: those will be asked for, one after another.
+    def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None: ...
     #: Outcomes of a requester's delegations, by ref, as far as there are any.
     def delegations(self, requester: str, ref_ids: Iterable[int]) -> dict[int, str]: ...
     #: (ref, requester) pairs of the active delegations that are still open.

@@ -22,8 +22,6 @@ from databuild_dagster.store.structure import lacking
 #: Damaged places of the file that are told one by one.
 MOST_DAMAGED = 20
 
-_UNREADABLE = "copy it away, then run `databuild rebuild`; if the log is hit too, put the last copy in its place"
-
 Question = Callable[[Connection], list[Violation]]
 
 
@@ -32,6 +30,7 @@ def check(store: Store, *, deep: bool = False) -> list[Violation]:
     found: list[Violation] = []
     try:
         with store.reading() as connection:
+            store.database.take_time(connection)
             asked = _Asked(store.database, connection)
             found += asked(partial(lacking, store.database))
             gone = {violation.entity for violation in found}
@@ -62,7 +61,8 @@ class _Asked(NamedTuple):
 
     def __call__(self, question: Question) -> list[Violation]:
         try:
-            return question(self.connection)
+            with self.database.apart(self.connection):
+                return question(self.connection)
         except self.database.errors as error:
             return [_unreadable(table, why) for table, why in self._torn()] or [_unreadable("database", error)]
 
@@ -72,8 +72,9 @@ class _Asked(NamedTuple):
             # In the order of the table itself, for an index may happen to hold all columns.
             key = ", ".join(column.name for column in table.primary_key)
             try:
-                for _ in self.connection.execute(f"SELECT * FROM {name} ORDER BY {key}"):
-                    pass
+                with self.database.apart(self.connection):
+                    for _ in self.connection.execute(f"SELECT * FROM {name} ORDER BY {key}"):
+                        pass
             except self.database.errors as error:
                 yield name, error
 

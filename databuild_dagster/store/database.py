@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, Protocol
 
 import sqlalchemy as sa
@@ -50,6 +50,10 @@ class Database(ABC):
     place: str
     #: Of the file, for a database that is one.
     path: str | None = None
+
+    def check_place(self) -> None:
+        """Raises `NetworkFileSystem` where processes cannot share it."""
+        return
 
     @abstractmethod
     def connection(self) -> Connection:
@@ -93,6 +97,18 @@ class Database(ABC):
     def raise_trouble(self, error: BaseException) -> NoReturn:
         """What the database itself did wrong, as `StoreUnusable`; anything else as it is."""
 
+    def exclude_lookers(self, connection: Connection) -> None:
+        """From here to the end of the transaction nobody looks: tables are swapped. Nothing where looks are of one moment."""
+        return
+
+    def take_time(self, connection: Connection) -> None:
+        """This transaction may think for long between two statements."""
+        return
+
+    def apart(self, connection: Connection) -> AbstractContextManager[None]:
+        """A statement in the block that fails leaves the transaction as it is."""
+        return nullcontext()
+
     @abstractmethod
     def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
         """What it is made of, its kind and its name, to the statement that made it; an empty one where none is kept."""
@@ -120,8 +136,9 @@ def database_of(url: str) -> Database:
     """Raises `UnsupportedDatabase`, `MissingDriver`, `StoreUnusable`."""
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise UnsupportedDatabase(url=url) from None
+    except (sa.exc.ArgumentError, ValueError):
+        # Whatever stands behind an @ is no password.
+        raise UnsupportedDatabase(url=url.rpartition("@")[2]) from None
     backend = parsed.get_backend_name()
     # Each is loaded only by those who use it: the one needs a driver that most have not, the other locks by the kernel.
     if backend == "sqlite":

@@ -42,7 +42,7 @@ MOUNTS = Path("/proc/self/mounts")
 def network_file_system_of(folder: str, mounts: Path | None = None) -> str | None:
     """The type of the network file system that a folder lies on; None on a disk of this machine, or where none can tell."""
     try:
-        listed = (mounts or MOUNTS).read_text()
+        listed = (mounts or MOUNTS).read_text(errors="surrogateescape")
     except OSError:
         return None
     real = os.path.realpath(folder)

@@ -238,7 +238,7 @@ _AVOIDED = f"""
 SELECT job, count(*) FROM (
     SELECT DISTINCT s.job, d.requester, substr(r.ref, length(s.asset) + 1)
     FROM {P}delegations d CROSS JOIN {P}refs r ON r.id = d.ref_id CROSS JOIN {P}datasets s ON s.id = r.dataset_id
-    WHERE d.kind IN ('joined', 'reused') AND d.outcome = 'live')
+    WHERE d.kind IN ('joined', 'reused') AND d.outcome = 'live') AS spared
 GROUP BY job"""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
 
-#: As JSON writes them.
-_NUL, _REPLACED = "\\u0000", "\\ufffd"
+#: As JSON writes it; behind an even number of backslashes, for else one of them belongs to it.
+_NUL = "\\u0000"
+_NULS = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 #: Between a command's id and the number of its second and later events; command ids themselves may not hold it.
 CONTINUATION = "#"
@@ -43,7 +45,7 @@ def append(connection: Connection, event: Event) -> Event:
     """The event as it can be stored: a text with a NUL in it, of a process that failed for instance, PostgreSQL has none."""
     name, version, payload = encode(event.fact)
     if _NUL in payload:
-        payload = payload.replace(_NUL, _REPLACED)
+        payload = _NULS.sub(r"\1\\ufffd", payload)
         event = event._replace(fact=decode(name, version, payload))
     connection.execute(_APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
     return event

@@ -6,15 +6,13 @@ whom and why, asks the log, since a fold of it is exact by definition; and pays 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from databuild_dagster.model.events import Event
-from databuild_dagster.store import log
 from databuild_dagster.store.queries import Queries
-from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.rebuild import MOVES_AT_ONCE, fold_all
+from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store
 
 #: Events that are held in memory at once.
@@ -23,17 +21,10 @@ EVENTS_PER_PAGE = 1000
 
 @contextmanager
 def as_it_was(store: Store, seq: int) -> Iterator[Store]:
-    """A store whose log ends at `seq`, in a file that is removed afterwards: a big log does not fit into memory."""
-    with tempfile.TemporaryDirectory(prefix="databuild-as-of-") as folder:
-        then = Store(f"sqlite:///{os.path.join(folder, 'then.db')}")
-        try:
-            with then.writing() as work:
-                for event in _events_up_to(Queries(store), seq):
-                    log.append(work.connection, event)
-            rebuild(then)
-            yield then
-        finally:
-            then.close()
+    """A store whose log ends at `seq`, thrown away afterwards."""
+    with scratch_store() as then:
+        fold_all(_events_up_to(Queries(store), seq), then, moves_at_once=MOVES_AT_ONCE, with_log=True)
+        yield then
 
 
 def _events_up_to(queries: Queries, seq: int) -> Iterator[Event]:

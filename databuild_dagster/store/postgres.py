@@ -38,6 +38,12 @@ _TROUBLE = (
     psycopg.errors.InvalidSchemaName,
 )
 
+#: What a line that was cut says first, before it is seen to be closed.
+_CUT = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
+#: What a single question meets whose tables are swapped in that moment.
+_SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
+_AGAIN = (psycopg.OperationalError, *_SWAPPED)
+
 #: A connection that nobody used for so long is asked whether it still lives.
 DOUBT_AFTER_SECONDS = 10.0
 #: Connections kept for the next one who needs one; threads come and go, and a server has but a hundred.
@@ -49,8 +55,15 @@ ROWS_AT_ONCE = 10_000
 #: Fewer are written one by one, which the server need not plan anew.
 FEW_ROWS = 4
 
-_BEGIN = "BEGIN"
+#: Each statement sees what was committed before it: the first that asks comes after the lock, whatever the role's defaults.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+#: Who looks waits until tables have been swapped: a look that began before would find the new ones empty. It takes no snapshot.
+_SHARE = f"LOCK TABLE {schema.meta.name} IN ACCESS SHARE MODE"
+_EXCLUDE = f"LOCK TABLE {schema.meta.name} IN ACCESS EXCLUSIVE MODE"
+#: A question whose answer says that the line is there.
+_PING = "SELECT 1"
+_TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = 0"
 #: Ours among the advisory locks of a database; one log for each schema.
 _LOCK_SPACE = 0x64617461
 _LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema()))"
@@ -61,7 +74,10 @@ _PARTS = """
 SELECT CASE relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index' ELSE 'view' END, relname::text FROM pg_class
 WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'i', 'v')
 UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger
-WHERE tgrelid = to_regclass('databuild_events') AND tgenabled <> 'D' AND NOT tgisinternal"""
+WHERE tgrelid = (
+    SELECT oid FROM pg_class WHERE relname = 'databuild_events' AND relnamespace = to_regnamespace(current_schema()))
+  AND tgenabled <> 'D' AND NOT tgisinternal"""
+_HAS_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = ?"
 _COLUMNS = (
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
 )
@@ -90,7 +106,11 @@ class PostgresConnection:
         self._answered: dict[str, _Answered] = {}
 
     def _connected(self) -> psycopg.Connection[Any]:
-        raw = psycopg.connect(**self._parameters, autocommit=True)
+        try:
+            raw = psycopg.connect(**self._parameters, autocommit=True)
+        except psycopg.ProgrammingError as error:
+            # Of an option in the url that libpq does not know.
+            raise psycopg.OperationalError(str(error)) from None
         raw.adapters.register_dumper(Keys, ListDumper)
         return raw
 
@@ -112,6 +132,8 @@ class PostgresConnection:
 
     def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
         """They go to the server with what comes next, or with what will be asked `soon`, which is asked now."""
+        assert not self.in_transaction, "a transaction within another would commit half of it"
+        self._answered.clear()
         self._pipeline = self.raw.pipeline()
         self._pipeline.__enter__()
         self.in_transaction = True
@@ -122,12 +144,14 @@ class PostgresConnection:
 
     def again_if_cut(self, error: psycopg.Error) -> None:
         """Connect anew, when the server, or somebody on the way, has cut the line; else raise the error."""
-        if not self.raw.closed:
+        if not self.raw.closed and not isinstance(error, _CUT):
             raise error
+        self.raw.close()
         self.undo()
         self.raw = self._connected()
 
     def commit(self) -> None:
+        self._answered.clear()
         done = self.raw.execute("COMMIT")
         self._end_pipeline()
         if done.statusmessage != "COMMIT":
@@ -151,11 +175,13 @@ class PostgresConnection:
         if pipeline is not None:
             pipeline.__exit__(None, None, None)
 
-    def lives(self) -> bool:
+    def lives(self, *, for_sure: bool = False) -> bool:
         """Asks the server, if it was not used for a while."""
-        if not self.raw.closed and time.monotonic() - self.used_at > DOUBT_AFTER_SECONDS:
-            with suppress(psycopg.Error):
-                self.raw.execute("SELECT 1")
+        if not self.raw.closed and (for_sure or time.monotonic() - self.used_at > DOUBT_AFTER_SECONDS):
+            try:
+                self.raw.execute(_PING)
+            except psycopg.Error:
+                self.raw.close()
         return not self.raw.closed
 
 
@@ -182,12 +208,12 @@ class PostgresDatabase(Database):
             connection = self._local.connection = self._take()
         return connection
 
-    def _take(self) -> PostgresConnection:
+    def _take(self, *, for_sure: bool = False) -> PostgresConnection:
         self._forget_the_parents()
         while self._free:
             with suppress(IndexError):
                 connection = self._free.pop()
-                if connection.lives():
+                if connection.lives(for_sure=for_sure):
                     return connection
         return PostgresConnection(self._parameters)
 
@@ -195,9 +221,7 @@ class PostgresDatabase(Database):
         if getattr(self._local, "connection", None) is connection:
             self._local.connection = None
         connection.used_at = time.monotonic()
-        if connection.raw.closed:
-            return
-        if len(self._free) < MAX_KEPT:
+        if not connection.raw.closed and not connection.in_transaction and len(self._free) < MAX_KEPT:
             self._free.append(connection)
         else:
             connection.raw.close()
@@ -210,7 +234,8 @@ class PostgresDatabase(Database):
     # Transactions
 
     def has_table(self, connection: Connection, name: str) -> bool:
-        return bool(connection.execute("SELECT to_regclass(?) IS NOT NULL", (name,)).fetchone()[0])
+        """In the schema that the lock is of: another one on the search path may hold another's log."""
+        return connection.execute(_HAS_TABLE, (name,)).fetchone() is not None
 
     def begin(self, connection: Connection, *soon: str) -> None:
         ours = _ours(connection)
@@ -242,7 +267,11 @@ class PostgresDatabase(Database):
             yield connection
             return
         try:
-            connection.begin(_LOOK)
+            try:
+                connection.begin(_LOOK, _SHARE, soon=(_PING,))
+            except psycopg.OperationalError as error:
+                connection.again_if_cut(error)
+                connection.begin(_LOOK, _SHARE, soon=(_PING,))
             yield connection
             connection.commit()
         except BaseException:
@@ -256,10 +285,11 @@ class PostgresDatabase(Database):
         try:
             try:
                 return connection.execute(sql, parameters).fetchall()
-            except psycopg.OperationalError as error:
+            except _AGAIN as error:
                 if connection.in_transaction:
                     raise
-                connection.again_if_cut(error)
+                if not isinstance(error, _SWAPPED):
+                    connection.again_if_cut(error)
                 return connection.execute(sql, parameters).fetchall()
         finally:
             if not connection.in_transaction:
@@ -267,13 +297,27 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def aside(self) -> Iterator[Connection]:
-        connection = self._take()
+        try:
+            connection = self._take(for_sure=True)
+        except psycopg.Error as error:
+            self.raise_trouble(error)
         try:
             yield connection
         except psycopg.Error as error:
             self.raise_trouble(error)
         finally:
             self._give_back(connection)
+
+    def exclude_lookers(self, connection: Connection) -> None:
+        _ours(connection).raw.execute(_EXCLUDE)
+
+    def take_time(self, connection: Connection) -> None:
+        _ours(connection).raw.execute(_TAKE_TIME)
+
+    @contextmanager
+    def apart(self, connection: Connection) -> Iterator[None]:
+        with _ours(connection).raw.transaction():
+            yield
 
     def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
         return statements_of(tables, schema.metadata, dialect.dialect())
@@ -295,16 +339,18 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:
-        connection = self._take()
-        try:
+        with self.aside() as connection:
             is_free = bool(connection.execute(_TRY, (name,)).fetchone()[0])
             try:
                 yield is_free
             finally:
                 if is_free:
-                    connection.execute(_FREE, (name,))
-        finally:
-            self._give_back(connection)
+                    try:
+                        connection.execute(_FREE, (name,))
+                    except BaseException:
+                        # With the line the lock goes too.
+                        _ours(connection).raw.close()
+                        raise
 
     def close(self) -> None:
         self._forget_the_parents()
@@ -330,6 +376,8 @@ def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
         "dbname": parsed.database,
     }
     query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
+    # In no other encoding are refs and reasons what they were.
+    named["client_encoding"] = "UTF8"
     options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
     given = {name: value for name, value in named.items() if value is not None}
     return {"application_name": "databuild", **given, **query, "options": options}

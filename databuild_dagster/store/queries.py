@@ -373,7 +373,7 @@ class Queries:
 
     def newest_live(self, asset: str) -> Canonical | None:
         """The live instance of a dataset that was made last, one that has rows if there is any."""
-        order = "AND i.state = 'Live' ORDER BY (i.n_rows > 0) DESC, i.id DESC LIMIT 1"
+        order = "AND i.state = 'Live' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
         rows = self._all(_CANONICAL + _OF_DATASET + order, *_dataset_range(asset))
         return _canonical(rows[0]) if rows else None
 

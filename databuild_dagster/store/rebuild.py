@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Table
@@ -15,6 +13,7 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.database import Connection
+from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -41,8 +40,16 @@ EVENTS_AT_ONCE = 5_000
 
 def rebuild(store: Store) -> int:
     """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
-    with _scratch() as scratch, store.writing() as work:
-        n_events = _fold_all(work.connection, scratch, moves_at_once=MOVES_AT_ONCE)
+    with scratch_store() as scratch, store.writing() as work:
+        store.database.take_time(work.connection)
+        try:
+            n_events = fold_all(log.all_events(work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
+        except IllegalMove:
+            # What only came out as many were written is told of the event that it came from.
+            with scratch_store() as slowly:
+                fold_all(log.all_events(work.connection), slowly, moves_at_once=0)
+            raise
+        store.database.exclude_lookers(work.connection)
         # Dropped and not emptied: an older version's tables may have had other columns.
         for view in schema.VIEWS:
             work.connection.execute(f"DROP VIEW IF EXISTS {view}")
@@ -52,7 +59,7 @@ def rebuild(store: Store) -> int:
             work.connection.execute(statement)
         guard_log(store.database, work.connection)
         for table in schema.PROJECTIONS:
-            _copy(scratch._connection(), work.connection, table)
+            _copy(scratch.database.connection(), work.connection, table)
         work.connection.executemany(
             f"UPDATE {schema.meta.name} SET value = ? WHERE key = ?",
             [(str(schema.LOG_VERSION), "log_version"), (str(schema.PROJECTION_VERSION), "projection_version")],
@@ -63,11 +70,11 @@ def rebuild(store: Store) -> int:
 def differences(connection: Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
-    with _scratch() as scratch:
+    with scratch_store() as scratch:
         # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
-        _fold_all(connection, scratch, moves_at_once=0)
+        fold_all(log.all_events(connection), scratch, moves_at_once=0)
         for table in schema.PROJECTIONS:
-            live, folded = _rows(connection, table), _rows(scratch._connection(), table)
+            live, folded = _rows(connection, table), _rows(scratch.database.connection(), table)
             found += [
                 (table.name, f"only in the tables: {row}") for row in sorted(live - folded, key=repr)[:MOST_DIFFERENCES]
             ]
@@ -78,24 +85,14 @@ def differences(connection: Connection) -> list[tuple[str, str]]:
     return found
 
 
-@contextmanager
-def _scratch() -> Iterator[Store]:
-    """A store in a file of its own, since a big log does not fit into memory."""
-    with tempfile.TemporaryDirectory(prefix="databuild-rebuild-") as folder:
-        path = os.path.join(folder, "scratch.db")
-        store = Store(f"sqlite:///{path}")
-        try:
-            store._connection().execute("PRAGMA synchronous = OFF")
-            yield store
-        finally:
-            store.close()
-
-
-def _fold_all(source: Connection, scratch: Store, *, moves_at_once: int) -> int:
+def fold_all(events: Iterable[Event], scratch: Store, *, moves_at_once: int, with_log: bool = False) -> int:
+    """Fold events into an empty store, and copy them there too if it is to be asked about them. Returns how many."""
     n_events = 0
     with scratch.writing() as work:
         view, event = UnitOfWork(work.connection), None
-        for event in log.all_events(source):
+        for event in events:
+            if with_log:
+                log.append(work.connection, event)
             with _told(event):
                 fold(view, event)
                 if view.n_moves >= moves_at_once or n_events % EVENTS_AT_ONCE == 0:

@@ -100,7 +100,15 @@ def _guards(*verbs: str, dropped: str, refused: str, only_next: str) -> tuple[st
     )
 
 
-#: The log refuses what would change it, in the words of each database.
+#: Kept outside of the log, and never waited for (`heartbeats`): in a file beside SQLite's, or in tables beside
+#: PostgreSQL's, which survive its crash: a launch of which nothing is known is taken for lost.
+HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
+SESSIONS, SESSION_COLUMNS = (
+    PREFIX + "sessions",
+    "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "
+    "PRIMARY KEY (dagster_run_id, address))",
+)
+#: What lies beside the log, and what refuses to change it, in the words of each database: made with it, and put back.
 GUARDS = {
     "sqlite": _guards(
         "UPDATE",
@@ -110,6 +118,10 @@ GUARDS = {
         only_next=f"WHEN {_IS_NOT_NEXT} BEGIN SELECT RAISE(ABORT, '{_ONLY_NEXT}'); END",
     ),
     "postgresql": (
+        *(
+            f"CREATE TABLE IF NOT EXISTS {name} {columns}"
+            for name, columns in ((HEARTBEATS, HEARTBEAT_COLUMNS), (SESSIONS, SESSION_COLUMNS))
+        ),
         _refusing(f"{PREFIX}events_refuse", _NO_CHANGE),
         _refusing(f"{PREFIX}events_only_next", _ONLY_NEXT, _IS_NOT_NEXT),
         *_guards(
@@ -125,18 +137,6 @@ GUARDS = {
 for _dialect, _statements in GUARDS.items():
     for _statement in _statements:
         event.listen(events, "after_create", DDL(_statement).execute_if(dialect=_dialect))
-
-#: Kept outside of the log, and never waited for (`heartbeats`): in a file beside SQLite's, or in tables that PostgreSQL
-#: may forget when it crashes.
-HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
-SESSIONS, SESSION_COLUMNS = (
-    PREFIX + "sessions",
-    "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "
-    "PRIMARY KEY (dagster_run_id, address))",
-)
-for _name, _columns in ((HEARTBEATS, HEARTBEAT_COLUMNS), (SESSIONS, SESSION_COLUMNS)):
-    _unlogged = f"CREATE UNLOGGED TABLE IF NOT EXISTS {_name} {_columns}"
-    event.listen(events, "after_create", DDL(_unlogged).execute_if(dialect="postgresql"))
 
 datasets = _table(
     "datasets",

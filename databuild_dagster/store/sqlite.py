@@ -65,8 +65,10 @@ class SqliteDatabase(Database):
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 self.raise_trouble(error)
-            if (kind := network_file_system_of(os.path.dirname(self.path))) is not None:
-                raise NetworkFileSystem(url=url, kind=kind)
+
+    def check_place(self) -> None:
+        if self.path is not None and (kind := network_file_system_of(os.path.dirname(self.path))) is not None:
+            raise NetworkFileSystem(url=self.url, kind=kind)
 
     def connection(self) -> sqlite3.Connection:
         if self.path is None:

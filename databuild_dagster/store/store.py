@@ -13,11 +13,16 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 
 
 class Store:
-    """One event log with its projections. Thread-safe; a transaction belongs to one thread."""
+    """One event log with its projections. Thread-safe; a transaction belongs to one thread.
 
-    def __init__(self, url: str, *, check_projections: bool = True) -> None:
+    One that is not `shared` is opened by nobody else.
+    """
+
+    def __init__(self, url: str, *, check_projections: bool = True, shared: bool = True) -> None:
         self.url = url
         self.database = database_of(url)
+        if shared:
+            self.database.check_place()
         #: Of the file, for a database that is one.
         self.path = self.database.path
         try:

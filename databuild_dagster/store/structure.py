@@ -13,7 +13,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.database import Connection, Database
 from databuild_dagster.store.invariants import Violation
 
-_CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (\w+)(?:.* ON (\w+))?")
+_CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (?:IF NOT EXISTS )?(\w+)(?:.* ON (\w+))?")
 _REBUILD = "run `databuild rebuild`, which makes it anew"
 #: What it means when one of a kind is gone, and what to do.
 _GONE = {
@@ -45,7 +45,7 @@ def lacking(database: Database, connection: Connection) -> list[Violation]:
             found.append(Violation("SPEC 3.1", part.name, _LOG_GONE if _is_log(part) else _GONE[part.kind]))
         elif sql and part.kind in ("view", "trigger") and _plain(sql) != _plain(part.sql):
             found.append(Violation("SPEC 3.1", part.name, f"this {part.kind} was changed: {_REBUILD}"))
-        elif part.kind == "table" and (columns := _lacking_columns(database, connection, part.name)):
+        elif part.name in schema.metadata.tables and (columns := _lacking_columns(database, connection, part.name)):
             names = ", ".join(columns)
             what_to_do = _LOG_GONE if _is_log(part) else _GONE["table"]
             found.append(Violation("SPEC 3.1", part.name, f"its column {names} {what_to_do}"))

@@ -7,7 +7,7 @@ but a row's own key is written first, so that a lookup always sees what this tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
 from itertools import compress
 from operator import attrgetter, itemgetter, ne
@@ -224,6 +224,8 @@ class UnitOfWork:
         self._links: dict[str, list[tuple[Any, ...]]] = {}
         #: Wants whose hold on their refs turned, in order.
         self._turned: list[tuple[int, Openness]] = []
+        #: How the delegations of (requester, ref) stand, as far as they were met; None where there is none.
+        self._outcomes: dict[tuple[str, int], str | None] = {}
         #: Refs of wants, as far as they were met.
         self._seen_links: dict[int, Collection[int]] = {}
 
@@ -449,10 +451,21 @@ class UnitOfWork:
 
     # Delegations
 
+    def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None:
+        known = self._outcomes
+        pairs = [(who, ref_id) for who, ref_ids in asked.items() for ref_id in ref_ids if (who, ref_id) not in known]
+        if not pairs:
+            return
+        known.update(dict.fromkeys(pairs))
+        requesters, refs = Keys({who for who, _ in pairs}), Keys({ref_id for _, ref_id in pairs})
+        for who, ref_id, outcome in self.connection.execute(_DELEGATIONS, (requesters, refs)):
+            known[who, ref_id] = outcome
+
     def delegations(self, requester: str, ref_ids: Iterable[int]) -> dict[int, str]:
         wanted = list(ref_ids)
-        self._flush_links()
-        return dict(_DELEGATIONS_OF.ask(self.connection, wanted, requester)) if wanted else {}
+        self.meet_delegations({requester: wanted})
+        known = self._outcomes
+        return {ref_id: outcome for ref_id in wanted if (outcome := known[requester, ref_id]) is not None}
 
     def waiting_delegations(self, ref_ids: Iterable[int]) -> list[tuple[int, str]]:
         """Refs know how many wait: mostly nobody, and then there is nothing to ask."""
@@ -467,13 +480,17 @@ class UnitOfWork:
         """One that ended earlier in this transaction is put anew, so the end is written first."""
         if _END_DELEGATION in self._links:
             self._flush_links()
-        self._link(_PUT_DELEGATION, rows)
+        put = list(rows)
+        self._outcomes.update({(row.requester, row.ref_id): row.outcome for row in put})
+        self._link(_PUT_DELEGATION, put)
 
     def take_delegations(self, pairs: Iterable[tuple[str, int]]) -> None:
         self._link(_TAKE_DELEGATION, pairs)
 
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None:
-        self._link(_END_DELEGATION, ends)
+        ended = list(ends)
+        self._outcomes.update({(who, ref_id): outcome for outcome, _, _, _, who, ref_id in ended})
+        self._link(_END_DELEGATION, ended)
 
     # Writing
 
@@ -622,7 +639,10 @@ _END_DELEGATION = (
     "WHERE requester = ? AND ref_id = ?"
 )
 _TAKE_DELEGATION = f"UPDATE {PREFIX}delegations SET kind = '{Answer.BUILD.value}' WHERE requester = ? AND ref_id = ?"
-_DELEGATIONS_OF = _Lookup(f"SELECT ref_id, outcome FROM {PREFIX}delegations WHERE requester = ? AND", "ref_id")
+_DELEGATIONS = (
+    f"SELECT requester, ref_id, outcome FROM {PREFIX}delegations "
+    "WHERE requester IN (SELECT value FROM json_each(?)) AND ref_id IN (SELECT value FROM json_each(?))"
+)
 _WAITING_FOR = _Lookup(
     f"SELECT ref_id, requester FROM {PREFIX}delegations WHERE outcome = '{DelegationOutcome.WAITING.value}' AND",
     "ref_id",

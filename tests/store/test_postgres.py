@@ -10,10 +10,11 @@ import threading
 import psycopg
 import pytest
 
+from databuild_dagster.engine import Engine
 from databuild_dagster.model import commands as c
-from databuild_dagster.store import Heartbeats, NotedSession, check, open_store, schema
+from databuild_dagster.store import Heartbeats, NotedSession, Queries, check, open_store, rebuild, schema
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.store.postgres import MAX_KEPT, PostgresDatabase
+from databuild_dagster.store.postgres import MAX_KEPT, PostgresConnection, PostgresDatabase
 from databuild_dagster.store.postgres_sql import in_bulk, translated
 from tests.support.catalog import dataset
 from tests.support.postgres import postgres_server
@@ -100,6 +101,96 @@ def test_threads_share_a_few_lines(small):
 
     assert isinstance(small.store.database, PostgresDatabase)
     assert len(small.store.database._free) <= MAX_KEPT
+
+
+def test_what_was_asked_in_vain_is_not_the_answer_of_another_time(small):
+    """SPEC 3.3: a repeated command never looks at the log's end; others go on meanwhile."""
+    elsewhere = Engine(open_store(small.store.url), small.catalog)
+    want = c.CreateWants(wants=(("a",),))
+
+    for number in range(3):
+        small.engine.handle(want, command_id="once")
+        elsewhere.handle(c.CreateWants(wants=(("b",),)), command_id=f"other {number}")
+        small.engine.handle(c.CreateWants(wants=(("c",),)), command_id=f"mine {number}")
+
+    assert [len(small.open_wants(ref)) for ref in "abc"] == [1, 3, 3]
+    elsewhere.store.close()
+
+
+def test_a_role_with_other_defaults_writes_as_everybody_does(small):
+    """SPEC 3.3: a snapshot older than the lock would not see the last event."""
+    defaults = "-cdefault_transaction_isolation%3Drepeatable%5C%20read%20"
+    url = small.store.url.replace("-csearch_path", f"{defaults}-csearch_path")
+    elsewhere = Engine(open_store(url), small.catalog)
+
+    def write(engine):
+        for _ in range(20):
+            engine.handle(c.CreateWants(wants=(("a",),)))
+
+    threads = [threading.Thread(target=write, args=[engine]) for engine in (elsewhere, small.engine)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(small.open_wants("a")) == 40
+    elsewhere.store.close()
+
+
+def test_who_looks_while_tables_are_made_anew_sees_all_or_waits(small):
+    """SPEC 3.4"""
+    small.live("a", "b")
+    elsewhere = open_store(small.store.url)
+    seen, stop = set(), threading.Event()
+
+    def look():
+        queries = Queries(elsewhere)
+        while not stop.is_set():
+            with elsewhere.reading() as connection:
+                connection.execute("SELECT 1").fetchall()
+                seen.update(connection.execute("SELECT count(*) FROM databuild_refs WHERE state = 'Live'").fetchone())
+            seen.add(len([state for state in queries.states(["a", "b"]).values() if state is not None]))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    for _ in range(8):
+        rebuild(small.store)
+    found = check(small.store)
+    stop.set()
+    looker.join(60)
+
+    assert (seen, found) == ({2}, [])
+    elsewhere.close()
+
+
+def test_one_damaged_column_does_not_make_everything_unreadable(small):
+    """SPEC 3.4"""
+    small.live("a")
+    with small.store.writing() as work:
+        work.connection.execute("ALTER TABLE databuild_refs ALTER COLUMN n_waiters TYPE text")
+
+    found = check(small.store)
+
+    assert "databuild_events" not in {violation.entity for violation in found}
+    assert any(violation.entity == "databuild_refs" for violation in found)
+    rebuild(small.store)
+    assert check(small.store) == []
+
+
+def test_an_interrupt_as_a_transaction_is_undone_holds_nobody_up(small, monkeypatch):
+    """SPEC 3.3: a second Ctrl-C."""
+    monkeypatch.setattr(PostgresConnection, "undo", interrupted)
+
+    with pytest.raises(KeyboardInterrupt), small.store.writing():
+        raise ZeroDivisionError
+    monkeypatch.undo()
+
+    small.want("a")
+    assert len(small.open_wants("a")) == 1
+
+
+def interrupted(_connection):
+    raise KeyboardInterrupt
 
 
 # Whose it is
@@ -236,13 +327,21 @@ def test_many_rows_at_once_are_what_the_log_says(small):
 # Both databases
 
 
-def test_a_text_that_postgresql_has_not_is_stored_alike_everywhere():
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ("it said \x00 and more", "it said \N{REPLACEMENT CHARACTER} and more"),
+        (r"C:\u0000", r"C:\u0000"),
+        ("\\\x00\x00", "\\\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_a_text_that_postgresql_has_not_is_stored_alike_everywhere(said, stored):
     """SPEC 3.1: of what a failed process said, say. A NUL becomes what a letter becomes that cannot be read."""
     for url in ("sqlite://", worlds.new_url()):
         world = World([dataset("a")], url=url)
         world.want("a")
-        world.fail("a", error="it said \x00 and more")
+        world.fail("a", error=said)
 
-        assert world.canonical("a").reason == "it said \N{REPLACEMENT CHARACTER} and more"
+        assert world.canonical("a").reason == stored
         assert world.check() == []
         world.store.close()

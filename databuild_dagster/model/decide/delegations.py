@@ -124,14 +124,13 @@ def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = 
     least = 1 if for_first else 0
     rows = {row.id: ref for ref, row in view.refs(leased).items() if row.n_open_wants > least}
     asked: dict[str, list[int]] = {}
-    served: set[int] = set()
+    first: dict[int, str] = {}
     for ref_id, want in view.wants_holding(rows, Openness.OPEN):
         if want.source in _FOLLOWING:
             continue
-        if for_first and ref_id not in served:
-            served.add(ref_id)
-        else:
+        if (for_first and first.setdefault(ref_id, want.request_id) != want.request_id) or not for_first:
             asked.setdefault(want.request_id, []).append(ref_id)
+    view.meet_delegations(asked)
     facts: list[e.Fact] = []
     for requester, ref_ids in asked.items():
         known = view.delegations(requester, ref_ids)

@@ -89,6 +89,17 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
     assert {entry(world, each, "a").uuid for each in ("A", first, second)} == {uuid}
 
 
+def test_who_asked_twice_has_joined_nobody(world):
+    """SPEC 8.1: the second want of a request is no request of its own."""
+    for _ in range(2):
+        world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
+
+    world.live("a")
+
+    assert ledger(world, "R") == {"a": ("built", "live")}
+    assert {each.avoided for each in world.engine.ledger.metrics()} == {0}
+
+
 def test_of_wants_that_waited_for_the_same_launch_the_first_has_it_built_and_the_others_join(world):
     """SPEC 8.4"""
     first, second = (world.handle(c.CreateWants(wants=(("a", "b"),))).request_id for _ in range(2))
