@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,9 +110,10 @@ class Project:
         # A process that has had a Spark client says so in its environment, and its children would be clients too.
         own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         self.environment = own | {"DAGSTER_HOME": str(self.home)}
+        self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "databuild_dagster", *arguments],
             cwd=self.folder,
             env=self.environment | environment,
@@ -121,6 +122,15 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """A test that fails leaves nothing running."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def run(self, *arguments: str, **environment: str) -> Done:
         process = self.start(*arguments, **environment)
@@ -187,5 +197,7 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    made.end()

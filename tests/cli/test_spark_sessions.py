@@ -202,13 +202,13 @@ def wait_until_a_job_runs(project: Project) -> ServerStatus:
 
 
 def running_jobs(server: ServerStatus) -> list[Any]:
-    """What Spark itself says is running, by its UI."""
+    """What Spark itself says is running, by its UI, which says so in words while it starts."""
     assert server.ui_url is not None
     applications = f"{server.ui_url}/api/v1/applications"
     try:
         (application,) = json.load(urlopen(applications, timeout=10))
         return list(json.load(urlopen(f"{applications}/{application['id']}/jobs?status=running", timeout=10)))
-    except OSError:
+    except (OSError, json.JSONDecodeError):
         return []
 
 
