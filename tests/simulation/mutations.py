@@ -207,7 +207,7 @@ MUTATIONS = (
     Mutation(
         "transactions are torn",
         "3.3",
-        ("I5", "I11", "two leases", "ended twice", "IllegalMove", "lost command"),
+        ("I5", "I11", "two leases", "ended twice", "IllegalMove", "IntegrityError", "lost command"),
         _with_torn_transactions,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),

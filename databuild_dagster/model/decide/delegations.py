@@ -117,8 +117,8 @@ def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = 
     """Who asked before anything was leased joins whoever builds it now: of all who ask, one builds (SPEC 8.4).
 
     `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which
-    is that of who asked first. Wants of other Dagster runs and of job runs are left out: their answers are told by
-    those.
+    is that of who asked first. Wants of other Dagster runs and of job runs are left out, for their answers are told by
+    those; and wants that a taint has opened again, for they had theirs.
     """
     view = deciding.view
     least = 1 if for_first else 0
@@ -126,7 +126,7 @@ def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = 
     asked: dict[str, list[int]] = {}
     first: dict[int, str] = {}
     for ref_id, want in view.wants_holding(rows, Openness.OPEN):
-        if want.source in _FOLLOWING:
+        if want.source in _FOLLOWING or want.reopened:
             continue
         if (for_first and first.setdefault(ref_id, want.request_id) != want.request_id) or not for_first:
             asked.setdefault(want.request_id, []).append(ref_id)
