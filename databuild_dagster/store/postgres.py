@@ -122,7 +122,7 @@ class PostgresConnection:
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
         statement, rows = in_bulk(sql), iter(parameters)
         while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            if statement is None or len(chunk) < FEW_ROWS:
+            if statement is None or len(chunk) < FEW_ROWS or not _are_apart(chunk, statement.key):
                 with self.raw.cursor() as cursor:
                     cursor.executemany(translated(sql), chunk)
             else:
@@ -381,6 +381,11 @@ def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
     options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
     given = {name: value for name, value in named.items() if value is not None}
     return {"application_name": "databuild", **given, **query, "options": options}
+
+
+def _are_apart(rows: Sequence[Sequence[Any]], key: Sequence[int]) -> bool:
+    """No row of the table is written twice."""
+    return not key or len({tuple(row[place] for place in key) for row in rows}) == len(rows)
 
 
 _CONVERT = {"bigint": int, "float8": float, "text": str}

@@ -20,6 +20,9 @@ class Bulk(NamedTuple):
 
     sql: str
     types: tuple[str, ...]
+    #: Places of the parameters that together name a row. Rows that are named twice depend on the order in which they are
+    #: written, so they cannot be written together. Empty for new rows.
+    key: tuple[int, ...] = ()
 
 
 class _Rule(NamedTuple):
@@ -53,8 +56,7 @@ _RULES = (
 _QUOTED = re.compile(r"('(?:[^']|'')*')")
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\) VALUES \(([^)]*)\)$")
-#: By its key alone: where rows depend on the order in which they are written they are not written together.
-_UPDATE = re.compile(r"UPDATE (\w+) SET (.*) WHERE id = \?$")
+_UPDATE = re.compile(r"UPDATE (\w+) SET (\w+ = \?(?:, \w+ = \?)*) WHERE (\w+ = \?(?: AND \w+ = \?)*)$")
 
 _TYPES: dict[type[sa.types.TypeEngine[Any]], str] = {sa.Integer: "bigint", sa.Float: "float8", sa.Text: "text"}
 
@@ -83,13 +85,15 @@ def in_bulk(sql: str) -> Bulk | None:
         types = _types(table, given)
         return Bulk(f"INSERT INTO {table} ({listed}) SELECT {', '.join(values)} FROM {_unnest(types, given)}", types)
     if (found := _UPDATE.match(sql)) is not None:
-        table, assignments = found.groups()
-        names = [assignment.removesuffix(" = ?") for assignment in assignments.split(", ")]
-        types = _types(table, [*names, "id"])
-        assigned = ", ".join(f"{name} = v.{name}" for name in names)
-        return Bulk(
-            f"UPDATE {table} AS t SET {assigned} FROM {_unnest(types, [*names, 'id'])} WHERE t.id = v.id", types
-        )
+        table, assignments, conditions = found.groups()
+        assigned = [assignment.removesuffix(" = ?") for assignment in assignments.split(", ")]
+        asked = [condition.removesuffix(" = ?") for condition in conditions.split(" AND ")]
+        names = [*(f"new_{name}" for name in assigned), *(f"old_{name}" for name in asked)]
+        types = _types(table, [*assigned, *asked])
+        news = ", ".join(f"{name} = v.new_{name}" for name in assigned)
+        olds = " AND ".join(f"t.{name} = v.old_{name}" for name in asked)
+        key = tuple(len(assigned) + place for place, name in enumerate(asked) if name not in assigned)
+        return Bulk(f"UPDATE {table} AS t SET {news} FROM {_unnest(types, names)} WHERE {olds}", types, key)
     return None
 
 

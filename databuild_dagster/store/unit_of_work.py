@@ -414,7 +414,7 @@ class UnitOfWork:
     def end_waiting(self, instance_id: int) -> None:
         for ref in self._refs.ids(ref_id for _, ref_id in self.missing_of([instance_id])).values():
             ref.n_waiters -= 1
-        self._link(_END_WAITING, [(instance_id,)])
+        self._link(_END_WAITING, [(0, instance_id)])
 
     # Taints and lineage
 
@@ -622,7 +622,7 @@ _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
 _ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"
 _TURN_HOLD = f"UPDATE {PREFIX}holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?"
 _ADD_MISSING = f"INSERT INTO {PREFIX}missing (instance_id, ref_id, active) VALUES (?, ?, 1)"
-_END_WAITING = f"UPDATE {PREFIX}missing SET active = 0 WHERE instance_id = ?"
+_END_WAITING = f"UPDATE {PREFIX}missing SET active = ? WHERE instance_id = ?"
 _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUES (?, ?)"
 _CANCEL_TAINT = f"UPDATE {PREFIX}taint_instances SET canceled_at = ? WHERE taint_id = ? AND instance_id = ?"
 _ADD_REVERT = f"INSERT INTO {PREFIX}reverts (ref_id, seq, instance_id) VALUES (?, ?, ?)"

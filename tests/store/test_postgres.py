@@ -310,7 +310,11 @@ def test_rows_that_do_not_depend_on_each_other_are_written_by_one_statement():
     )
     assert update is not None
     assert update.types == ("text", "float8", "bigint")
-    assert in_bulk("UPDATE databuild_holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?") is None
+    hold = in_bulk("UPDATE databuild_holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?")
+    assert hold is not None
+    # Of a hold that turns twice the second turn needs the first: what names it is its ref and its want.
+    assert hold.key == (1, 3)
+    assert in_bulk("DELETE FROM databuild_holds WHERE ref_id = ?") is None
 
 
 def test_many_rows_at_once_are_what_the_log_says(small):
