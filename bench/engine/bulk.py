@@ -6,16 +6,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bench.engine import clock
-from bench.engine.commands import NothingForeign
+from bench.engine.commands import NothingForeign, planned
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
 from databuild_dagster.engine import DagsterRunState, Engine, Judge, LaunchOrder, new_id, tick
-from databuild_dagster.engine.planning import plan_due
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.rebuild import rebuild
@@ -141,16 +140,7 @@ class Planning:
 
     def seconds(self) -> float:
         began = clock.seconds()
-        found = plan_due(
-            self._engine,
-            self._datasets,
-            NothingForeign(),
-            owner="bench",
-            location=LOCATION,
-            room=20,
-            out=Counter(),
-            most=DUE,
-        )
+        found = planned(self._engine, self._datasets, DUE)
         taken = clock.seconds() - began
         assert sum(len(command.runs) for command, _ in found.launches) == DUE
         return taken

@@ -17,8 +17,9 @@ from bench.engine.filling import LOCATION, built, lease, name_of, nothing, sizes
 from databuild_dagster.engine import Engine, Observation, new_id
 from databuild_dagster.engine.annotating import annotate
 from databuild_dagster.engine.explaining import explain
-from databuild_dagster.engine.planning import plan_due
+from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import plan
 
@@ -34,6 +35,13 @@ class NothingForeign:
 
     def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
         return {}
+
+
+def planned(engine: Engine, datasets: dict[int, DatasetSpec], most: int) -> Plan:
+    """What a tick would launch, of so many refs."""
+    return plan_due(
+        engine, datasets, NothingForeign(), owner="bench", location=LOCATION, room=20, out=Counter(), most=most
+    )
 
 
 class Commands:
@@ -85,16 +93,7 @@ class Commands:
         self._handle("success", success({ref: run.job_run_id}))
 
     def _plan_due(self) -> None:
-        found = plan_due(
-            self.engine,
-            self._datasets,
-            NothingForeign(),
-            owner="bench",
-            location=LOCATION,
-            room=20,
-            out=Counter(),
-            most=10_000,
-        )
+        found = planned(self.engine, self._datasets, 10_000)
         assert len(found.launches) == 1
 
     def _canceled(self) -> None:

@@ -131,8 +131,18 @@ class PostgresConnection:
         return None
 
     def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
-        """They go to the server with what comes next, or with what will be asked `soon`, which is asked now."""
+        """They go to the server with what comes next, or with what will be asked `soon`, which is asked now.
+
+        On a new line if the server, or somebody on the way, has cut the old one: nothing has happened on it yet.
+        """
         assert not self.in_transaction, "a transaction within another would commit half of it"
+        try:
+            self._begin(statements, soon)
+        except psycopg.OperationalError as error:
+            self.again_if_cut(error)
+            self._begin(statements, soon)
+
+    def _begin(self, statements: Sequence[str], soon: Sequence[str]) -> None:
         self._answered.clear()
         self._pipeline = self.raw.pipeline()
         self._pipeline.__enter__()
@@ -143,7 +153,7 @@ class PostgresConnection:
         self._answered = {sql: _Answered(cursor.fetchall()) for sql, cursor in sent.items()}
 
     def again_if_cut(self, error: psycopg.Error) -> None:
-        """Connect anew, when the server, or somebody on the way, has cut the line; else raise the error."""
+        """Connect anew if the line was cut; else raise the error."""
         if not self.raw.closed and not isinstance(error, _CUT):
             raise error
         self.raw.close()
@@ -151,6 +161,7 @@ class PostgresConnection:
         self.raw = self._connected()
 
     def commit(self) -> None:
+        assert self.in_transaction, "what was undone cannot be committed"
         self._answered.clear()
         done = self.raw.execute("COMMIT")
         self._end_pipeline()
@@ -240,11 +251,10 @@ class PostgresDatabase(Database):
     def begin(self, connection: Connection, *soon: str) -> None:
         ours = _ours(connection)
         try:
-            try:
-                ours.begin(_BEGIN, _LOCK, soon=soon)
-            except psycopg.OperationalError as error:
-                ours.again_if_cut(error)
-                ours.begin(_BEGIN, _LOCK, soon=soon)
+            ours.begin(_BEGIN, _LOCK, soon=soon)
+        except AssertionError:
+            # The transaction that is there is not ours to undo.
+            raise
         except BaseException:
             ours.undo()
             self._give_back(ours)
@@ -267,11 +277,7 @@ class PostgresDatabase(Database):
             yield connection
             return
         try:
-            try:
-                connection.begin(_LOOK, _SHARE, soon=(_PING,))
-            except psycopg.OperationalError as error:
-                connection.again_if_cut(error)
-                connection.begin(_LOOK, _SHARE, soon=(_PING,))
+            connection.begin(_LOOK, _SHARE, soon=(_PING,))
             yield connection
             connection.commit()
         except BaseException:
