@@ -11,13 +11,25 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import compress
 
 from dagster import MultiPartitionsDefinition, TimeWindowPartitionsDefinition, partition_loading_context
 
 from databuild_dagster.bindings.registration import partitions_from
+from databuild_dagster.engine.gaps import MAX_LOTS, Expected, TooManyLots
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.lots import UNITS, Lot, LotRange, LotUnit
+from databuild_dagster.model.lots import (
+    DAY_SECONDS,
+    UNITS,
+    InvalidLotRange,
+    Lot,
+    LotRange,
+    LotUnit,
+    lot_at,
+    lots_between,
+)
 
 #: Names of the one time zone that lots are in.
 _UTC = frozenset(
@@ -62,7 +74,7 @@ class LotKeys:
         """The partition key of a lot, whether or not the definition reaches so far. Raises `NoLotKey`."""
         if lot.unit != self.unit:
             raise self._no_key(str(lot), f"it is one of {lot.unit}, and {self.asset} has lots of {self.unit}")
-        return datetime.fromtimestamp(lot.start, UTC).strftime(self.partitions.fmt)
+        return _at(lot.start).strftime(self.partitions.fmt)
 
     def lot_of(self, key: str) -> Lot:
         """The lot of a partition key; strict, as Dagster is not: 2013-1-1 is no key. Raises `NoLotKey`."""
@@ -78,11 +90,27 @@ class LotKeys:
             raise self._no_key(key, f"no lot of {self.unit} begins there")
         return Lot(self.unit, index)
 
+    def keys_of(self, lots: LotRange) -> list[str]:
+        """`key_of` for many in a row; where it can be, a day and a time are each written once."""
+        fmt = self.partitions.fmt
+        if lots.unit != self.unit or not self.in_order:
+            return [self.key_of(lot) for lot in lots]
+        clock = fmt.find("%H")
+        day_format, time_format = (fmt, "") if clock < 0 else (fmt[:clock], fmt[clock:])
+        per_day = self.unit.per_day
+        times = [_at(number * self.unit.seconds).strftime(time_format) for number in range(per_day)]
+        keys: list[str] = []
+        for day in range(lots.first // per_day, -(-lots.stop // per_day)):
+            text = _at(day * DAY_SECONDS).strftime(day_format)
+            numbers = slice(max(lots.first - day * per_day, 0), lots.stop - day * per_day)
+            keys += [text + time for time in times[numbers]]
+        return keys
+
     def existing(self, now: float) -> LotRange:
         """From the first lot of the definition up to the last that is a partition by now."""
         start = int(self.partitions.start.timestamp())
         first = -(-start // self.unit.seconds)
-        with partition_loading_context(effective_dt=datetime.fromtimestamp(now, UTC)):
+        with partition_loading_context(effective_dt=_at(now)):
             last = self.partitions.get_last_partition_window_ignoring_exclusions()
         return LotRange(self.unit, first, first if last is None else int(last.end.timestamp()) // self.unit.seconds)
 
@@ -91,7 +119,7 @@ class LotKeys:
         if not self.partitions.exclusions:
             return frozenset()
         excluded = self.partitions.is_window_start_excluded
-        return frozenset(lot.index for lot in lots if excluded(datetime.fromtimestamp(lot.start, UTC)))
+        return frozenset(lot.index for lot in lots if excluded(_at(lot.start)))
 
     def _no_key(self, key: str, why: str) -> NoLotKey:
         first = Lot(self.unit, -(-int(self.partitions.start.timestamp()) // self.unit.seconds))
@@ -110,6 +138,47 @@ def has_lots(dataset: DatasetSpec) -> bool:
     except NoLots:
         return False
     return True
+
+
+def expected_lots(
+    keys: LotKeys, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
+) -> Expected:
+    """What the cadence expects of a range, both of whose ends are cut down to an interval first (SPEC 10.7).
+
+    From the first lot of the definition, and up to the last that is over, where no end is given. `touched`: the lot that
+    the end is in belongs to it, for a chain asks what an hour was made of, and that may be a day. Raises `TooManyLots`,
+    `InvalidLotRange` and `InvalidMoment`.
+    """
+    existing = keys.existing(now)
+    since = existing.start if start is None else start
+    until = max(existing.end, since) if end is None else end
+    asked = lots_between(since, until, keys.unit)
+    if not asked and end is not None and not touched:
+        why = f"both ends are in the lot {lot_at(since, keys.unit)}, which ends after them"
+        raise InvalidLotRange(start=when(since), end=when(until), why=why)
+    if touched and until > asked.end:
+        asked = LotRange(keys.unit, asked.first, asked.stop + 1)
+    first = max(asked.first, existing.first)
+    lots = LotRange(keys.unit, first, max(first, min(asked.stop, existing.stop)))
+    if len(lots) > MAX_LOTS:
+        raise TooManyLots(asset=keys.asset, start=lots.at(0), end=lots.at(-1), n=len(lots), most=MAX_LOTS)
+    ids, before = list(lots.ids()), f"{keys.asset}@"
+    refs = [before + key for key in keys.keys_of(lots)]
+    if left_out := keys.left_out(lots):
+        there = [index not in left_out for index in range(lots.first, lots.stop)]
+        ids, refs = list(compress(ids, there)), list(compress(refs, there))
+    return Expected(
+        asset=keys.asset,
+        lots=lots,
+        ids=ids,
+        refs=refs,
+        in_order=keys.in_order,
+        n_outside=len(asked) - len(lots),
+    )
+
+
+def _at(moment: float) -> datetime:
+    return datetime.fromtimestamp(moment, UTC)
 
 
 @lru_cache(maxsize=MAX_UNPACKED)
@@ -146,7 +215,7 @@ def _unit_of_schedule(schedule: str) -> LotUnit | None:
         return None
     begins = _times(fields[0], 60), _times(fields[1], 24)
     for unit in UNITS.values():
-        starts = range(0, 86_400, unit.seconds)
+        starts = range(0, DAY_SECONDS, unit.seconds)
         if begins == ({start // 60 % 60 for start in starts}, {start // 3600 for start in starts}):
             return unit
     return None

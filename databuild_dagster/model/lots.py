@@ -139,6 +139,10 @@ class LotRange:
     def __contains__(self, lot: object) -> bool:
         return isinstance(lot, Lot) and lot.unit == self.unit and self.first <= lot.index < self.stop
 
+    def at(self, place: int) -> Lot:
+        """Its lot at a place, from the end where that is negative, as of a list."""
+        return Lot(self.unit, range(self.first, self.stop)[place])
+
     @property
     def start(self) -> int:
         """The first second of its first lot."""
@@ -152,13 +156,10 @@ class LotRange:
     def ids(self) -> Iterator[str]:
         """The lot ids in order: a date is worked out once a day, for a year has a hundred thousand lots."""
         per_day = self.unit.per_day
-        index = self.first
-        while index < self.stop:
-            day, number = divmod(index, per_day)
-            stop = min(self.stop, (day + 1) * per_day)
-            date = _date(day)
-            yield from (_id(date, self.unit, each) for each in range(number, number + stop - index))
-            index = stop
+        numbers = [_id("", self.unit, number) for number in range(per_day)]
+        for day in range(self.first // per_day, -(-self.stop // per_day)):
+            date, before = _date(day), day * per_day
+            yield from [date + number for number in numbers[max(self.first - before, 0) : max(self.stop - before, 0)]]
 
 
 def lot_at(moment: float, unit: LotUnit) -> Lot:

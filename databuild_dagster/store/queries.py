@@ -151,6 +151,34 @@ class Standing(NamedTuple):
         return self.state in SCHEDULABLE and not self.backs_off
 
 
+class Recorded(NamedTuple):
+    """All that is recorded of a ref that gap reports ask for. A ref that nobody has named yet has none."""
+
+    ref: str
+    #: Of its canonical instance, as the two that follow; None when it is missing.
+    state: InstanceState | None
+    manifest_state: str | None
+    retry_at: float | None
+    n_open_wants: int
+    #: The first of its open wants was recorded then, and the last one's TTL ends then.
+    wanted_since: float
+    wanted_until: float
+
+
+class RecordedOfDataset(NamedTuple):
+    """Refs of one dataset that somebody has named: those that are live, most of them, with the state of their manifest."""
+
+    live: dict[str, str | None]
+    others: dict[str, Recorded]
+
+
+class LastWant(NamedTuple):
+    """The newest want of a ref."""
+
+    want_id: str
+    state: WantState
+
+
 class Change(NamedTuple):
     """A move of an instance, a want or a job run: from a state, None at birth, to another."""
 
@@ -293,6 +321,11 @@ WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
 ORDER BY d.requester, r.ref"""
 
 
+_RECORDED = f"""
+SELECT r.ref, r.state, i.manifest_state, r.retry_at, r.n_open_wants, r.wanted_since, r.wanted_until
+FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
+
+
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
 _OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
@@ -315,6 +348,21 @@ def _job_run(row: tuple[Any, ...]) -> JobRunView:
 
 def _need(row: tuple[Any, ...]) -> Need:
     return Need(row[0], row[1], None if row[2] is None else InstanceState(row[2]), row[3], row[4], bool(row[5]), row[6])
+
+
+def _recorded(row: tuple[Any, ...]) -> Recorded:
+    ref, state, *rest = row
+    return Recorded(ref, _STATES[state], *rest)
+
+
+def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
+    live, others = {}, {}
+    for row in rows:
+        if row[1] == "Live":
+            live[row[0]] = row[2]
+        else:
+            others[row[0]] = _recorded(row)
+    return RecordedOfDataset(live, others)
 
 
 def _want(row: tuple[Any, ...]) -> WantView:
@@ -825,3 +873,26 @@ class Queries:
         for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
             found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
+
+    # Gaps
+
+    def recorded(self, refs: Iterable[str]) -> dict[str, Recorded]:
+        """What is recorded of each ref asked for; those that nobody has named yet are left out."""
+        rows = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        return {row[0]: _recorded(row) for row in rows}
+
+    def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
+        """What is recorded of every ref from one text to another, both included: for a year of lots one look (SPEC 10.7)."""
+        return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
+
+    def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:
+        """What is recorded of every ref of a dataset."""
+        return _parted(self._all(_RECORDED + _OF_DATASET, *_dataset_range(asset)))
+
+    def last_wants(self, refs: Iterable[str]) -> dict[str, LastWant]:
+        """The newest want that ever named each ref; what nobody ever wanted is left out."""
+        sql = f"""
+            SELECT r.ref, w.want_id, w.state FROM {PREFIX}refs r
+            JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        return {ref: LastWant(want_id, WantState(state)) for ref, want_id, state in self._all(sql, Keys(refs))}

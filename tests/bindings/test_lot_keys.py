@@ -6,11 +6,14 @@ from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from databuild_dagster.bindings.lot_keys import LotKeys, NoLotKey, NoLots, has_lots, lot_keys_of
+from databuild_dagster.bindings.lot_keys import LotKeys, NoLotKey, NoLots, expected_lots, has_lots, lot_keys_of
 from databuild_dagster.bindings.registration import partitions_text
+from databuild_dagster.engine.gaps import TooManyLots
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.lots import Lot
+from databuild_dagster.model.lots import InvalidLotRange, Lot, LotRange
 
 MINUTES = "%Y-%m-%d-%H:%M"
 
@@ -25,6 +28,14 @@ def every(schedule: str, start: str = "2024-01-01-00:00", fmt: str = MINUTES, **
 
 def at(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+FORMATS = (
+    every("*/5 * * * *"),
+    every("*/5 * * * *", start="20240101T000000Z", fmt="%Y%m%dT%H%M%SZ"),
+    every("0 * * * *", start="00:00 01.01.2024", fmt="%H:%M %d.%m.%Y"),
+    lots_of(dg.DailyPartitionsDefinition("2024-01-01")),
+)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +175,61 @@ def test_it_is_known_whether_keys_sort_as_their_times_do(fmt: str, in_order: boo
     start = datetime(2024, 1, 1, tzinfo=UTC).strftime(fmt)
 
     assert every("0 * * * *", start=start, fmt=fmt).in_order is in_order
+
+
+@given(st.integers(19_000, 19_100), st.integers(0, 287), st.integers(0, 1_000), st.sampled_from(FORMATS))
+def test_many_keys_in_a_row_are_those_of_each(day: int, number: int, n: int, keys: LotKeys) -> None:
+    first = day * keys.unit.per_day + number
+    lots = LotRange(keys.unit, first, first + n)
+
+    assert keys.keys_of(lots) == [keys.key_of(lot) for lot in lots]
+
+
+# What is expected of a range
+
+NOW = at("2025-01-01T00:00Z")
+HOURS = lots_of(dg.HourlyPartitionsDefinition("2024-02-28-00:00", end_date="2024-03-01-00:00"))
+
+
+def test_without_ends_all_that_exists_is_expected_each_with_its_ref() -> None:
+    found = expected_lots(HOURS, NOW)
+
+    assert (len(found.ids), found.n_outside) == (48, 0)
+    assert (found.ids[-1], found.refs[-1]) == ("20240229PT1H023", "flights@2024-02-29-23:00")
+
+
+def test_what_the_cadence_does_not_reach_is_counted_and_not_expected() -> None:
+    found = expected_lots(HOURS, NOW, at("2024-02-27T22:30Z"), at("2024-02-28T01:59Z"))
+
+    assert (found.ids, found.n_outside) == (["20240228PT1H000"], 2)
+
+
+def test_a_range_that_the_cadence_does_not_reach_expects_nothing() -> None:
+    for start, end in (("2023-01-01T00:30Z", "2023-01-02T00:00Z"), ("2024-05-01T00:00Z", "2024-05-01T05:00Z")):
+        found = expected_lots(HOURS, NOW, at(start), at(end))
+
+        assert (list(found.ids), list(found.refs), len(found.lots)) == ([], [], 0)
+        assert found.n_outside > 0
+
+
+def test_what_the_definition_leaves_out_is_not_expected() -> None:
+    keys = every("0 0 * * *", start="2024-01-01", fmt="%Y-%m-%d", exclusions=[datetime(2024, 1, 2, tzinfo=UTC)])
+
+    found = expected_lots(keys, NOW, at("2024-01-01T00:00Z"), at("2024-01-04T00:00Z"))
+
+    assert found.ids == ["20240101P1D000", "20240103P1D000"]
+    assert found.refs == ["flights@2024-01-01", "flights@2024-01-03"]
+
+
+def test_a_range_within_one_lot_is_refused_unless_touched_lots_count() -> None:
+    start, end = at("2024-02-28T03:10Z"), at("2024-02-28T03:20Z")
+
+    with pytest.raises(InvalidLotRange, match="both ends are in the lot 20240228PT1H003"):
+        expected_lots(HOURS, NOW, start, end)
+
+    assert expected_lots(HOURS, NOW, start, end, touched=True).ids == ["20240228PT1H003"]
+
+
+def test_more_lots_than_a_report_has_are_refused() -> None:
+    with pytest.raises(TooManyLots, match="more than 1,000,000"):
+        expected_lots(every("*/5 * * * *", start="2000-01-01-00:00"), NOW)
