@@ -27,6 +27,8 @@ _COMMANDS = {
     "partitions": "partitions:partitions",
     "show": "partitions:show",
     "history": "partitions:history",
+    "lots": "lots:lots",
+    "gaps": "gaps:gaps",
     "read": "read:read",
     "job-runs": "job_runs:job_runs",
     "delegations": "delegations:delegations",
