@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.engine import Engine, Foreign, observe
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import Canonical
@@ -61,7 +61,7 @@ class InputFinder:
         """Whether an asset's data is in a place of its own, and read by Dagster."""
         if asset not in self._is_foreign:
             dataset = self._engine.queries.dataset(asset)
-            self._is_foreign[asset] = dataset is not None and dataset.kind is not DatasetKind.OURS
+            self._is_foreign[asset] = dataset is not None and dataset.kind.is_foreign
         return self._is_foreign[asset]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from dagster import AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
 
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
+from databuild_dagster.bindings.boundaries import BOUNDARY
 from databuild_dagster.bindings.dagster_private import (
     AssetGraph,
     AssetNode,
@@ -165,7 +166,8 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
     body = body_of(assets_def)
     return DatasetSpec(
         asset=asset_text(node.key),
-        job=job_of(assets_def),
+        # Dagster makes one definition of several external assets, and nothing builds those together.
+        job=job_of(assets_def) if assets_def.is_executable else asset_text(node.key),
         location=location,
         kind=_kind(node, body),
         partitions=partitions_text(node.partitions_def),
@@ -179,6 +181,8 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
 def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
     if body is not None:
         return DatasetKind.OURS
+    if BOUNDARY in node.metadata:
+        return DatasetKind.BOUNDARY
     return DatasetKind.PLAIN if node.is_materializable else DatasetKind.SOURCE
 
 

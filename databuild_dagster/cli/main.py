@@ -34,6 +34,7 @@ _COMMANDS = {
     "delegations": "delegations:delegations",
     "metrics": "metrics:metrics",
     "adopt": "adopt:adopt",
+    "lot": "lot:lot",
     "locations": "locations:locations",
     "taint": "taints:taint",
     "untaint": "taints:untaint",

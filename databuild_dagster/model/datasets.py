@@ -25,6 +25,18 @@ class DatasetKind(StrEnum):
     PLAIN = "plain"
     #: Nothing here can build it; it waits until it appears.
     SOURCE = "source"
+    #: Nothing here can build it: files that come from outside become its lots, each with a manifest of ours (SPEC 10.6).
+    BOUNDARY = "boundary"
+
+    @property
+    def is_built(self) -> bool:
+        """Whether somebody here can be told to build it."""
+        return self in (DatasetKind.OURS, DatasetKind.PLAIN)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its data is in a place of its own, and Dagster is who knows whether it is there (SPEC 6.11)."""
+        return self in (DatasetKind.PLAIN, DatasetKind.SOURCE)
 
 
 class InputSpec(msgspec.Struct, frozen=True):
