@@ -25,9 +25,11 @@ from databuild_dagster.bindings.arrival_errors import (
     SaidWrong,
 )
 from databuild_dagster.bindings.keys import ref_of
+from databuild_dagster.bindings.lot_keys import has_lots, lot_keys_of
 from databuild_dagster.bindings.recording import Outside, Recorder, counted
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import why_not_fitting
 from databuild_dagster.store.queries import Canonical
@@ -79,7 +81,7 @@ class Arriver:
     ) -> Arrived:
         """Record a lot from files, or as empty; with `anew` these are all it has, else they are added to it.
 
-        Raises `NotABoundary`, `NoSuchLot`, `NothingGiven`, `FilesAndEmpty`, `HasDataAlready`, `NoSuchFile`,
+        Raises `NotABoundary`, `NoSuchLot`, `InvalidLot`, `NoLotKey`, `NothingGiven`, `FilesAndEmpty`, `HasDataAlready`, `NoSuchFile`,
         `OwnFiles`, `CannotRead`, `ColumnsDiffer`, `SaidWrong`, `CanonicalMoved`, and what listing and reading the files
         raises, with nothing recorded.
         """
@@ -110,9 +112,15 @@ class Arriver:
     def _partition_key(self, lot: str) -> str:
         if self.dataset.partitions is None:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why="the asset has no partitions.")
-        if why := self.engine.catalog.why_not(self.dataset, lot):
+        why = self.engine.catalog.why_not(self.dataset, lot)
+        if why is None:
+            return lot
+        if not has_lots(self.dataset) or not lot[:8].isdigit() or "P" not in lot:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
-        return lot
+        key = lot_keys_of(self.dataset).key_of(Lot.parse(lot))
+        if why := self.engine.catalog.why_not(self.dataset, key):
+            raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
+        return key
 
     def _emptied(self, recorder: Recorder, ref: str, now: Canonical, *, anew: bool) -> Outside | None:
         if now.state is InstanceState.LIVE:

@@ -126,6 +126,7 @@ def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
 
     manifest = place.manifest("flights@2013-01-01-05:00")
     assert place.lots() == {"05": [file.name]}
+    assert manifest.lot_id == "20130101PT1H005"
     assert (manifest.uri_type, manifest.files[0].uri, manifest.rows) == (UriType.IDENTIFIER, str(file), 2)
     assert told(look) == "1 lots arrived with 1 files."
     assert place.green() == {"2013-01-01-05:00"}
