@@ -142,6 +142,27 @@ class DagsterCatalog:
         with partition_loading_context(dynamic_partitions_store=self._instance):
             return _mapped(mapping, downstream, upstream, partition_key)
 
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        """The partition keys of a dataset that have a source's partition among their inputs, in their order.
+
+        All that exist by now where that does not depend on the key; none for a key that the source does not have.
+        """
+        mapping, downstream, upstream = self._resolved(dataset, source)
+        if downstream is None:
+            return (None,)
+        if upstream is not None and _is_one_to_one(mapping, downstream, upstream):
+            return (partition_key,)
+        with partition_loading_context(dynamic_partitions_store=self._instance):
+            if upstream is None:
+                return tuple(downstream.get_partition_keys())
+            if partition_key is None or not _has(upstream, partition_key):
+                return ()
+            inferred = infer_partition_mapping(mapping, downstream, upstream)
+            subset = upstream.subset_with_partition_keys([partition_key])
+            found = inferred.get_downstream_partitions_for_partitions(subset, upstream, downstream)
+            keys = list(found.get_partition_keys())
+            return tuple(keys if isinstance(downstream, TimeWindowPartitionsDefinition) else sorted(keys))
+
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """Whether an input's partitions depend on the output's key, by its declared mapping alone.
 

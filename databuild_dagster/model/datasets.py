@@ -48,6 +48,15 @@ class InputSpec(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
+class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What wakes a dataset by itself: a new live instance of any of its sources (SPEC 10.5)."""
+
+    #: Declared inputs among them have to be live too; the others only wake it.
+    sources: tuple[InputSpec, ...]
+    #: A source's new instance has a lot that is live built anew.
+    follow_late: bool = False
+
+
 class DatasetSpec(msgspec.Struct, frozen=True):
     """One dataset as its code location registered it."""
 
@@ -63,6 +72,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     max_partitions_per_launch: int = 1000
     #: Launches of its job that may run at once; None leaves it to the tick's limits.
     concurrency: int | None = None
+    #: Not there at all in what is not an arc, so that its registration stays the text that older versions wrote.
+    arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

@@ -224,6 +224,13 @@ class Need(NamedTuple):
     code_version: str | None
 
 
+class ArcView(NamedTuple):
+    """An arc in force, and the event up to which it has been followed."""
+
+    asset: str
+    seq: int
+
+
 class LateRef(NamedTuple):
     """A ref that is not live, and was to be by now for an open want."""
 
@@ -621,6 +628,28 @@ class Queries:
         """Registered datasets by row id, of one location or of all."""
         sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
+
+    def arcs(self) -> list[ArcView]:
+        """The arcs in force, in the order of their registration (SPEC 10.5)."""
+        return [
+            ArcView(*row) for row in self._all(f"SELECT asset, seq FROM {PREFIX}arcs WHERE removed = 0 ORDER BY id")
+        ]
+
+    def fired_by(self, arc: str) -> list[str]:
+        """The source instances that have woken an arc, in that order."""
+        sql = f"""
+            SELECT i.uuid FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id
+            JOIN {PREFIX}instances i ON i.id = f.instance_id WHERE a.asset = ? ORDER BY f.seq, i.id"""
+        return [uuid for (uuid,) in self._all(sql, arc)]
+
+    def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
+        """Of these instances, those that the event which had them live has tainted as well (SPEC 7.3)."""
+        sql = f"""
+            SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
+            JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place
+            WHERE i.uuid IN (SELECT value FROM json_each(?))
+              AND h.to_state = 'Live' AND h.from_state IS NOT 'Tainted' AND n.to_state = 'Tainted'"""
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     # Planning
 
