@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.alerts import CommandAlert, WebhookAlert
+    from databuild_dagster.bindings.availability import available_lots
     from databuild_dagster.bindings.boundaries import databuild_boundary
     from databuild_dagster.bindings.component import DatabuildComponent
     from databuild_dagster.bindings.context import BuildContext
@@ -49,6 +50,7 @@ __all__ = [
     "Transient",
     "Wants",
     "WebhookAlert",
+    "available_lots",
     "build_definitions",
     "build_sla_checks",
     "check_build_coordination",
@@ -83,6 +85,7 @@ _HOME = {
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
+    "available_lots": "bindings.availability",
     "build_definitions": "bindings.definitions",
     "build_sla_checks": "bindings.sla_check",
     "check_build_coordination": "bindings.lookups",

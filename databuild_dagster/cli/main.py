@@ -33,6 +33,7 @@ _COMMANDS = {
     "job-runs": "job_runs:job_runs",
     "delegations": "delegations:delegations",
     "metrics": "metrics:metrics",
+    "arcs": "arcs:arcs",
     "adopt": "adopt:adopt",
     "lot": "lot:lot",
     "locations": "locations:locations",
