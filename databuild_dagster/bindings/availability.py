@@ -1,19 +1,15 @@
 """Which lots became available, for whoever takes them up outside of Dagster (SPEC 10.3)."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databuild_dagster.bindings.opening import opened_store
-from databuild_dagster.engine.publishing import STRETCH, Publication, publications
+from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.store import Queries
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-
-#: How often a following reader looks for news; an idle look costs microseconds.
-FOLLOW_SECONDS = 0.5
 
 
 def available_lots(
@@ -33,17 +29,3 @@ def available_lots(
     with opened_store(home, instance) as store:
         for _, found in published_stretches(Queries(store), after_seq, follow=follow):
             yield from (each for each in found if dataset in (None, each.dataset))
-
-
-def published_stretches(queries: Queries, after_seq: int, *, follow: bool) -> Iterator[tuple[int, list[Publication]]]:
-    """(up to which event, what became live), to the end of the log or beyond."""
-    pause = threading.Event()
-    while True:
-        head = queries.head().seq
-        while after_seq < head:
-            last_seq = min(head, after_seq + STRETCH)
-            yield last_seq, publications(queries, after_seq, last_seq)
-            after_seq = last_seq
-        if not follow:
-            return
-        pause.wait(FOLLOW_SECONDS)

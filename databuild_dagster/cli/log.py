@@ -8,11 +8,11 @@ from contextlib import nullcontext, suppress
 
 import click
 
-from databuild_dagster.bindings.availability import published_stretches
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Queries, Violation
 from databuild_dagster.store import check as check_store

@@ -6,6 +6,7 @@ because a taint was taken back or somebody went back to it, was published before
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from databuild_dagster.store import Queries
 PUBLISHING = ("JobRunSucceeded", "LotArrived")
 #: Events passed over in one look; most are others.
 STRETCH = 10_000
+#: How often a following reader looks for news; an idle look costs microseconds.
+FOLLOW_SECONDS = 0.5
 
 
 class Publication(NamedTuple):
@@ -59,3 +62,17 @@ def publications(queries: Queries, after_seq: int, last_seq: int) -> list[Public
     found = [each for event in queries.events_named(PUBLISHING, after_seq, last_seq) for each in published_by(event)]
     never_seen = queries.tainted_at_birth(each.uuid for each in found)
     return [each for each in found if each.uuid not in never_seen]
+
+
+def published_stretches(queries: Queries, after_seq: int, *, follow: bool) -> Iterator[tuple[int, list[Publication]]]:
+    """(up to which event, what became live), to the end of the log or beyond."""
+    pause = threading.Event()
+    while True:
+        head = queries.head().seq
+        while after_seq < head:
+            last_seq = min(head, after_seq + STRETCH)
+            yield last_seq, publications(queries, after_seq, last_seq)
+            after_seq = last_seq
+        if not follow:
+            return
+        pause.wait(FOLLOW_SECONDS)

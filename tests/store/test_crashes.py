@@ -182,6 +182,24 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     world.store.close()
 
 
+def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(shared_url):
+    """SPEC 10.5: between availability and the want, and whichever of its statements was the last: one want."""
+    world = World([dataset("source"), dataset("arc", "source", subscribe=["source"])], url=shared_url)
+    world.live("source")
+    untouched = tables(world)
+
+    for statement in range(1, MOST_STATEMENTS):
+        if not killed_at(world, statement, lambda world: world.fire()) or tables(world) != untouched:
+            break
+
+    assert statement > 8
+    world.fire()
+    assert [want.source_id for want in world.queries.wants_of_ref("arc")] == [world.uuid("source")]
+    assert world.queries.fired_by("arc") == [world.uuid("source")]
+    assert world.check() == []
+    world.store.close()
+
+
 def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url):
     """SPEC 3.4"""
     world = World([dataset(name) for name in "ab"], url=shared_url)
