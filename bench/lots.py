@@ -55,7 +55,9 @@ def main() -> None:
 
 
 def gaps(rounds: int) -> None:
-    print("| a year of 5-minute lots | lots | absent | report, s | worst, s | its JSON, s |\n|---|---|---|---|---|---|")
+    print(
+        "| a year of 5-minute lots | lots | absent | report, s | of the processor, s | its JSON, s |\n|---|---|---|---|---|---|"
+    )
     for name, fill in (("10,000 present", _few_present), ("10,000 absent, for three causes", _few_absent)):
         with tempfile.TemporaryDirectory() as folder:
             engine = Engine(open_store(f"sqlite:///{Path(folder)}/lots.db"), AnyPartition())
@@ -65,12 +67,12 @@ def gaps(rounds: int) -> None:
             )
             engine.handle(RegisterDatasets(location=LOCATION, datasets=(flights, carriers)))
             fill(engine, [f"carriers@{key}" for key in YEAR.get_partition_keys()])
-            reports, seconds = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
-            _, as_json = _timed(rounds, lambda report=reports[-1]: json.dumps(as_dict(report)))  # type: ignore[misc]
+            reports, seconds, busy = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
+            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(as_dict(report)))  # type: ignore[misc]
             report = reports[-1]
             print(
                 f"| {name} | {report.n_expected:,} | {len(report.absent):,} | {statistics.median(seconds):.3f} "
-                f"| {max(seconds):.3f} | {statistics.median(as_json):.3f} |"
+                f"| {statistics.median(busy):.3f} | {statistics.median(as_json):.3f} |"
             )
 
 
@@ -104,14 +106,16 @@ def _bulks(refs: list[str]) -> Iterator[list[str]]:
         yield refs[first : first + BULK]
 
 
-def _timed(rounds: int, call: Callable[[], T]) -> tuple[list[T], list[float]]:
-    answers, seconds = [], []
+def _timed(rounds: int, call: Callable[[], T]) -> tuple[list[T], list[float], list[float]]:
+    """The last answer, and how long each took by the clock and of the processor, which others may be using too."""
+    answers: list[T] = []
+    seconds, busy = [], []
     for _ in range(rounds):
-        began = time.perf_counter()
-        answers.append(call())
+        began, began_busy = time.perf_counter(), time.process_time()
+        answers = [call()]
         seconds.append(time.perf_counter() - began)
-        del answers[:-1]
-    return answers, seconds
+        busy.append(time.process_time() - began_busy)
+    return answers, seconds, busy
 
 
 if __name__ == "__main__":

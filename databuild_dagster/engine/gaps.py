@@ -210,15 +210,15 @@ def _reports(engine: Engine, expected: Sequence[Expected], *, follow_inputs: boo
     sorted_out = []
     for each in expected:
         live, others = _recorded(engine, each)
-        there = [ref in live for ref in each.refs]
-        empty = [lot for lot, ref in zip(each.ids, each.refs, strict=True) if live.get(ref) == "empty"]
-        absent = [(lot, ref) for lot, ref, is_there in zip(each.ids, each.refs, there, strict=True) if not is_there]
-        following.look_at({ref: others.get(ref) for _, ref in absent if follow_inputs or ref in others})
+        empty_refs = {ref for ref, manifest_state in live.items() if manifest_state == "empty"}
+        empty = tuple([lot for lot, ref in zip(each.ids, each.refs, strict=True) if ref in empty_refs])
+        # By place, for a hundred thousand pairs would be as many objects for the garbage collector to look through.
+        absent = [place for place, ref in enumerate(each.refs) if ref not in live]
+        refs = [each.refs[place] for place in absent]
+        following.look_at({ref: others.get(ref) for ref in refs if follow_inputs or ref in others})
         sorted_out.append((each, empty, absent))
     following.follow()
-    return [
-        GapReport(each, tuple(empty), tuple(following.absent(each.asset, absent))) for each, empty, absent in sorted_out
-    ]
+    return [GapReport(each, empty, tuple(following.absent(each, absent))) for each, empty, absent in sorted_out]
 
 
 def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
@@ -283,11 +283,11 @@ class _Following:
             recorded = self.engine.queries.recorded(level)
             self.look_at({ref: recorded.get(ref) for ref in level})
 
-    def absent(self, asset: str, lots: Sequence[tuple[str, str]]) -> list[Absent]:
-        """What was found of lots of one dataset, each with its ref."""
-        unheard_of = self._of_unwanted(asset, None)
-        nodes = self._nodes
-        return [self._absent(lot, ref, nodes.get(ref) or unheard_of) for lot, ref in lots]
+    def absent(self, expected: Expected, places: Sequence[int]) -> list[Absent]:
+        """What was found of some lots of a dataset, by their places among those expected."""
+        unheard_of = self._of_unwanted(expected.asset, None)
+        ids, refs, nodes = expected.ids, expected.refs, self._nodes
+        return [self._absent(ids[place], refs[place], nodes.get(refs[place]) or unheard_of) for place in places]
 
     def _absent(self, lot: str, ref: str, node: _Node) -> Absent:
         if not node.leads_to:
