@@ -14,7 +14,7 @@ from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import ManifestMissing, ManifestState, Warehouse, read_manifest
+from databuild_dagster.warehouse import ManifestDamaged, ManifestMissing, ManifestState, Warehouse, read_manifest
 
 _MATTERS = frozenset(rule.state for rule in RULES if rule.has_data is not None)
 _LEFT = (ManifestState.COMPLETE, ManifestState.EMPTY, ManifestState.PARTIAL)
@@ -67,3 +67,5 @@ class _Left:
             return read_manifest(warehouse, self._asset, canonical.uuid).state in _LEFT
         except ManifestMissing:
             return False
+        except ManifestDamaged:
+            return True

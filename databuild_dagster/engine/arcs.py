@@ -7,15 +7,16 @@ a tick asks where the log ends and, if it has not grown, nothing else.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.publishing import PUBLISHING, STRETCH, published_by
+from databuild_dagster.engine.publishing import PUBLISHING, STRETCH, Publication, published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
+from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.store.queries import ArcView
 
 #: Stretches of the log that one tick follows; the next one goes on.
@@ -47,9 +48,10 @@ def fire_arcs(engine: Engine, actor: str) -> list[str]:
 
 
 def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[str]:
-    followed = _assets_followed(arcs, engine.queries.datasets().values())
+    names = {arc.asset for arc in arcs}
+    subscribers = _Subscribers(each for each in engine.queries.datasets().values() if each.asset in names)
     wanted: list[str] = []
-    for up_to_seq, published in _portions(engine, followed, after_seq, last_seq):
+    for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq):
         command = c.FireArcs(up_to_seq=up_to_seq, published=published)
         for event in engine.handle(command, actor=actor).events:
             if isinstance(event.fact, e.ArcFired):
@@ -57,31 +59,45 @@ def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, 
     return wanted
 
 
-def _assets_followed(arcs: list[ArcView], datasets: Iterable[DatasetSpec]) -> set[str]:
-    """Sources, and what follows late data."""
-    names = {arc.asset for arc in arcs}
-    followed: set[str] = set()
-    for dataset in datasets:
-        if dataset.asset in names and isinstance(dataset.arc, ArcSpec):
-            followed.update(source.asset for source in dataset.arc.sources)
-            if dataset.arc.follow_late:
-                followed.add(dataset.asset)
-    return followed
+class _Subscribers:
+    """Who subscribes to what."""
+
+    def __init__(self, datasets: Iterable[DatasetSpec]) -> None:
+        #: Source to the arcs that it wakes, and how.
+        self.of: dict[str, list[tuple[DatasetSpec, InputSpec]]] = defaultdict(list)
+        #: Arcs that look at their own lots too.
+        self.late: set[str] = set()
+        for dataset in datasets:
+            if isinstance(dataset.arc, ArcSpec):
+                for source in dataset.arc.sources:
+                    self.of[source.asset].append((dataset, source))
+                if dataset.arc.follow_late:
+                    self.late.add(dataset.asset)
+
+    def matters(self, asset: str) -> bool:
+        return asset in self.of or asset in self.late
 
 
 def _portions(
-    engine: Engine, followed: set[str], after_seq: int, last_seq: int
+    engine: Engine, subscribers: _Subscribers, after_seq: int, last_seq: int
 ) -> Iterator[tuple[int, tuple[c.Published, ...]]]:
     """(up to which event, what became live), never a part of an event."""
     portion: list[c.Published] = []
     for event in engine.queries.events_named(PUBLISHING, after_seq, last_seq):
-        found = [
-            c.Published(each.uuid, each.ref, each.seq) for each in published_by(event) if asset_of(each.ref) in followed
-        ]
+        found = [each for each in published_by(event) if subscribers.matters(each.dataset)]
         if portion and len(portion) + len(found) > MAX_SOURCES:
             yield event.seq - 1, tuple(portion)
             portion = []
-        portion += found
+        portion += [_published(engine, subscribers, each) for each in found]
     # A whole stretch is said even if there was nothing in it, or who comes next would have to look through it again.
     if portion or last_seq - after_seq == STRETCH:
         yield last_seq, tuple(portion)
+
+
+def _published(engine: Engine, subscribers: _Subscribers, each: Publication) -> c.Published:
+    key = partition_key_of(each.ref)
+    woken = {
+        dataset.asset: engine.catalog.woken(dataset, source, key)
+        for dataset, source in subscribers.of.get(each.dataset, ())
+    }
+    return c.Published(each.uuid, each.ref, each.seq, woken)

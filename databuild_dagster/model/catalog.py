@@ -19,7 +19,10 @@ class Catalog(Protocol):
         ...
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
-        """The partition keys of a dataset that have a source's partition among their inputs: `inputs`, read backwards."""
+        """The partition keys of a dataset that have a source's partition among their inputs: `inputs`, read backwards.
+
+        Only those that exist by now.
+        """
         ...
 
     def launchable(

@@ -221,6 +221,9 @@ class Published(msgspec.Struct, frozen=True):
     uuid: str
     ref: str
     seq: int
+    #: Arc to the partition keys of it that this wakes, as far as the caller has asked the catalog: a mapping may take
+    #: milliseconds, and a decision holds the write lock.
+    woken: dict[str, tuple[str | None, ...]] = {}
 
 
 class FireArcs(Command, frozen=True, kw_only=True):

@@ -95,10 +95,10 @@ def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Decidin
                 yield _Woken(arc, each, (each.ref,))
             for source in arc.spec.sources:
                 if source.asset == asset:
-                    keys = deciding.catalog.woken(arc.dataset, source, key)[-MAX_LOTS:]
-                    lots = (str(PartitionRef(arc.row.asset, own)) for own in keys)
-                    # What is no partition yet is wanted by nobody; the last part of an interval comes when it has passed.
-                    yield _Woken(arc, each, tuple(lot for lot in lots if deciding.why_not_wantable(lot) is None))
+                    keys = each.woken.get(arc.row.asset)
+                    if keys is None:
+                        keys = deciding.catalog.woken(arc.dataset, source, key)
+                    yield _Woken(arc, each, tuple(str(PartitionRef(arc.row.asset, own)) for own in keys[-MAX_LOTS:]))
 
 
 def _is_live(lot: RefRow | None) -> bool:
