@@ -6,11 +6,12 @@ import pytest
 
 from databuild_dagster.engine import arcs as following
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store import rebuild
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
-from tests.support.world import EMPTY, World
+from tests.support.world import COMPLETE, EMPTY, World
 
 _I = InstanceState
 DAYS = ["1", "2", "3"]
@@ -163,6 +164,21 @@ def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
     assert world.fire() == ["month"]
     world.arrive("names", "file:///names")
     assert world.fire() == ["named@1", "named@2", "named@3"]
+
+
+def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world):
+    """SPEC 5.7, 11.1: whoever ticks first follows every arc."""
+    world = make_world(dataset("files"))
+    there = dataset("clean", "files", subscribe=["files"], location="there")
+    world.catalog.datasets["clean"] = there
+    world.handle(c.RegisterDatasets(location="there", datasets=(there,)))
+    here, elsewhere = Orchestrator(world), Orchestrator(world, location="there")
+    world.arrive("files", "file:///1")
+
+    assert here.tick().fired == ["clean"]
+    assert elsewhere.tick().fired == []
+
+    assert (launched(here), launched(elsewhere)) == ([], [("clean", (None,))])
 
 
 def test_what_is_no_partition_of_the_arc_is_not_wanted(make_world):
@@ -382,9 +398,6 @@ def test_data_that_came_while_the_lot_was_being_built_is_late_when_it_is_live(la
 
 
 def succeed_with(world, ref, inputs):
-    from databuild_dagster.model.events import OutputFact, RunSuccess
-    from tests.support.world import COMPLETE
-
     output = OutputFact(ref=ref, inputs=inputs, code_version="1", manifest=COMPLETE)
     world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run(ref), (output,)),)))
 
