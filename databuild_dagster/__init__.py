@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.alerts import CommandAlert, WebhookAlert
+    from databuild_dagster.bindings.availability import available_lots
+    from databuild_dagster.bindings.boundaries import databuild_boundary
     from databuild_dagster.bindings.component import DatabuildComponent
     from databuild_dagster.bindings.context import BuildContext
     from databuild_dagster.bindings.coordinator import DatabuildRunCoordinator
@@ -48,10 +50,12 @@ __all__ = [
     "Transient",
     "Wants",
     "WebhookAlert",
+    "available_lots",
     "build_definitions",
     "build_sla_checks",
     "check_build_coordination",
     "databuild_asset",
+    "databuild_boundary",
     "databuild_multi_asset",
     "derive_partition_uuid",
     "get_active_builds_for_partition",
@@ -81,10 +85,12 @@ _HOME = {
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
+    "available_lots": "bindings.availability",
     "build_definitions": "bindings.definitions",
     "build_sla_checks": "bindings.sla_check",
     "check_build_coordination": "bindings.lookups",
     "databuild_asset": "bindings.decorator",
+    "databuild_boundary": "bindings.boundaries",
     "databuild_multi_asset": "bindings.multi_decorator",
     "derive_partition_uuid": "model.refs",
     "get_active_builds_for_partition": "bindings.lookups",

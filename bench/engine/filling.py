@@ -47,6 +47,9 @@ class AnyPartition:
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
         return tuple([f"{spec.asset}@{partition_key}" for spec in dataset.inputs]) if dataset.inputs else ()
 
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        return (partition_key,)
+
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:

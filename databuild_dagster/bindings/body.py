@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagster import AssetKey, AssetsDefinition
+from dagster import AssetDep, AssetKey, AssetsDefinition
 
 from databuild_dagster.bindings.dagster_private import stringify_asset_key_to_input_name
 from databuild_dagster.bindings.gates import Gate
@@ -38,6 +38,12 @@ class AssetBody:
     allow_schema_change: bool
     max_partitions_per_launch: int
     concurrency: int | None
+    #: What wakes it by itself, as the author wrote it; nothing for most.
+    subscriptions: tuple[AssetDep, ...] = ()
+    #: A source's new instance has what is live built anew.
+    follow_late: bool = False
+    #: What its inputs have nothing for has nothing either, and the function is not called.
+    skip_empty: bool = False
 
     @property
     def uses_spark(self) -> bool:
@@ -58,8 +64,15 @@ class AssetBody:
 
         The op's input is named after the key that the author wrote, and keeps its name.
         """
-        keys = assets_def.node_keys_by_input_name
-        return {name: keys.get(stringify_asset_key_to_input_name(key), key) for name, key in self.upstreams.items()}
+        return {name: _key_in(assets_def, key) for name, key in self.upstreams.items()}
+
+    def sources_in(self, assets_def: AssetsDefinition) -> dict[AssetKey, AssetDep]:
+        """What wakes it, in the same way; what is no declared input is what the author wrote."""
+        return {_key_in(assets_def, dep.asset_key): dep for dep in self.subscriptions}
+
+
+def _key_in(assets_def: AssetsDefinition, key: AssetKey) -> AssetKey:
+    return assets_def.node_keys_by_input_name.get(stringify_asset_key_to_input_name(key), key)
 
 
 def body_of(assets_def: AssetsDefinition) -> AssetBody | None:

@@ -24,7 +24,7 @@ from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
@@ -102,13 +102,25 @@ class Builder:
         self._columns: dict[str, Columns | None] = {}
         self._columns_lock = Lock()
 
-    def units(self, runs: Sequence[HostedRun]) -> list[tuple[HostedRun, ...]]:
-        """The calls that build these job runs."""
+    def units(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> list[tuple[HostedRun, ...]]:
+        """The calls that build these job runs; what passes emptiness on is in none with what does not."""
         # Asked once for all: each call is in a thread of its own, with a connection of its own.
         self._tried.update(self._frames.attempts(ref for run in runs for ref in run.refs))
-        if self._body.is_batched:
-            return [tuple(runs)] if runs else []
-        return [(run,) for run in runs]
+        if not self._body.is_batched:
+            return [(run,) for run in runs]
+        passing = {run.id for run in runs if self._passes_on(run, inputs)}
+        halves = (tuple(run for run in runs if (run.id in passing) is each) for each in (False, True))
+        return [half for half in halves if half]
+
+    def _passes_on(self, run: HostedRun, inputs: Mapping[str, Inputs]) -> bool:
+        """Whether there is nothing to make anything of, and the author says that the function need not hear of it."""
+        if not self._body.skip_empty:
+            return False
+        return all(inputs[ref].are_empty(self._sources_of(ref)) for ref in run.refs)
+
+    def _sources_of(self, ref: str) -> set[str]:
+        arc = self._datasets[asset_of(ref)].arc
+        return {source.asset for source in arc.sources} if isinstance(arc, ArcSpec) else set()
 
     def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[str, Inputs]) -> Attempt:
         """Call the function once for all of these job runs, and write what it returns.
@@ -166,6 +178,8 @@ class Builder:
             read=lambda refs: self._arguments.read(refs, call.used.values()),
         )
         with self._frames.staging(call.runs[0].id) as folder:
+            if all(self._passes_on(run, inputs) for run in call.runs):
+                return self._passed_on(call, context, folder)
             arguments = self._arguments.of(call.runs, inputs, context, folder)
             self._raise_if_stopped(call)
             answer = self._body.function(**arguments)
@@ -176,6 +190,14 @@ class Builder:
                 self._check(call, asset, context)
             self._raise_if_stopped(call)
             return Attempt(tuple(self._published(call, context)))
+
+    def _passed_on(self, call: _Call, context: BuildContext, folder: str) -> Attempt:
+        """Empty instances with the columns of their neighbours; nothing of the user's runs, no check either."""
+        for asset in self._by_asset(EMPTY, call):
+            self._stage(call, asset, EMPTY, os.path.join(folder, f"output-{len(call.staged)}"))
+        self._raise_if_stopped(call)
+        self._context.log.info(f"{few_of(call.refs)}: the inputs are empty, which is passed on without a call.")
+        return Attempt(tuple(self._published(call, context)))
 
     def _raise_if_stopped(self, call: _Call) -> None:
         if all(run.id in self._stopped for run in call.runs):

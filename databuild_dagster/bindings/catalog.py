@@ -50,6 +50,8 @@ class DagsterCatalog:
         self._instance = instance
         self._dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
         self._existing: set[tuple[str, str]] = set()
+        #: Of partitions in time, when the first and the last that are known to exist begin: they only become more.
+        self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[str, ...]] = {}
 
     def look_up_other_locations_with(self, dataset_of: Callable[[str], DatasetSpec | None]) -> None:
@@ -68,10 +70,34 @@ class DagsterCatalog:
             return None
         partitions = _partitions(dataset.partitions)
         with partition_loading_context(dynamic_partitions_store=self._instance):
-            why_not = _why_no_key(partitions, partition_key)
+            if isinstance(partitions, TimeWindowPartitionsDefinition) and self._surely_has(
+                dataset.partitions, partitions, partition_key
+            ):
+                why_not = None
+            else:
+                why_not = _why_no_key(partitions, partition_key)
         if why_not is None and not _is_dynamic(partitions) and len(self._existing) < MAX_REMEMBERED:
             self._existing.add((dataset.partitions, partition_key))
         return why_not
+
+    def _surely_has(self, text: str, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
+        """What takes Dagster a millisecond for each key; False leaves it to Dagster to say so."""
+        try:
+            start = partitions.start_time_for_partition_key(key)
+        except ValueError:
+            return False
+        begins = start.timestamp()
+        span = self._spans.get(text)
+        if span is None or begins > span[1]:
+            first, last = partitions.get_first_partition_window(), partitions.get_last_partition_window()
+            if first is None or last is None:
+                return False
+            span = self._spans[text] = first.start.timestamp(), last.start.timestamp()
+        return (
+            span[0] <= begins <= span[1]
+            and not partitions.is_window_start_excluded(start)
+            and partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key
+        )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
         """The declared input refs of one partition, in the order of the declaration; each once."""
@@ -115,6 +141,27 @@ class DagsterCatalog:
             return [partition_key], True
         with partition_loading_context(dynamic_partitions_store=self._instance):
             return _mapped(mapping, downstream, upstream, partition_key)
+
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        """The partition keys of a dataset that have a source's partition among their inputs, in their order.
+
+        All that exist by now where that does not depend on the key; none for a key that the source does not have.
+        """
+        mapping, downstream, upstream = self._resolved(dataset, source)
+        if downstream is None:
+            return (None,)
+        if upstream is not None and _is_one_to_one(mapping, downstream, upstream):
+            return (partition_key,)
+        with partition_loading_context(dynamic_partitions_store=self._instance):
+            if upstream is None:
+                return tuple(downstream.get_partition_keys())
+            if partition_key is None or not _has(upstream, partition_key):
+                return ()
+            inferred = infer_partition_mapping(mapping, downstream, upstream)
+            subset = upstream.subset_with_partition_keys([partition_key])
+            found = inferred.get_downstream_partitions_for_partitions(subset, upstream, downstream)
+            keys = list(found.get_partition_keys())
+            return tuple(keys if isinstance(downstream, TimeWindowPartitionsDefinition) else sorted(keys))
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """Whether an input's partitions depend on the output's key, by its declared mapping alone.

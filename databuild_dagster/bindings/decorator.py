@@ -27,6 +27,7 @@ from databuild_dagster.bindings.gates import gates_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, parameters_of
 from databuild_dagster.bindings.resource_keys import IO_MANAGER
+from databuild_dagster.bindings.subscribing import Source, subscriptions_of
 
 
 @overload
@@ -57,6 +58,9 @@ def databuild_asset(
     batched: bool = False,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
+    subscribe: Source | Sequence[Source] | None = None,
+    follow_late: bool = False,
+    skip_empty: bool = False,
     check_specs: Any = None,
     retry_policy: Any = None,
 ) -> Callable[[Callable[..., Any]], DatabuildAsset]: ...
@@ -87,6 +91,9 @@ def databuild_asset(
     batched: bool = False,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
+    subscribe: Source | Sequence[Source] | None = None,
+    follow_late: bool = False,
+    skip_empty: bool = False,
     check_specs: Any = None,
     retry_policy: Any = None,
 ) -> DatabuildAsset | Callable[[Callable[..., Any]], DatabuildAsset]:
@@ -101,7 +108,12 @@ def databuild_asset(
     key, and the result must have it too; it is taken out before writing. `blocking_checks` are functions from
     the new rows to a bool, an `AssetCheckResult` or the rows that are wrong; what does not pass never becomes
     live. Columns may be added and widened from one instance to the next, and with `allow_schema_change` do
-    anything. Raises `InvalidAsset` for what cannot work.
+    anything.
+
+    `subscribe` names the sources whose new live partitions have this asset's wanted by itself: inputs, which all
+    have to be live, or other assets, which only wake it. With `follow_late` a source's new instance has what is
+    live built anew. With `skip_empty` a partition whose sources (or else inputs) are all empty is empty too, and the
+    function is not called. Raises `InvalidAsset` for what cannot work.
     """
     #: The names of the scope the asset is written in, for annotations that are strings.
     local_names = dict(sys._getframe(1).f_locals)
@@ -114,9 +126,10 @@ def databuild_asset(
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
         parameters = parameters_of(function, local_names)
         upstreams = upstreams_of(asset_name, parameters, ins or {})
+        all_deps = deps_of(asset_name, upstreams, ins or {}, list(deps or ()))
         spec = AssetSpec(
             own_key,
-            deps=deps_of(asset_name, upstreams, ins or {}, list(deps or ())),
+            deps=all_deps,
             skippable=True,
             description=description or function.__doc__,
             group_name=group_name,
@@ -138,6 +151,11 @@ def databuild_asset(
             allow_schema_change=allow_schema_change,
             max_partitions_per_launch=at_least_one(asset_name, "max_partitions_per_launch", max_partitions_per_launch),
             concurrency=None if concurrency is None else at_least_one(asset_name, "concurrency", concurrency),
+            subscriptions=subscriptions_of(
+                asset_name, subscribe, upstreams, all_deps, [own_key], follow_late=follow_late, skip_empty=skip_empty
+            ),
+            follow_late=follow_late,
+            skip_empty=skip_empty,
         )
         return as_dagster_asset([spec], body, name=output_name(own_key), backfill_policy=backfill_policy, pool=pool)
 

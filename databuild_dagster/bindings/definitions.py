@@ -21,6 +21,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from databuild_dagster.bindings.alerts import Alert
+from databuild_dagster.bindings.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.automation import AUTOMATION, automation_sensors
 from databuild_dagster.bindings.body import body_of
 from databuild_dagster.bindings.dagster_private import AssetGraph, quiet_beta_warnings
@@ -65,7 +66,7 @@ def build_definitions(
 ) -> Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that ask the store.
 
-    `assets` are ours and plain ones alike; `translator` says how they look here. `spark` may be a plain
+    `assets` are ours, boundaries and plain ones alike; `translator` says how they look here. `spark` may be a plain
     `PySparkResource`. `location` names what is defined here in the store, the same in every process that loads
     it: by default the calling module's name, `shop.definitions`. `warehouse` is a folder or a url such as `s3://bucket/prefix`,
     `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch;
@@ -166,7 +167,12 @@ def assembled(
         asset_checks=shown.asset_checks,
         jobs=list(jobs or ()),
         schedules=list(schedules or ()),
-        sensors=[*given, *automation, *([parts.orchestrator] if has_orchestrator else [])],
+        sensors=[
+            *given,
+            *automation,
+            *arrival_sensors(parts.deployment, shown.assets),
+            *([parts.orchestrator] if has_orchestrator else []),
+        ],
         resources=all_resources,
     )
 

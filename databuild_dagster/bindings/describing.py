@@ -32,7 +32,6 @@ from databuild_dagster.bindings.dagster_private import (
 from databuild_dagster.bindings.keys import asset_key, asset_text
 from databuild_dagster.bindings.results import Built, BuiltOutput
 from databuild_dagster.engine import Engine
-from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.warehouse import TableSchema as WrittenSchema
@@ -155,7 +154,7 @@ class Describer:
     def _plain_version(self, dep: AssetKey) -> str | None:
         """The version that Dagster itself gave to what is not ours, None for ours and for what has partitions."""
         dataset = self._engine.queries.dataset(asset_text(dep))
-        if (dataset is not None and dataset.kind is DatasetKind.OURS) or (
+        if (dataset is not None and not dataset.kind.is_foreign) or (
             self._graph.has(dep) and self._graph.get(dep).is_partitioned
         ):
             return None

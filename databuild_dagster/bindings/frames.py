@@ -61,7 +61,7 @@ from databuild_dagster.warehouse import (
 _log = logging.getLogger(__name__)
 
 #: Columns of what was never anything but EMPTY.
-_NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
+NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
 
 
 class CannotLoad(Exception):
@@ -291,7 +291,7 @@ class Frames:
 
     def _nothing(self, asset: str, folder: str) -> Staged:
         neighbour = self._neighbour(asset)
-        return Staged(folder, (), neighbour.schema if neighbour else _NO_COLUMNS)
+        return Staged(folder, (), neighbour.schema if neighbour else NO_COLUMNS)
 
     def _input_manifests(self, inputs: Mapping[str, str]) -> list[Manifest]:
         """What a plain asset has is not ours to measure."""

@@ -5,14 +5,15 @@ user's runs (SPEC 6.3). What is read later is pinned here: an input that is rebu
 under a job run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.engine import Engine, Foreign, observe
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import ManifestState
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class Inputs:
     pinned: Mapping[str, Canonical]
     #: Those that are not live.
     missing: tuple[str, ...]
+
+    def are_empty(self, assets: Collection[str]) -> bool:
+        """Whether there is nothing in any partition of these assets that is read, or of all if none of these is."""
+        refs = [ref for asset in self.refs_of_asset if asset in assets for ref in self.refs_of_asset[asset]]
+        looked_at = refs or list(self.pinned)
+        return bool(looked_at) and all(self.pinned[ref].manifest_state == ManifestState.EMPTY for ref in looked_at)
 
     @property
     def uuids(self) -> dict[str, str]:
@@ -61,7 +68,7 @@ class InputFinder:
         """Whether an asset's data is in a place of its own, and read by Dagster."""
         if asset not in self._is_foreign:
             dataset = self._engine.queries.dataset(asset)
-            self._is_foreign[asset] = dataset is not None and dataset.kind is not DatasetKind.OURS
+            self._is_foreign[asset] = dataset is not None and dataset.kind.is_foreign
         return self._is_foreign[asset]
 
 

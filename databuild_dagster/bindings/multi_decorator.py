@@ -20,6 +20,7 @@ from databuild_dagster.bindings.gates import gates_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, Returns, parameters_of
 from databuild_dagster.bindings.resource_keys import IO_MANAGER
+from databuild_dagster.bindings.subscribing import Source, subscriptions_of
 
 
 def databuild_multi_asset(
@@ -36,6 +37,9 @@ def databuild_multi_asset(
     batched: bool = False,
     blocking_checks: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
     allow_schema_change: bool = False,
+    subscribe: Source | Sequence[Source] | None = None,
+    follow_late: bool = False,
+    skip_empty: bool = False,
     check_specs: Any = None,
     retry_policy: Any = None,
 ) -> Callable[[Callable[..., Any]], DatabuildAsset]:
@@ -80,6 +84,17 @@ def databuild_multi_asset(
             allow_schema_change=allow_schema_change,
             max_partitions_per_launch=at_least_one(own_name, "max_partitions_per_launch", max_partitions_per_launch),
             concurrency=None if concurrency is None else at_least_one(own_name, "concurrency", concurrency),
+            subscriptions=subscriptions_of(
+                own_name,
+                subscribe,
+                upstreams,
+                shared,
+                [spec.key for spec in outs.values()],
+                follow_late=follow_late,
+                skip_empty=skip_empty,
+            ),
+            follow_late=follow_late,
+            skip_empty=skip_empty,
         )
         return as_dagster_asset(specs, body, name=own_name, backfill_policy=backfill_policy, pool=pool)
 

@@ -138,6 +138,7 @@ def _summary(report: TickReport) -> str:
         "found lost": report.lost,
         "ended while they waited": report.given_up,
         "still miss inputs": report.missed,
+        "wanted by arcs": report.fired,
         "arrived": report.arrived,
     }
     return "Nothing to launch; " + ", ".join(f"{len(what)} {name}" for name, what in parts.items() if what) + "."

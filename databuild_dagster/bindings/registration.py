@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dagster import AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
+from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
+from msgspec import UNSET
 
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
+from databuild_dagster.bindings.boundaries import BOUNDARY
 from databuild_dagster.bindings.dagster_private import (
     AssetGraph,
     AssetNode,
@@ -23,7 +25,7 @@ from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
 from databuild_dagster.model.errors import AssetTaken
 from databuild_dagster.model.wording import few_of
 
@@ -165,7 +167,8 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
     body = body_of(assets_def)
     return DatasetSpec(
         asset=asset_text(node.key),
-        job=job_of(assets_def),
+        # Dagster makes one definition of several external assets, and nothing builds those together.
+        job=job_of(assets_def) if assets_def.is_executable else asset_text(node.key),
         location=location,
         kind=_kind(node, body),
         partitions=partitions_text(node.partitions_def),
@@ -173,12 +176,15 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         code_version=node.code_version,
         max_partitions_per_launch=body.max_partitions_per_launch if body else _partitions_of_a_plain_launch(assets_def),
         concurrency=body.concurrency if body else None,
+        arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
     )
 
 
 def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
     if body is not None:
         return DatasetKind.OURS
+    if BOUNDARY in node.metadata:
+        return DatasetKind.BOUNDARY
     return DatasetKind.PLAIN if node.is_materializable else DatasetKind.SOURCE
 
 
@@ -194,17 +200,33 @@ def _inputs(
     graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
 ) -> tuple[InputSpec, ...]:
     parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
-    inputs = []
-    for dep in assets_def.specs_by_key[node.key].deps:
-        # Dagster makes a stub for a dep that nothing declares.
-        here = graph.has(dep.asset_key) and not graph.get(dep.asset_key).assets_def.is_auto_created_stub
-        upstream = graph.get(dep.asset_key).partitions_def if here else None
-        where = f"Asset {node.key.to_user_string()!r}, input {dep.asset_key.to_user_string()!r},"
-        inputs.append(
-            InputSpec(
-                asset=asset_text(dep.asset_key),
-                mapping=mapping_text(dep.partition_mapping, upstream, upstream_is_here=here, where=where),
-                param=parameters.get(dep.asset_key),
-            )
-        )
-    return tuple(inputs)
+    return tuple(
+        _input(graph, node, dep.asset_key, dep.partition_mapping, parameters.get(dep.asset_key))
+        for dep in assets_def.specs_by_key[node.key].deps
+    )
+
+
+def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody) -> ArcSpec:
+    """A source that is a declared input has its mapping."""
+    declared = {dep.asset_key: dep for dep in assets_def.specs_by_key[node.key].deps}
+    sources = body.sources_in(assets_def)
+    return ArcSpec(
+        sources=tuple(
+            _input(graph, node, key, declared.get(key, dep).partition_mapping, None) for key, dep in sources.items()
+        ),
+        follow_late=body.follow_late,
+    )
+
+
+def _input(
+    graph: AssetGraph, node: AssetNode, key: AssetKey, mapping: PartitionMapping | None, param: str | None
+) -> InputSpec:
+    # Dagster makes a stub for a dep that nothing declares.
+    here = graph.has(key) and not graph.get(key).assets_def.is_auto_created_stub
+    upstream = graph.get(key).partitions_def if here else None
+    where = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"
+    return InputSpec(
+        asset=asset_text(key),
+        mapping=mapping_text(mapping, upstream, upstream_is_here=here, where=where),
+        param=param,
+    )

@@ -231,7 +231,7 @@ class _Step:
     ) -> Iterator[Any]:
         if not runs:
             return
-        units = builder.units(runs)
+        units = builder.units(runs, inputs)
         n_threads = min(self.deployment.threads, len(runs))
         threads = self.threads = DaemonThreads[Attempt](n_threads, "databuild build")
         pending = {threads.submit(builder.build, unit, inputs) for unit in units}

@@ -29,7 +29,6 @@ from databuild_dagster.bindings.tags import TAINT_TAG
 from databuild_dagster.bindings.taint_check import report_taint_checks
 from databuild_dagster.engine import Engine
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -80,7 +79,7 @@ def _paint(instance: DagsterInstance, engine: Engine, location: str) -> None:
     if painted.get(location) == head:
         return
     cursor = _cursor(instance, location)
-    ours = {spec.asset for spec in engine.queries.datasets(location).values() if spec.kind is DatasetKind.OURS}
+    ours = {spec.asset for spec in engine.queries.datasets(location).values() if not spec.kind.is_foreign}
     if not cursor.seq or cursor.seq > head:
         # A Dagster instance that was never painted, or a store that is not the one that was.
         tainted = engine.queries.tainted_refs(sorted(ours), MAX_REFS)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from databuild_dagster.cli.definitions import load_deployed, register_all
+from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, shown, table
-from databuild_dagster.cli.state import the_instance
-from databuild_dagster.model.errors import NotFound
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.adopting import Adopter, Adoption
@@ -78,24 +76,11 @@ def adopt(
 
 def _adopter(asset: str, where: Where) -> Adopter:
     from databuild_dagster.bindings.adopting import Adopter
-    from databuild_dagster.bindings.instance import engine_for, warehouse_of
-    from databuild_dagster.bindings.readable import unknown_asset
     from databuild_dagster.bindings.tuning import tune_dagster_writes
-    from databuild_dagster.warehouse import Warehouse
 
     tune_dagster_writes()
-    instance = the_instance()
-    engine = engine_for(instance)
-    locations = load_deployed(where)
-    register_all(engine, locations)
-    dataset = engine.queries.dataset(asset)
-    if dataset is None:
-        raise unknown_asset(engine.queries, asset)
-    for location in locations:
-        if location.deployment is not None and location.deployment.location == dataset.location:
-            root = location.deployment.warehouse or warehouse_of(instance)
-            return Adopter(engine, instance, dataset, Warehouse(root))
-    raise NotFound(kind="loaded code location", name=dataset.location)
+    deployed = deployed_dataset(asset, where)
+    return Adopter(deployed.engine, deployed.instance, deployed.dataset, deployed.warehouse)
 
 
 def _summarize(adoption: Adoption, *, dry_run: bool) -> None:

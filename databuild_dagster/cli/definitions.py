@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from databuild_dagster.cli.options import Where
+from databuild_dagster.cli.state import the_instance
 from databuild_dagster.model.commands import Command
-from databuild_dagster.model.errors import UnknownAsset
+from databuild_dagster.model.errors import NotFound, UnknownAsset
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
     from databuild_dagster.bindings.location import CodeLocation
     from databuild_dagster.engine import Engine, Outcome
+    from databuild_dagster.model.datasets import DatasetSpec
+    from databuild_dagster.warehouse import Warehouse
 
 
 def load(where: Where) -> list[CodeLocation]:
@@ -50,6 +55,38 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
     for _, name in left:
         for refusal in taken[name]:
             click.echo(f"Warning: {refusal}", err=True)
+
+
+class DeployedDataset(NamedTuple):
+    """A dataset of a location that is loaded, and what is needed to record instances of it."""
+
+    engine: Engine
+    instance: DagsterInstance
+    dataset: DatasetSpec
+    warehouse: Warehouse
+
+
+def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
+    """Load the locations, tell the store of them, and find the one that has the asset.
+
+    Raises `CannotLoad`, `UnknownAsset`, `NotFound`.
+    """
+    from databuild_dagster.bindings.instance import engine_for, warehouse_of
+    from databuild_dagster.bindings.readable import unknown_asset
+    from databuild_dagster.warehouse import Warehouse
+
+    instance = the_instance()
+    engine = engine_for(instance)
+    locations = load_deployed(where)
+    register_all(engine, locations)
+    dataset = engine.queries.dataset(asset)
+    if dataset is None:
+        raise unknown_asset(engine.queries, asset)
+    for location in locations:
+        if location.deployment is not None and location.deployment.location == dataset.location:
+            root = location.deployment.warehouse or warehouse_of(instance)
+            return DeployedDataset(engine, instance, dataset, Warehouse(root))
+    raise NotFound(kind="loaded code location", name=dataset.location)
 
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:

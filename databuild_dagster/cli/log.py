@@ -12,8 +12,9 @@ from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.store import Violation
+from databuild_dagster.store import Queries, Violation
 from databuild_dagster.store import check as check_store
 from databuild_dagster.store import migrate as migrate_store
 from databuild_dagster.store import rebuild as rebuild_store
@@ -24,15 +25,25 @@ from databuild_dagster.warehouse import Warehouse, missing_files, read_manifest
 FOLLOW_SECONDS = 0.5
 #: Events read at once.
 PAGE = 1000
+#: What can be followed besides the events themselves (SPEC 10.3).
+LOT_AVAILABLE = "lot-available"
 
 
 @click.command()
 @click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only events after this seq.")
 @click.option("--follow", is_flag=True, help="Go on printing as events come; Ctrl-C ends it.")
+@click.option(
+    "--kind",
+    type=click.Choice([LOT_AVAILABLE]),
+    help="Instead of events, a line for each instance that became live: dataset, ref, uuid, manifest, complete or empty.",
+)
 @common
-def events(after_seq: int, follow: bool, as_json: bool) -> None:
+def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> None:
     """The event log, one JSON line per event (with or without --json)."""
     queries = the_queries()
+    if kind == LOT_AVAILABLE:
+        _print_available(queries, after_seq, follow=follow)
+        return
     pause = threading.Event()
     while True:
         page = queries.raw_events(after_seq, PAGE)
@@ -52,6 +63,12 @@ def events(after_seq: int, follow: bool, as_json: bool) -> None:
             return
         if len(page) < PAGE and follow:
             pause.wait(FOLLOW_SECONDS)
+
+
+def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
+    for _, found in published_stretches(queries, after_seq, follow=follow):
+        for each in found:
+            click.echo(json.dumps({**each._asdict(), "at": exactly(each.at)}))
 
 
 @click.command()

@@ -21,7 +21,6 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.reasons import Known, look_up
 from databuild_dagster.model.coordination import ANSWERS, Answer
-from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -105,9 +104,7 @@ def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[st
     not_ours = tuple(
         ref
         for ref in graph.inputs
-        if (spec := graph.dataset_of(ref)) is not None
-        and spec.kind is not DatasetKind.OURS
-        and known.state(ref) not in LEASED
+        if (spec := graph.dataset_of(ref)) is not None and spec.kind.is_foreign and known.state(ref) not in LEASED
     )
     return foreign.observe(not_ours) if not_ours else {}
 
@@ -186,7 +183,7 @@ class _Fates:
 
     def _is_source(self, ref: str) -> bool:
         spec = self._graph.dataset_of(ref)
-        return spec is not None and spec.kind is DatasetKind.SOURCE
+        return spec is not None and not spec.kind.is_built
 
     def look_downwards(self) -> None:
         """Outputs before inputs."""

@@ -249,6 +249,8 @@ class _Following:
             return [f"{why}; nothing can build it any more: {refused.message}"], ()
         assert spec is not None, "what is wantable is registered"
         wanted = self._queries.wanted([ref])[ref]
+        if spec.kind is DatasetKind.BOUNDARY:
+            return [f"{why}; a lot of files from outside: it waits until they arrive"], ()
         if spec.kind is DatasetKind.SOURCE:
             return [f"{why}; a source, which nobody builds: it waits until it appears"], ()
         if not wanted.n_open_wants:

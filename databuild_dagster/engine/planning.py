@@ -15,7 +15,7 @@ from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import asset_of, partition_key_of
@@ -64,13 +64,13 @@ def plan_due(
     due = engine.queries.due_refs(datasets, engine.clock(), most)
     if not due:
         return plan
-    if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind is not DatasetKind.OURS]:
+    if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
         plan.observed += observe(engine, foreign, foreign_refs)
     inputs = {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
     states = _states_of_inputs(engine, inputs, foreign, plan)
     if plan.observed:
         return plan
-    buildable = [ref for ref in due if datasets[ref.dataset_id].kind is not DatasetKind.SOURCE]
+    buildable = [ref for ref in due if datasets[ref.dataset_id].kind.is_built]
     missing = {
         ref.ref: found
         for ref in buildable
@@ -117,7 +117,7 @@ def _states_of_inputs(
     not_ours = set()
     for asset in dict.fromkeys(map(asset_of, wanted)):
         spec = engine.queries.dataset(asset)
-        if spec is not None and spec.kind is not DatasetKind.OURS:
+        if spec is not None and spec.kind.is_foreign:
             not_ours.add(asset)
     if not_ours:
         plan.observed += observe(engine, foreign, [ref for ref in wanted if asset_of(ref) in not_ours])

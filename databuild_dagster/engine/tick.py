@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
@@ -66,6 +67,8 @@ class TickReport:
     given_up: list[str] = field(default_factory=list)
     #: Refs that the orchestrator itself found to miss an input.
     missed: list[str] = field(default_factory=list)
+    #: Lots that were wanted because a source of their arc became live.
+    fired: list[str] = field(default_factory=list)
     #: Refs of assets that are not ours, found to be there, or not to be there any more.
     arrived: list[str] = field(default_factory=list)
 
@@ -78,12 +81,13 @@ class TickReport:
         self.adopted += other.adopted
         self.given_up += other.given_up
         self.missed += other.missed
+        self.fired += other.fired
         self.arrived += other.arrived
 
     @property
     def idle(self) -> bool:
-        doings = (self.launched, self.expired, self.sla_missed, self.lost, self.given_up, self.missed, self.arrived)
-        return not any(doings)
+        told = (self.expired, self.sla_missed, self.lost, self.given_up)
+        return not any((self.launched, *told, self.missed, self.fired, self.arrived))
 
 
 def tick(
@@ -112,6 +116,7 @@ def tick(
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
         open_launches = engine.queries.open_launches()
     report.given_up = give_up_for_ended(engine, launcher, judge, ACTOR)
+    report.fired = fire_arcs(engine, ACTOR)
     datasets = engine.queries.datasets(location)
     for level in range(1, MAX_LEVELS + 1):
         out = Counter(launch.job for launch in open_launches if launch.location == location)

@@ -18,6 +18,13 @@ class Catalog(Protocol):
         """The declared input refs of one partition, through the partition mappings; each once."""
         ...
 
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        """The partition keys of a dataset that have a source's partition among their inputs: `inputs`, read backwards.
+
+        Only those that exist by now.
+        """
+        ...
+
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:

@@ -215,6 +215,28 @@ class RetryRefs(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Published(msgspec.Struct, frozen=True):
+    """An instance that became live, and by which event."""
+
+    uuid: str
+    ref: str
+    seq: int
+    #: Arc to the partition keys of it that this wakes, as far as the caller has asked the catalog: a mapping may take
+    #: milliseconds, and a decision holds the write lock.
+    woken: dict[str, tuple[str | None, ...]] = {}
+
+
+class FireArcs(Command, frozen=True, kw_only=True):
+    """The orchestrator has followed the log up to an event, and names the instances that became live (SPEC 10.5).
+
+    All that the arcs can be woken by, behind the event up to which the last of them was followed. An arc that was
+    followed further by now passes over what it has seen.
+    """
+
+    up_to_seq: int
+    published: tuple[Published, ...] = ()
+
+
 class ArriveLots(Command, frozen=True, kw_only=True):
     """Data of refs came from outside. Leased refs are refused; an origin that is known already is left out.
 

@@ -25,6 +25,18 @@ class DatasetKind(StrEnum):
     PLAIN = "plain"
     #: Nothing here can build it; it waits until it appears.
     SOURCE = "source"
+    #: Nothing here can build it: files that come from outside become its lots, each with a manifest of ours (SPEC 10.6).
+    BOUNDARY = "boundary"
+
+    @property
+    def is_built(self) -> bool:
+        """Whether somebody here can be told to build it."""
+        return self in (DatasetKind.OURS, DatasetKind.PLAIN)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its data is in a place of its own, and Dagster is who knows whether it is there (SPEC 6.11)."""
+        return self in (DatasetKind.PLAIN, DatasetKind.SOURCE)
 
 
 class InputSpec(msgspec.Struct, frozen=True):
@@ -34,6 +46,15 @@ class InputSpec(msgspec.Struct, frozen=True):
     mapping: str | None = None
     #: None when it only has to be live.
     param: str | None = None
+
+
+class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What wakes a dataset by itself: a new live instance of any of its sources (SPEC 10.5)."""
+
+    #: Declared inputs among them have to be live too; the others only wake it.
+    sources: tuple[InputSpec, ...]
+    #: A source's new instance has a lot that is live built anew.
+    follow_late: bool = False
 
 
 class DatasetSpec(msgspec.Struct, frozen=True):
@@ -51,6 +72,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     max_partitions_per_launch: int = 1000
     #: Launches of its job that may run at once; None leaves it to the tick's limits.
     concurrency: int | None = None
+    #: Not there at all in what is not an arc, so that its registration stays the text that older versions wrote.
+    arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

@@ -272,6 +272,25 @@ class LotArrived(Fact, frozen=True, tag="LotArrived"):
     arrivals: tuple[Arrival, ...]
 
 
+class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An arc was woken by an instance of one of its sources, once and for all."""
+
+    arc: str
+    #: The instance's uuid.
+    source: str
+    #: What was wanted for it; a lot that is live already is not.
+    lots: tuple[str, ...] = ()
+
+
+class ArcFired(Fact, frozen=True, tag="ArcFired"):
+    """Arcs have been followed along the log; the wants that they made stand beside it, in one transaction (SPEC 10.5)."""
+
+    #: The last event that was looked at.
+    up_to_seq: int
+    arcs: tuple[str, ...]
+    firings: tuple[ArcFiring, ...] = ()
+
+
 class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
     """A code location said what it can build; only what changed is told (SPEC 5.7)."""
 
@@ -299,6 +318,7 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     TaintCanceled,
     CanonicalReverted,
     LotArrived,
+    ArcFired,
     DatasetRegistered,
 )
 

@@ -12,12 +12,14 @@ import msgspec
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import FIRST_OUTCOME, Answer, DelegationOutcome
+from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
 from databuild_dagster.model.react import count_want, settle
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import (
     NEVER,
+    ArcRow,
     DatasetRow,
     DelegationRow,
     InstanceRow,
@@ -449,6 +451,33 @@ def _dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
             row.location, row.job, row.kind, row.spec, row.removed = spec.location, spec.job, spec.kind.value, text, 0
     for asset in fact.removed:
         known[asset].removed = 1
+    _arcs_registered(folding, fact)
+
+
+def _arcs_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
+    """A new arc is woken by what becomes live from now on."""
+    view = folding.view
+    known = view.arcs([*(spec.asset for spec in fact.datasets), *fact.removed])
+    subscribing = {spec.asset for spec in fact.datasets if isinstance(spec.arc, ArcSpec)}
+    for asset, arc in known.items():
+        if asset in subscribing and arc.removed:
+            arc.removed, arc.seq = 0, folding.seq
+        elif asset not in subscribing:
+            arc.removed = 1
+    for spec in fact.datasets:
+        if spec.asset in subscribing and spec.asset not in known:
+            view.add(ArcRow(id=view.next_id(), asset=spec.asset, seq=folding.seq))
+
+
+def _arc_fired(folding: Folding, fact: e.ArcFired) -> None:
+    view = folding.view
+    arcs = folding.found(view.arcs(fact.arcs), fact.arcs, "arc")
+    for arc in arcs.values():
+        arc.seq = max(arc.seq, fact.up_to_seq)
+    uuids = [firing.source for firing in fact.firings]
+    sources = folding.found(view.instances_by_uuid(uuids), uuids, "source instance")
+    fired = folding.found(arcs, [firing.arc for firing in fact.firings], "followed arc")
+    view.add_firings((fired[each.arc].id, sources[each.source].id, folding.seq) for each in fact.firings)
 
 
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
@@ -470,5 +499,6 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.TaintCanceled: _taint_canceled,
     e.CanonicalReverted: _canonical_reverted,
     e.LotArrived: _lot_arrived,
+    e.ArcFired: _arc_fired,
     e.DatasetRegistered: _dataset_registered,
 }

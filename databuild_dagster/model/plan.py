@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from databuild_dagster.model.catalog import Catalog
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import check_wantable, no_duplicates
 from databuild_dagster.model.errors import CyclicInputs, InvalidRequest, PlanTooLarge, Refused
 from databuild_dagster.model.refs import asset_of, partition_key_of
@@ -132,7 +132,7 @@ def _inputs(
 def _inputs_of(ref: str, datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> tuple[str, ...]:
     spec = datasets[asset_of(ref)]
     # Whoever makes a source does not ask us for its inputs.
-    return () if spec.kind is DatasetKind.SOURCE else catalog.inputs(spec, partition_key_of(ref))
+    return catalog.inputs(spec, partition_key_of(ref)) if spec.kind.is_built else ()
 
 
 def _levels(inputs: Mapping[str, tuple[str, ...]]) -> dict[str, int]:

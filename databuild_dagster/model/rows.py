@@ -219,4 +219,17 @@ class TaintRow(msgspec.Struct, gc=False):
     canceled_at: float | None = None
 
 
-Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow
+class ArcRow(msgspec.Struct, gc=False):
+    """A dataset that subscribes to others, and how far its arc has been followed (SPEC 10.5)."""
+
+    TABLE: ClassVar[str] = "arcs"
+
+    id: int
+    asset: str
+    #: Up to this event of the log; that of its registration at first, for what was live before does not wake it.
+    seq: int
+    #: 1 while it subscribes to nothing, or is not there any more.
+    removed: int = 0
+
+
+Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow

@@ -151,6 +151,34 @@ class Standing(NamedTuple):
         return self.state in SCHEDULABLE and not self.backs_off
 
 
+class Recorded(NamedTuple):
+    """All that is recorded of a ref that gap reports ask for. A ref that nobody has named yet has none."""
+
+    ref: str
+    #: Of its canonical instance, as the two that follow; None when it is missing.
+    state: InstanceState | None
+    manifest_state: str | None
+    retry_at: float | None
+    n_open_wants: int
+    #: The first of its open wants was recorded then, and the last one's TTL ends then.
+    wanted_since: float
+    wanted_until: float
+
+
+class RecordedOfDataset(NamedTuple):
+    """Refs of one dataset that somebody has named: those that are live, most of them, with the state of their manifest."""
+
+    live: dict[str, str | None]
+    others: dict[str, Recorded]
+
+
+class LastWant(NamedTuple):
+    """The newest want of a ref."""
+
+    want_id: str
+    state: WantState
+
+
 class Change(NamedTuple):
     """A move of an instance, a want or a job run: from a state, None at birth, to another."""
 
@@ -194,6 +222,13 @@ class Need(NamedTuple):
     retries_later: bool
     #: Of the job run that missed it.
     code_version: str | None
+
+
+class ArcView(NamedTuple):
+    """An arc in force, and the event up to which it has been followed."""
+
+    asset: str
+    seq: int
 
 
 class LateRef(NamedTuple):
@@ -293,6 +328,11 @@ WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
 ORDER BY d.requester, r.ref"""
 
 
+_RECORDED = f"""
+SELECT r.ref, r.state, i.manifest_state, r.retry_at, r.n_open_wants, r.wanted_since, r.wanted_until
+FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
+
+
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
 _OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
@@ -315,6 +355,21 @@ def _job_run(row: tuple[Any, ...]) -> JobRunView:
 
 def _need(row: tuple[Any, ...]) -> Need:
     return Need(row[0], row[1], None if row[2] is None else InstanceState(row[2]), row[3], row[4], bool(row[5]), row[6])
+
+
+def _recorded(row: tuple[Any, ...]) -> Recorded:
+    ref, state, *rest = row
+    return Recorded(ref, _STATES[state], *rest)
+
+
+def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
+    live, others = {}, {}
+    for row in rows:
+        if row[1] == "Live":
+            live[row[0]] = row[2]
+        else:
+            others[row[0]] = _recorded(row)
+    return RecordedOfDataset(live, others)
 
 
 def _want(row: tuple[Any, ...]) -> WantView:
@@ -574,6 +629,28 @@ class Queries:
         sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
 
+    def arcs(self) -> list[ArcView]:
+        """The arcs in force, in the order of their registration (SPEC 10.5)."""
+        return [
+            ArcView(*row) for row in self._all(f"SELECT asset, seq FROM {PREFIX}arcs WHERE removed = 0 ORDER BY id")
+        ]
+
+    def fired_by(self, arc: str) -> list[str]:
+        """The source instances that have woken an arc, in that order."""
+        sql = f"""
+            SELECT i.uuid FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id
+            JOIN {PREFIX}instances i ON i.id = f.instance_id WHERE a.asset = ? ORDER BY f.seq, i.id"""
+        return [uuid for (uuid,) in self._all(sql, arc)]
+
+    def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
+        """Of these instances, those that the event which had them live has tainted as well (SPEC 7.3)."""
+        sql = f"""
+            SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
+            JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place
+            WHERE i.uuid IN (SELECT value FROM json_each(?))
+              AND h.to_state = 'Live' AND h.from_state IS NOT 'Tainted' AND n.to_state = 'Tainted'"""
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+
     # Planning
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
@@ -825,3 +902,26 @@ class Queries:
         for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
             found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
+
+    # Gaps
+
+    def recorded(self, refs: Iterable[str]) -> dict[str, Recorded]:
+        """What is recorded of each ref asked for; those that nobody has named yet are left out."""
+        rows = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        return {row[0]: _recorded(row) for row in rows}
+
+    def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
+        """What is recorded of every ref from one text to another, both included: for a year of lots one look (SPEC 10.7)."""
+        return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
+
+    def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:
+        """What is recorded of every ref of a dataset."""
+        return _parted(self._all(_RECORDED + _OF_DATASET, *_dataset_range(asset)))
+
+    def last_wants(self, refs: Iterable[str]) -> dict[str, LastWant]:
+        """The newest want that ever named each ref; what nobody ever wanted is left out."""
+        sql = f"""
+            SELECT r.ref, w.want_id, w.state FROM {PREFIX}refs r
+            JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        return {ref: LastWant(want_id, WantState(state)) for ref, want_id, state in self._all(sql, Keys(refs))}

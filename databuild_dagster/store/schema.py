@@ -30,10 +30,10 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
 #: Version of what stands in the log: raised with its shape, and with each new type of event. A higher one than this in a
-#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts.
+#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs.
 LOG_VERSION = 2
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 5
+PROJECTION_VERSION = 6
 
 PREFIX = "databuild_"
 
@@ -343,6 +343,24 @@ reverts = _table(
     clustered=True,
 )
 
+arcs = _table(
+    "arcs",
+    _id(),
+    Column("asset", TEXT, nullable=False, unique=True),
+    Column("seq", INTEGER, nullable=False),
+    Column("removed", INTEGER, nullable=False),
+)
+
+#: Which source instances have woken an arc: its key says that each does so once.
+arc_firings = _table(
+    "arc_firings",
+    Column("arc_id", INTEGER, nullable=False),
+    Column("instance_id", INTEGER, nullable=False),
+    Column("seq", INTEGER, nullable=False),
+    PrimaryKeyConstraint("arc_id", "instance_id"),
+    clustered=True,
+)
+
 delegations = _table(
     "delegations",
     Column("requester", TEXT, nullable=False),
@@ -392,6 +410,8 @@ PROJECTIONS: tuple[Table, ...] = (
     taints,
     taint_instances,
     reverts,
+    arcs,
+    arc_firings,
     delegations,
     history,
 )

@@ -20,6 +20,7 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
+    ArcRow,
     DatasetRow,
     DelegationRow,
     InstanceRow,
@@ -118,6 +119,7 @@ _JOB_RUNS = _Shape(JobRunRow, "job_run_id", JobRunState)
 _LAUNCHES = _Shape(LaunchRow, "launch_id")
 _WANTS = _Shape(WantRow, "want_id", WantState)
 _TAINTS = _Shape(TaintRow, "taint_id")
+_ARCS = _Shape(ArcRow, "asset")
 
 
 class _Rows(Generic[R]):
@@ -206,6 +208,7 @@ class UnitOfWork:
         self._launches = _Rows(connection, _LAUNCHES)
         self._wants = _Rows(connection, _WANTS)
         self._taints = _Rows(connection, _TAINTS)
+        self._arcs = _Rows(connection, _ARCS)
         self._rows: dict[type[Row], _Rows[Any]] = {
             DatasetRow: self._datasets,
             RefRow: self._refs,
@@ -214,6 +217,7 @@ class UnitOfWork:
             LaunchRow: self._launches,
             WantRow: self._wants,
             TaintRow: self._taints,
+            ArcRow: self._arcs,
         }
         self._outputs: dict[int, list[InstanceRow]] = {}
         self.seq = 0
@@ -240,6 +244,18 @@ class UnitOfWork:
 
     def asset_names(self) -> list[str]:
         return [name for (name,) in self.connection.execute(f"SELECT asset FROM {PREFIX}datasets WHERE removed = 0")]
+
+    # Arcs
+
+    def arcs(self, assets: Iterable[str]) -> dict[str, ArcRow]:
+        return self._arcs.keys(assets)
+
+    def arcs_in_force(self) -> list[ArcRow]:
+        self._arcs.flush()
+        return self._arcs.fetch("removed = 0 ORDER BY id")
+
+    def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
+        self._link(_ADD_FIRING, firings)
 
     # Refs
 
@@ -627,6 +643,7 @@ _ADD_TAINT = f"INSERT INTO {PREFIX}taint_instances (taint_id, instance_id) VALUE
 _CANCEL_TAINT = f"UPDATE {PREFIX}taint_instances SET canceled_at = ? WHERE taint_id = ? AND instance_id = ?"
 _ADD_REVERT = f"INSERT INTO {PREFIX}reverts (ref_id, seq, instance_id) VALUES (?, ?, ?)"
 _ADD_INPUT = f"INSERT INTO {PREFIX}instance_inputs (instance_id, ref_id, input_id) VALUES (?, ?, ?)"
+_ADD_FIRING = f"INSERT INTO {PREFIX}arc_firings (arc_id, instance_id, seq) VALUES (?, ?, ?)"
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
 _DELEGATION_COLUMNS = ", ".join(DelegationRow._fields)
 _PUT_DELEGATION = (
@@ -657,6 +674,7 @@ _LINK_ORDER = (
     _CANCEL_TAINT,
     _ADD_REVERT,
     _ADD_INPUT,
+    _ADD_FIRING,
     _PUT_DELEGATION,
     _TAKE_DELEGATION,
     _END_DELEGATION,

@@ -14,9 +14,21 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
+
+
+class Listed(NamedTuple):
+    """A file as a listing has it, which opens none."""
+
+    path: str
+    bytes: int
+    #: When it was last written to, in seconds since 1970 UTC.
+    modified: float
+    #: Another one as soon as it is written again.
+    version: str
+
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -69,6 +81,29 @@ def find(pattern: str) -> list[tuple[str, int]]:
             if os.path.isdir(path):
                 found.update(os.path.join(path, name) for name in os.listdir(path) if is_data(name))
     return [(path, os.path.getsize(path)) for path in sorted(found) if os.path.isfile(path)]
+
+
+def list_files(folder: str, *, deep: bool) -> list[Listed]:
+    """Every file of a folder, with those below if `deep`. Raises FileNotFoundError as it is, and `DiskTrouble`."""
+    found: list[Listed] = []
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    # What vanishes meanwhile is not there.
+                    with suppress(FileNotFoundError):
+                        if entry.is_file():
+                            facts = entry.stat()
+                            found.append(Listed(entry.path, facts.st_size, facts.st_mtime, str(facts.st_mtime_ns)))
+                        elif deep and entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+        except FileNotFoundError:
+            if not os.path.isdir(folder):
+                raise
+        except OSError as error:
+            raise DiskTrouble(path=folder, done="listed", why=_reason(error)) from error
+    return found
 
 
 def is_data(name: str) -> bool:

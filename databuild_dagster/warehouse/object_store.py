@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar
 
@@ -43,6 +44,10 @@ _EXTRAS = {"s3": "databuild-dagster[s3]", "s3a": "databuild-dagster[s3]", "gs": 
 
 #: Large files go in pieces of 50 MB, so many at once for each of the threads above.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
+
+#: Where the file systems of fsspec say when an object was written, and what its contents are called.
+_MODIFIED = ("LastModified", "updated", "last_modified", "mtime", "created")
+_VERSION = ("ETag", "etag", "generation")
 
 #: What libraries raise that share no base class with what it means; by name, so that none has to be imported.
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
@@ -164,6 +169,21 @@ class ObjectStore:
         data = {name: size for name, size in found.items() if disk.is_data(name.rpartition("/")[2])}
         return [(f"{protocol}://{name}", int(data[name])) for name in sorted(data)]
 
+    def list_files(self, folder: str, *, deep: bool) -> list[disk.Listed]:
+        protocol = folder.partition("://")[0]
+        with self._reading(folder):
+            try:
+                if deep:
+                    found = list(self._file_system.find(folder, detail=True).values())
+                else:
+                    found = self._file_system.ls(folder, detail=True)
+            except FileNotFoundError as error:
+                # A prefix is there as soon as there is an object; only a bucket can be absent.
+                if not self._has_bucket(folder, error):
+                    raise
+                found = []
+        return [_listed(protocol, each) for each in found if each["type"] == "file"]
+
     def open_binary(self, path: str) -> BinaryIO:
         with self._reading(path):
             opened: BinaryIO = self._file_system.open(path, "rb")
@@ -276,6 +296,16 @@ def _file_system(protocol: str) -> Any:
     except Exception as error:
         # It wants to be told more than a url says, and fsspec's configuration does not.
         raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
+
+
+def _listed(protocol: str, entry: Mapping[str, Any]) -> disk.Listed:
+    """An entry of fsspec's, whose file systems agree on name and size only."""
+    told = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), 0.0)
+    if isinstance(told, str):
+        told = datetime.fromisoformat(told)
+    modified = told.timestamp() if isinstance(told, datetime) else float(told)
+    version = str(next((entry[key] for key in _VERSION if entry.get(key)), modified))
+    return disk.Listed(f"{protocol}://{entry['name']}", int(entry["size"]), modified, version)
 
 
 def _looks_first(method: Any) -> bool:

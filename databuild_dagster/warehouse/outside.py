@@ -46,6 +46,10 @@ def describe_outside(files: Sequence[tuple[str, int]], file_format: FileFormat =
         path, size_bytes = file
         try:
             with storage_at(path).open_binary(path) as opened:
+                found_bytes = opened.seek(0, os.SEEK_END)
+                if found_bytes != size_bytes:
+                    raise UnreadableFile(path=path, why="it is being written to")
+                opened.seek(0)
                 facts = file_format.describe(opened, path)
         except FileNotFoundError as error:
             raise UnreadableFile(path=path, why="it is not there any more") from error

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO, Protocol, TypeVar
 
 from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.errors import InvalidWarehouse
 
 Item = TypeVar("Item")
@@ -56,6 +57,12 @@ class Storage(Protocol):
         """Files whose path matches a pattern, sorted, each with its bytes; in a folder that matches, those in it.
 
         `*`, `?` and `[…]` stay within a name, `**` is any folders; hidden files and `_SUCCESS` are no data.
+        """
+
+    def list_files(self, folder: str, *, deep: bool) -> list[Listed]:
+        """Every file of a folder, with those of the folders in it if `deep`; in no order, and none is opened.
+
+        Raises FileNotFoundError as it is, where folders are things that can be absent.
         """
 
     def open_binary(self, path: str) -> BinaryIO:

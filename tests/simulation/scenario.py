@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+import msgspec
+
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
 from tests.support.catalog import dataset
 
 from .processes import Trouble
@@ -109,6 +111,8 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario that a seed stands for."""
     rng = random.Random(f"scenario {seed}")
     datasets, hidden = _graph(rng)
+    # With numbers of its own, so that everything else of a seed is what it was.
+    datasets = _with_arcs(datasets, random.Random(f"arcs {seed}"))
     n_users = rng.randint(1, 10)
     kinds = [rng.choice(USERS) for _ in range(n_users)] + [rng.choice(DOORS) for _ in range(rng.randint(0, 3))]
     deeds = tuple(
@@ -160,3 +164,18 @@ def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple
         hidden["last"] = ()
         datasets.append(dataset("last", *names[-1:], keys=keys))
     return tuple(datasets), hidden
+
+
+def _with_arcs(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[DatasetSpec, ...]:
+    """In half of the storms, what is built subscribes to what comes before it, be that an input or not (SPEC 10.5)."""
+    if rng.random() < 0.5:
+        return datasets
+    found = list(datasets)
+    for at, spec in enumerate(datasets):
+        earlier = [each.asset for each in datasets[:at]]
+        if spec.kind is DatasetKind.OURS and earlier and rng.random() < 0.6:
+            names = rng.sample(earlier, min(len(earlier), rng.choice([1, 1, 2])))
+            sources = tuple(InputSpec(asset=name, mapping="same") for name in names)
+            arc = ArcSpec(sources, follow_late=rng.random() < 0.5)
+            found[at] = msgspec.structs.replace(spec, arc=arc)
+    return tuple(found)

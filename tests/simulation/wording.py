@@ -64,6 +64,8 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
             what = "; ".join(each.ref for each in arrivals)
         case e.CanonicalReverted(ref=ref):
             what = ref
+        case e.ArcFired(firings=firings):
+            what = "; ".join(f"{each.arc} for {_some(each.lots) or 'nothing'}" for each in firings)
         case _:
             what = ""
     return f"#{event.seq} {name}({what})"

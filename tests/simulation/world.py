@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from databuild_dagster.engine import Engine, Outcome
+from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.datasets import ArcSpec
+from databuild_dagster.model.events import ArcFired, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
 from databuild_dagster.store.invariants import violations
@@ -155,7 +158,8 @@ class World:
     def is_at_rest(self) -> bool:
         """Only orchestrators are there, they have nothing to do, and nobody is said to wait."""
         busy = any(not name.startswith("orchestrator") for name in self.scheduler.processes)
-        return not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
+        is_idle = not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
+        return is_idle and not self._unfired()
 
     def _what_is_open(self) -> str:
         wants = [
@@ -165,7 +169,27 @@ class World:
         others = [name for name in self.scheduler.processes if not name.startswith("orchestrator")]
         states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
-        return f"{'; '.join([*wants, *launches, *others, *waiting])}, with {states}"
+        unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
+        return f"{'; '.join([*wants, *launches, *others, *waiting, *unfired])}, with {states}"
+
+    def _unfired(self) -> list[tuple[str, str]]:
+        """(arc, source instance) of what became live and has not woken who subscribes to it (SPEC 10.5)."""
+        published = [each for event in self.onlooker.log for each in published_by(event)]
+        found = []
+        for spec in self.scenario.datasets:
+            if isinstance(spec.arc, ArcSpec):
+                sources = {source.asset for source in spec.arc.sources}
+                fired = set(self.queries.fired_by(spec.asset))
+                found += [
+                    (spec.asset, each.uuid) for each in published if each.dataset in sources and each.uuid not in fired
+                ]
+        return found
+
+    def _fired_twice(self) -> list[tuple[str, str]]:
+        """(arc, source instance) that the log has more than once."""
+        facts = [event.fact for event in self.onlooker.log if isinstance(event.fact, ArcFired)]
+        times = Counter((firing.arc, firing.source) for fact in facts for firing in fact.firings)
+        return [each for each, n in times.items() if n > 1]
 
     def check(self) -> None:
         self.check_invariants()
@@ -184,6 +208,8 @@ class World:
             last_of[command_id] = event.seq
         for job_run_id in self.onlooker.succeeded - self.written.keys():
             raise Broken("lost data", f"{job_run_id} succeeded, and what it wrote was removed")
+        for arc, uuid in self._fired_twice():
+            raise Broken("arc", f"{arc} was woken by {uuid} more than once")
         for requester, ref, state in self._waiting():
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 

@@ -135,6 +135,9 @@ COMMANDS = {
     c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.taints_of(w.uuid("d"))[0].taint_id),
     c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
     c.RetryRefs: lambda w: c.RetryRefs(refs=("f",)),
+    c.FireArcs: lambda w: c.FireArcs(
+        up_to_seq=w.seq, published=(c.Published(w.uuid("c"), "c", w.seq), c.Published(w.uuid("g"), "g", w.seq))
+    ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
 }
 
@@ -152,7 +155,8 @@ def test_every_command_is_among_them():
 @pytest.mark.parametrize("make", COMMANDS.values(), ids=[command.__name__ for command in COMMANDS])
 def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make):
     """SPEC 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
-    world = World([dataset(name) for name in "abcdefghi"], url=shared_url)
+    arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
+    world = World([*(dataset(name) for name in "abcdefghi"), *arcs], url=shared_url)
     a_bit_of_everything(world)
     world.start("h")
     world.clock.turn(3600)
@@ -175,6 +179,24 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     after = tables(world)
     assert world.handle(command, command_id=command_id).repeated, "it was acknowledged, so it never acts twice"
     assert tables(world) == after
+    world.store.close()
+
+
+def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(shared_url):
+    """SPEC 10.5: between availability and the want, and whichever of its statements was the last: one want."""
+    world = World([dataset("source"), dataset("arc", "source", subscribe=["source"])], url=shared_url)
+    world.live("source")
+    untouched = tables(world)
+
+    for statement in range(1, MOST_STATEMENTS):
+        if not killed_at(world, statement, lambda world: world.fire()) or tables(world) != untouched:
+            break
+
+    assert statement > 8
+    world.fire()
+    assert [want.source_id for want in world.queries.wants_of_ref("arc")] == [world.uuid("source")]
+    assert world.queries.fired_by("arc") == [world.uuid("source")]
+    assert world.check() == []
     world.store.close()
 
 

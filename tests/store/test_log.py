@@ -138,6 +138,10 @@ STORED = [
     ("CanonicalReverted", '{"type":"CanonicalReverted","ref":"a","uuid":"u","reason":"the new one is wrong"}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),
     (
+        "ArcFired",
+        '{"type":"ArcFired","up_to_seq":7,"arcs":["a"],"firings":[{"arc":"a","source":"u","lots":["a@1"]}]}',
+    ),
+    (
         "DatasetRegistered",
         '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}',
     ),

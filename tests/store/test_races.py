@@ -8,6 +8,7 @@ import time
 import pytest
 
 from databuild_dagster.engine import Engine, new_id
+from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store import open_store
@@ -59,3 +60,32 @@ def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_ur
     assert [racer.exitcode for racer in racers] == [0] * PROCESSES
     assert sorted(won) == sorted(REFS)
     assert [len(world.queries.history(ref)) for ref in REFS] == [1] * len(REFS)
+
+
+ARC = dataset("woken", "days", keys=[str(day) for day in range(12)], subscribe=["days"])
+
+
+def fire(url, at, fired):
+    engine = Engine(open_store(url), SmallCatalog([DATASET, ARC]))
+    time.sleep(max(0.0, at - time.time()))
+    fired.put(fire_arcs(engine, "orchestrator"))
+
+
+def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, shared_url):
+    """SPEC 10.5"""
+    world = make_world(DATASET, ARC, url=shared_url)
+    world.live(*REFS)
+    spawn = multiprocessing.get_context("spawn")
+    fired = spawn.Queue()
+    at = time.time() + 1.5
+    racers = [spawn.Process(target=fire, args=(shared_url, at, fired)) for _ in range(PROCESSES)]
+    for racer in racers:
+        racer.start()
+
+    lots = [lot for _ in racers for lot in fired.get(timeout=60)]
+    for racer in racers:
+        racer.join(60)
+
+    woken = [f"woken@{day}" for day in range(12)]
+    assert sorted(lots) == sorted(woken)
+    assert [len(world.queries.wants_of_ref(ref)) for ref in woken] == [1] * len(woken)

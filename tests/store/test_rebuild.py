@@ -19,6 +19,7 @@ def eventful(make_world, shared_url):
         *(dataset(name) for name in "abcde"),
         dataset("left", job="pair"),
         dataset("right", job="pair"),
+        dataset("woken", subscribe=["e"]),
         url=shared_url,
     )
     wants = [world.want("a", "b", priority=3), world.want("a", sla=60.0), world.want("e", ttl=None)]
@@ -45,6 +46,7 @@ def eventful(make_world, shared_url):
     world.taint("left")
     world.live("left")
     world.handle(RevertCanonical(ref="left", uuid=first))
+    world.fire()
     return world
 
 

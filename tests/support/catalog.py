@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
+import msgspec
+
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
 
 HERE = "here"
 
@@ -23,20 +25,28 @@ def dataset(
     code_version: str | None = "1",
     most: int = 1000,
     concurrency: int | None = None,
+    subscribe: Iterable[str | tuple[str, str]] = (),
+    follow_late: bool = False,
 ) -> DatasetSpec:
     """`dataset("b", "a", ("c", "all"), keys=DAYS)` needs the same key of `a` and every key of `c`."""
-    inputs = [(need, "same") if isinstance(need, str) else need for need in needs]
+    inputs, sources = _inputs(needs), _inputs(subscribe)
     return DatasetSpec(
         asset=asset,
         job=job or asset,
         location=location,
         kind=kind,
         partitions=",".join(keys) or None,
-        inputs=tuple(InputSpec(asset=upstream, mapping=mapping, param=upstream) for upstream, mapping in inputs),
+        inputs=inputs,
         code_version=code_version,
         max_partitions_per_launch=most,
         concurrency=concurrency,
+        arc=ArcSpec(sources, follow_late) if sources else msgspec.UNSET,
     )
+
+
+def _inputs(named: Iterable[str | tuple[str, str]]) -> tuple[InputSpec, ...]:
+    pairs = [(each, "same") if isinstance(each, str) else each for each in named]
+    return tuple(InputSpec(asset=upstream, mapping=mapping, param=upstream) for upstream, mapping in pairs)
 
 
 class SmallCatalog:
@@ -56,6 +66,10 @@ class SmallCatalog:
         for need in dataset.inputs:
             refs.update(dict.fromkeys(self._mapped(need, partition_key)))
         return tuple(refs)
+
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        ref = source.asset if partition_key is None else f"{source.asset}@{partition_key}"
+        return tuple(key for key in _keys(dataset) if ref in self._mapped(source, key))
 
     def _mapped(self, need: InputSpec, partition_key: str | None) -> list[str]:
         keys = _keys(self.datasets[need.asset])

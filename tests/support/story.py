@@ -25,6 +25,7 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("gone"),
     *(dataset(f"source{number}") for number in range(8)),
     dataset("n"),
+    dataset("woken", "source0", keys=("one", "two"), subscribe=["source0", "drop"], follow_late=True),
 )
 
 A_MINUTE = 60.0
@@ -39,6 +40,7 @@ def tell(world: World) -> None:
     _taints(world)
     _delegations(world)
     _time_goes_by(world)
+    _arcs(world)
     _registrations(world)
     _still_going_on(world)
 
@@ -181,6 +183,18 @@ def _time_goes_by(world: World) -> None:
     expiring, late = world.queries.overdue_wants(world.clock.now, 1000)
     world.handle(c.ExpireWants(want_ids=tuple(expiring)))
     world.handle(c.MissSlas(want_ids=tuple(late)))
+
+
+def _arcs(world: World) -> None:
+    """Woken by what came before, by data from outside, and by late data; one that leaves its code location comes below."""
+    world.fire()
+    world.arrive("drop", "file:///drop/3")
+    world.fire()
+    world.succeed("woken@one", inputs=["source0"])
+    world.taint("source0")
+    world.live("source0")
+    world.fire()
+    _turn(world)
 
 
 def _registrations(world: World) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from databuild_dagster.engine import Engine, Outcome
+from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, OutputFact, RunSuccess
@@ -171,6 +172,10 @@ class World:
 
     def arrive(self, ref: str, origin: str) -> Outcome:
         return self.handle(c.ArriveLots(arrivals=(Arrival(job_run_id=self.ids(), ref=ref, origin=origin),)))
+
+    def fire(self) -> list[str]:
+        """The orchestrator follows the arcs; the lots that they want."""
+        return fire_arcs(self.engine, "orchestrator")
 
     def taint(self, *refs: str, reason: str = "it looks wrong") -> str:
         taint_id = self.handle(c.TaintPartitions(refs=refs, reason=reason)).taint_id

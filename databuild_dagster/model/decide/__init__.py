@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.decide.arcs import fire_arcs
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets
 from databuild_dagster.model.decide.delegations import give_up_delegations
@@ -42,6 +43,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.UntaintPartitions: untaint_partitions,
     c.RevertCanonical: revert_canonical,
     c.RetryRefs: retry_refs,
+    c.FireArcs: fire_arcs,
     c.ArriveLots: arrive_lots,
 }
 

@@ -1,0 +1,122 @@
+"""What lots cost, beside what they are made of.
+
+    python -m bench.lots [--rounds N] [--only PART …]
+
+- gaps: a report on a year of 5-minute lots (105,120), of which 10,000 are there, and of which 10,000 are absent: never
+  wanted, failed, or in need of what failed. From the definition as the store has it to the
+  report, and from there to its JSON.
+
+Prints Markdown, for docs/performance.md.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from dagster import TimeWindowPartitionsDefinition
+
+from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
+from databuild_dagster.bindings.lot_keys import expected_lots, lot_keys_of
+from databuild_dagster.bindings.registration import partitions_text
+from databuild_dagster.cli.gaps import as_dict
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.gaps import GapReport, gap_report
+from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
+from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.store import open_store
+
+T = TypeVar("T")
+
+PARTS = ("gaps",)
+YEAR = TimeWindowPartitionsDefinition(
+    start="2023-01-01-00:00", end="2024-01-01-00:00", fmt="%Y-%m-%d-%H:%M", cron_schedule="*/5 * * * *"
+)
+N_SOME = 10_000
+#: Of them how many failed, and how many wait for another that failed.
+N_FAILED, N_WAITING = 2_000, 2_000
+NOW = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured; told is the median")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args()
+    print(f"{platform.platform()}, Python {platform.python_version()}\n")
+    if "gaps" in arguments.only:
+        gaps(arguments.rounds)
+
+
+def gaps(rounds: int) -> None:
+    print(
+        "| a year of 5-minute lots | lots | absent | report, s | of the processor, s | its JSON, s |\n|---|---|---|---|---|---|"
+    )
+    for name, fill in (("10,000 present", _few_present), ("10,000 absent, for three causes", _few_absent)):
+        with tempfile.TemporaryDirectory() as folder:
+            engine = Engine(open_store(f"sqlite:///{Path(folder)}/lots.db"), AnyPartition())
+            flights = DatasetSpec("flights", "flights", LOCATION, partitions=partitions_text(YEAR))
+            carriers = DatasetSpec(
+                "carriers", "carriers", LOCATION, partitions=flights.partitions, inputs=(InputSpec("flights"),)
+            )
+            engine.handle(RegisterDatasets(location=LOCATION, datasets=(flights, carriers)))
+            fill(engine, [f"carriers@{key}" for key in YEAR.get_partition_keys()])
+            reports, seconds, busy = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
+            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(as_dict(report)))  # type: ignore[misc]
+            report = reports[-1]
+            print(
+                f"| {name} | {report.n_expected:,} | {len(report.absent):,} | {statistics.median(seconds):.3f} "
+                f"| {statistics.median(busy):.3f} | {statistics.median(as_json):.3f} |"
+            )
+
+
+def _report(engine: Engine) -> GapReport:
+    dataset = engine.queries.dataset("carriers")
+    assert dataset is not None
+    return gap_report(engine, expected_lots(lot_keys_of(dataset), NOW))
+
+
+def _few_present(engine: Engine, refs: list[str]) -> None:
+    built(engine, refs[:: len(refs) // N_SOME][:N_SOME])
+
+
+def _few_absent(engine: Engine, refs: list[str]) -> None:
+    absent = refs[:: len(refs) // N_SOME][:N_SOME]
+    left = set(absent)
+    for some in _bulks([ref for ref in refs if ref not in left]):
+        built(engine, some)
+    failed, waiting = absent[:N_FAILED], absent[N_FAILED : N_FAILED + N_WAITING]
+    needed = {ref: f"flights@{ref.partition('@')[2]}" for ref in waiting}
+    missed = lease(engine, waiting)
+    misses = tuple(RunMiss(job_run, {ref: (needed[ref],)}) for ref, job_run in missed.items())
+    engine.handle(MissDeps(misses=misses))
+    for refs_failed, want in ((failed, True), (list(needed.values()), False)):
+        runs = lease(engine, refs_failed, want=want).values()
+        engine.handle(FailJobRuns(failures=tuple(RunFailure(job_run, "the disk is full", "hard") for job_run in runs)))
+
+
+def _bulks(refs: list[str]) -> Iterator[list[str]]:
+    for first in range(0, len(refs), BULK):
+        yield refs[first : first + BULK]
+
+
+def _timed(rounds: int, call: Callable[[], T]) -> tuple[list[T], list[float], list[float]]:
+    """The last answer, and how long each took by the clock and of the processor, which others may be using too."""
+    answers: list[T] = []
+    seconds, busy = [], []
+    for _ in range(rounds):
+        began, began_busy = time.perf_counter(), time.process_time()
+        answers = [call()]
+        seconds.append(time.perf_counter() - began)
+        busy.append(time.process_time() - began_busy)
+    return answers, seconds, busy
+
+
+if __name__ == "__main__":
+    main()

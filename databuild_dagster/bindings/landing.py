@@ -1,0 +1,307 @@
+"""From `landing/flights_{time:%Y%m%dT%H%M}*.parquet` and a listing to what each file is: of a time, none of ours, a stranger.
+
+The text around the fields is a pattern of paths: `*`, `?` and `[…]` stay within a name, `**/` is any folders. The fields
+are strftime's; together they are the event time, the beginning of what the file tells about. Without `{time:…}` the time
+of the last modification counts. What a writer has not finished is left out: hidden files and folders, and the usual
+suffixes of temporary names.
+"""
+
+import re
+import string
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import Enum
+from functools import cached_property
+
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.warehouse.disk import Listed
+from databuild_dagster.warehouse.outside import whole_pattern
+from databuild_dagster.warehouse.storage import protocol_of, storage_at
+
+FIELD = "time"
+
+#: strftime's fields: what they look like, and what they add to the one before them in `_LADDERS`.
+_FIELDS = {
+    "%Y": r"\d{4}",
+    "%m": r"\d{2}",
+    "%d": r"\d{2}",
+    "%j": r"\d{3}",
+    "%H": r"\d{2}",
+    "%M": r"\d{2}",
+    "%S": r"\d{2}",
+    "%f": r"\d{1,6}",
+    "%z": r"Z|[+-]\d{2}:?\d{2}",
+}
+#: A time is told from its year downwards, without a gap; with how many seconds at most are left open after each.
+_LADDERS = (
+    {
+        "%Y": 366 * 86_400,
+        "%m": 31 * 86_400,
+        "%d": 86_400,
+        "%H": 3_600,
+        "%M": 60,
+        "%S": 1,
+        "%f": 0,
+    },
+    {"%Y": 366 * 86_400, "%j": 86_400, "%H": 3_600, "%M": 60, "%S": 1, "%f": 0},
+)
+#: Names under which programs write before they rename.
+TEMPORARY = (
+    "*.tmp",
+    "*.temp",
+    "*.part",
+    "*.partial",
+    "*.filepart",
+    "*.crdownload",
+    "*.inprogress",
+    "*.swp",
+    "*._COPYING_",
+    "*~",
+)
+
+
+class BadLandingPattern(Refused):
+    """The pattern {pattern!r} cannot tell which lots of {asset} files belong to: {why}."""
+
+    hint = "Write it as in files='landing/flights_{{time:%Y%m%dT%H%M}}*.parquet', or set by='modified'."
+
+
+class Kind(Enum):
+    """What a file in the landing folder is."""
+
+    #: It belongs to a time.
+    TIMED = "timed"
+    #: It would be one of ours, if its name told a time.
+    STRANGER = "stranger"
+    #: The pattern does not mean it, or it is left out on purpose.
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class LandingPattern:
+    """Which files of a place are meant, and of what time each is."""
+
+    text: str
+    asset: str
+    timezone: tzinfo
+    by_name: bool
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def check_works(self) -> None:
+        """Before anything is deployed. Raises `BadLandingPattern`."""
+        fields = self._fields
+        if self.by_name and not fields:
+            raise self._bad(f"it has no {{{FIELD}:…}}")
+        if not self.by_name and fields:
+            raise self._bad("it has a time in the name, and the time of modification is to count")
+        if self.by_name:
+            self._check_ladder(fields)
+        for glob in (*self.include, *self.exclude):
+            if not glob or glob.startswith("/"):
+                raise self._bad(f"{glob!r} is to match below its folder")
+        try:
+            made = self._meant, self._like, self._left_out, self._taken
+        except re.error as error:
+            raise self._bad(str(error)) from error
+        assert made
+
+    @property
+    def resolution_seconds(self) -> int:
+        """How many seconds a name leaves open; 0 for the time of modification."""
+        if not self.by_name:
+            return 0
+        return min(_LADDERS[0].get(each, _LADDERS[1].get(each, 366 * 86_400)) for each in self._fields if each != "%z")
+
+    @cached_property
+    def folder(self) -> str:
+        """The folder that is listed: the names of the pattern before the first that stands for several."""
+        return self._split[0]
+
+    @cached_property
+    def is_deep(self) -> bool:
+        """Whether files may lie in folders of that folder."""
+        return "/" in self._split[1]
+
+    def listed(self) -> list[Listed]:
+        """One listing, the same whether a file is meant or not. Raises FileNotFoundError, `DiskTrouble`, `StorageTrouble`."""
+        return storage_at(self.folder).list_files(self.folder, deep=self.is_deep)
+
+    @property
+    def is_object_store(self) -> bool:
+        """Where files appear whole."""
+        return protocol_of(self.folder) is not None
+
+    def kind_and_time(self, file: Listed) -> tuple[Kind, datetime | None]:
+        """What a file of the listing is, and its time if it has one."""
+        path = file.path[len(self.folder) + 1 :]
+        found = self._meant.fullmatch(path)
+        if found is None and self._like.fullmatch(path) is None:
+            return Kind.OTHER, None
+        if self._is_left_out(path):
+            return Kind.OTHER, None
+        if found is None:
+            return Kind.STRANGER, None
+        if not self.by_name:
+            return Kind.TIMED, datetime.fromtimestamp(file.modified, UTC)
+        at = _time_of(found.groupdict(), self.timezone)
+        return (Kind.STRANGER, None) if at is None else (Kind.TIMED, at)
+
+    # The pattern
+
+    @cached_property
+    def _fields(self) -> list[str]:
+        return [each for _, spec in self._parts if spec is not None for each in re.findall("%.", spec) if each != "%%"]
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, str | None]]:
+        """Text and the field after it, None after the last."""
+        try:
+            parsed = list(string.Formatter().parse(whole_pattern(self.text)))
+        except ValueError as error:
+            raise self._bad(f"{error}; a brace that is meant is written twice") from error
+        parts: list[tuple[str, str | None]] = []
+        for literal, name, spec, conversion in parsed:
+            if name is not None and (name != FIELD or not spec or conversion is not None):
+                raise self._bad(f"only {{{FIELD}:…}} with strftime's fields has a meaning in braces")
+            if unknown := [each for each in re.findall("%.?", spec or "") if each != "%%" and each not in _FIELDS]:
+                raise self._bad(f"{unknown[0]} is none of {', '.join(_FIELDS)}")
+            parts.append((literal, spec if name is not None else None))
+        return parts
+
+    @cached_property
+    def _split(self) -> tuple[str, str]:
+        """The folder, and the pattern below it with its fields."""
+        whole = "".join(
+            literal.replace("{", "{{").replace("}", "}}") + ("" if spec is None else f"{{{FIELD}:{spec}}}")
+            for literal, spec in self._parts
+        )
+        scheme, separator, rest = whole.rpartition("://")
+        names = rest.split("/")
+        plain = 0
+        while plain < len(names) - 1 and not re.search(r"[*?\[{]", names[plain]):
+            plain += 1
+        folder = scheme + separator + "/".join(names[:plain])
+        if self.text.endswith("/"):
+            raise self._bad("it ends with a folder, and files are meant")
+        if separator and plain == 0:
+            raise self._bad("the bucket has to be named")
+        return folder, "/".join(names[plain:])
+
+    @cached_property
+    def _meant(self) -> re.Pattern[str]:
+        seen: set[str] = set()
+        return re.compile(self._below(lambda spec: _field_expression(spec, seen)))
+
+    @cached_property
+    def _like(self) -> re.Pattern[str]:
+        """What fits but for its time."""
+        return re.compile(self._below(lambda spec: "[^/]*" if "/" not in spec else ".*"))
+
+    def _below(self, field: Callable[[str], str]) -> str:
+        parsed = string.Formatter().parse(self._split[1])
+        return "".join(
+            glob_expression(literal) + ("" if name is None else field(spec or "")) for literal, name, spec, _ in parsed
+        )
+
+    @cached_property
+    def _left_out(self) -> re.Pattern[str]:
+        return _any_of((*TEMPORARY, *self.exclude))
+
+    @cached_property
+    def _taken(self) -> re.Pattern[str]:
+        return _any_of(self.include)
+
+    def _is_left_out(self, path: str) -> bool:
+        names = path.split("/")
+        if any(name.startswith((".", "_")) for name in names):
+            return True
+        # A pattern without a folder is one of names.
+        tried = {path, names[-1]}
+        if any(self._left_out.fullmatch(text) for text in tried):
+            return True
+        return bool(self.include) and not any(self._taken.fullmatch(text) for text in tried)
+
+    def _check_ladder(self, fields: Sequence[str]) -> None:
+        told = set(fields) - {"%z"}
+        for ladder in _LADDERS:
+            steps = list(ladder)
+            if told <= ladder.keys() and told == set(steps[: len(told)]):
+                return
+        order = "%Y, %m, %d (or %j), %H, %M, %S, %f"
+        raise self._bad(
+            f"{' '.join(dict.fromkeys(fields))} leaves a gap: a time is told downwards from the year, {order}"
+        )
+
+    def _bad(self, why: str) -> BadLandingPattern:
+        return BadLandingPattern(pattern=self.text, asset=self.asset, why=why)
+
+
+def glob_expression(glob: str) -> str:
+    """The regular expression of a pattern of paths."""
+    parts = re.findall(r"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|.", glob, re.DOTALL)
+    return "".join(map(_expression_of, parts))
+
+
+def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{glob_expression(glob)})" for glob in globs))
+
+
+def _expression_of(part: str) -> str:
+    match part:
+        case "**/":
+            return "(?:[^/]*/)*"
+        case "**":
+            return ".*"
+        case "*":
+            return "[^/]*"
+        case "?":
+            return "[^/]"
+        case _ if part.startswith("[") and len(part) > 1:
+            negated = part[1] in "!^"
+            inside = part[2 if negated else 1 : -1].replace("\\", "\\\\").replace("]", "\\]").replace("[", "\\[")
+            return f"[{'^/' if negated else ''}{inside}]"
+        case _:
+            return re.escape(part)
+
+
+def _field_expression(spec: str, seen: set[str]) -> str:
+    """A field that comes again has to say the same again."""
+    parts = []
+    for part in re.findall("%.|[^%]+", spec):
+        name = part[1:]
+        if part == "%%" or part not in _FIELDS:
+            parts.append(re.escape(part.replace("%%", "%")))
+        elif part in seen:
+            parts.append(f"(?P={name})")
+        else:
+            seen.add(part)
+            parts.append(f"(?P<{name}>{_FIELDS[part]})")
+    return "".join(parts)
+
+
+def _time_of(told: dict[str, str], timezone: tzinfo) -> datetime | None:
+    """None for what looks like a time and is none, such as the 30th of February."""
+    zone = timezone
+    if offset := told.get("z"):
+        zone = UTC if offset == "Z" else datetime.strptime(offset, "%z").tzinfo or UTC
+    try:
+        at = datetime(
+            int(told["Y"]),
+            int(told.get("m", 1)),
+            int(told.get("d", 1)),
+            int(told.get("H", 0)),
+            int(told.get("M", 0)),
+            int(told.get("S", 0)),
+            int(told.get("f", "0").ljust(6, "0")),
+            tzinfo=zone,
+        )
+        if (day := told.get("j")) is not None:
+            year = at.year
+            at += timedelta(days=int(day) - 1)
+            if at.year != year:
+                return None
+    except (ValueError, OverflowError):
+        return None
+    return at

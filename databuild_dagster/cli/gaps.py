@@ -1,0 +1,170 @@
+"""`databuild gaps DATASET`: which lots of a range are missing, and why, as a picture, a table and JSON (SPEC 10.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from itertools import groupby
+
+import click
+
+from databuild_dagster.cli.calendar import calendar
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, table, when
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.gaps import Absent, Expected, GapReport, chain_of_gaps, gap_report
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.lots import InvalidLotRange, Lot
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.wording import few_of
+
+#: Stretches of absent lots that the table for people has; a program gets every lot.
+MAX_STRETCHES = 40
+
+
+class InvalidTime(InvalidRequest):
+    """{what} is {value!r}, which is not possible: {why}."""
+
+    hint = "Write a day such as 2023-02-27, a time with its offset such as 2023-02-27T23:55Z, or a lot id."
+
+
+@click.command("gaps")
+@click.argument("dataset")
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME|LOT",
+    help="The first lot, or a time in it; where the dataset's partitions begin, if left out.",
+)
+@click.option(
+    "--to",
+    "end",
+    metavar="TIME|LOT",
+    help="The first lot that is no more of the range, or a time in it; where the partitions end, if left out.",
+)
+@click.option("--chain", is_flag=True, help="All that DATASET is made of as well, back to the first cause.")
+@common
+def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
+    """Which lots of DATASET are missing between two times, and why each of them is.
+
+    Both ends are cut down to where a lot begins; a day is a day of UTC. Waits and failures upstream are followed to
+    their first cause; with --chain, so is what nobody has asked for, to the input that is missing.
+    """
+    reports, without = _reports(dataset, start, end, chain=chain)
+    if as_json:
+        emit({**as_dict(reports[-1]), **({"chain": [as_dict(each) for each in reports[:-1]]} if chain else {})})
+        return
+    for report in reports:
+        _print(report)
+    if without:
+        click.echo(f"Left out, for having no lots: {few_of(without)}.")
+
+
+def _reports(
+    asset: str, start: str | None, end: str | None, *, chain: bool
+) -> tuple[Sequence[GapReport], Sequence[str]]:
+    """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `InvalidTime`, `InvalidLotRange`."""
+    from databuild_dagster.bindings.lot_keys import expected_lots, has_lots, lot_keys_of
+    from databuild_dagster.bindings.readable import unknown_asset
+
+    since, until = _moment("--from", start), _moment("--to", end)
+    if since is not None and until is not None and since > until:
+        raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
+    engine = the_engine()
+    now = engine.clock()
+    spec = engine.queries.dataset(asset)
+    if spec is None:
+        raise unknown_asset(engine.queries, asset)
+    asked = expected_lots(lot_keys_of(spec), now, since, until)
+    if not chain:
+        return [gap_report(engine, asked)], ()
+    lots = asked.lots
+
+    def expected_of(each: DatasetSpec) -> Expected | None:
+        if each.asset == asset:
+            return asked
+        return expected_lots(lot_keys_of(each), now, lots.start, lots.end, touched=True) if has_lots(each) else None
+
+    return chain_of_gaps(engine, spec, expected_of)
+
+
+def _moment(option: str, told: str | None) -> float | None:
+    """What an end of the range means: a day, a time, or where a lot begins. Raises `InvalidTime`, `InvalidLot`."""
+    if told is None:
+        return None
+    if "P" in told.upper():
+        return Lot.parse(told).start
+    try:
+        day = date.fromisoformat(told)
+    except ValueError:
+        pass
+    else:
+        return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    try:
+        at = datetime.fromisoformat(told)
+    except ValueError:
+        raise InvalidTime(what=option, value=told, why="that is no day, no time and no lot") from None
+    if at.utcoffset() is None:
+        raise InvalidTime(what=option, value=told, why="it does not say in which time zone")
+    return at.timestamp()
+
+
+def as_dict(report: GapReport) -> dict[str, object]:
+    """SPEC 15, and what was asked; `present` are complete or empty, `outside` are not expected yet, or not any more."""
+    lots = report.expected.lots
+    return {
+        "dataset": report.asset,
+        "unit": report.unit.token,
+        "from": when(lots.start),
+        "to": when(lots.end),
+        "expected": report.n_expected,
+        "present": report.n_present,
+        "empty": len(report.empty),
+        "outside": report.expected.n_outside,
+        "absent": [{"lot": each.lot, "cause": each.told, "first_cause": each.first_told} for each in report.absent],
+    }
+
+
+def _print(report: GapReport) -> None:
+    lots = report.expected.lots
+    click.echo(
+        f"{click.style(report.asset, bold=True)}  {count(report.n_expected, 'lot')} of {report.unit} expected from "
+        f"{when(lots.start)} to {when(lots.end)}: {report.n_present:,} present ({len(report.empty):,} of them empty), "
+        f"{len(report.absent):,} absent."
+    )
+    if report.expected.n_outside:
+        told = count(report.expected.n_outside, "lot of the range is", "lots of the range are")
+        click.echo(f"{told} not expected: before the first partition, after the last, or not over yet.")
+    if report.n_expected:
+        calendar(report)
+    if not report.absent:
+        return
+    stretches = list(_stretches(report.absent))
+    rows = [(_named(each), len(each), each[0].told, _first_causes(each)) for each in stretches[:MAX_STRETCHES]]
+    table(("lots", "n", "cause", "first cause"), rows, empty="")
+    if (more := stretches[MAX_STRETCHES:]) != []:
+        n = sum(map(len, more))
+        click.echo(f"and {count(n, 'more lot')} in {count(len(more), 'stretch', 'stretches')}; --json tells each")
+
+
+def _stretches(absent: Sequence[Absent]) -> Iterator[list[Absent]]:
+    """Absent lots that follow one another, and are absent for the same kind of reason."""
+    places = {id(each): Lot.parse(each.lot).index - n for n, each in enumerate(absent)}
+    for _, same in groupby(absent, key=lambda each: (places[id(each)], each.cause, _kind_of_first(each))):
+        yield list(same)
+
+
+def _kind_of_first(absent: Absent) -> tuple[str, str]:
+    return absent.first_cause, asset_of(absent.first_ref)
+
+
+def _named(stretch: Sequence[Absent]) -> str:
+    return stretch[0].lot if len(stretch) == 1 else f"{stretch[0].lot} to {stretch[-1].lot}"
+
+
+def _first_causes(stretch: Sequence[Absent]) -> str:
+    """The one that they have in common, or that of the first."""
+    first, n_reasons = stretch[0], len({each.first_why for each in stretch})
+    told = first.first_why if first.first_ref == first.ref else first.first_told
+    return told if n_reasons == 1 else f"{told} (and {count(n_reasons - 1, 'other')} like it)"

@@ -1,0 +1,136 @@
+"""`databuild lots [DATASET]`: the lots of every dataset that has some, summed up, or those of one by name (SPEC 10)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.state import the_queries
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.lots import Lot
+from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Canonical
+
+
+class LotView(NamedTuple):
+    """One lot of which something is recorded."""
+
+    lot: Lot
+    #: What its manifest says where it is live, else the state of its canonical instance.
+    state: str
+    canonical: Canonical
+
+    @property
+    def is_there(self) -> bool:
+        return self.canonical.state is InstanceState.LIVE
+
+
+@click.command("lots")
+@click.argument("dataset", required=False)
+@click.option("--list", "listed", is_flag=True, help="Every lot of DATASET that was ever built or has arrived.")
+@common
+def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
+    """How many lots of each state there are, the earliest and the latest found, and how many are missing.
+
+    Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
+    """
+    from databuild_dagster.bindings.lot_keys import has_lots
+
+    queries = the_queries()
+    if dataset is None:
+        if listed:
+            raise click.UsageError("--list needs a DATASET.")
+        summaries = [_summary(queries, each, time.time()) for each in _by_name(queries) if has_lots(each)]
+        _tell(summaries, as_json=as_json)
+        return
+    spec = _known(queries, dataset)
+    if as_json or listed:
+        _list(_lots_of(queries, spec), spec, as_json=as_json)
+    else:
+        _tell([_summary(queries, spec, time.time())], as_json=False)
+
+
+def _by_name(queries: Queries) -> list[DatasetSpec]:
+    return sorted(queries.datasets().values(), key=lambda spec: spec.asset)
+
+
+def _known(queries: Queries, asset: str) -> DatasetSpec:
+    """Raises `UnknownAsset`."""
+    from databuild_dagster.bindings.readable import unknown_asset
+
+    spec = queries.dataset(asset)
+    if spec is None:
+        raise unknown_asset(queries, asset)
+    return spec
+
+
+def _lots_of(queries: Queries, spec: DatasetSpec) -> list[LotView]:
+    """In the order of time; a key of partitions that the dataset had before is no lot of it. Raises `NoLots`."""
+    from databuild_dagster.bindings.lot_keys import NoLotKey, lot_keys_of
+
+    keys = lot_keys_of(spec)
+    found = []
+    for canonical in queries.canonical_of_dataset(spec.asset):
+        try:
+            lot = keys.lot_of(partition_key_of(canonical.ref) or "")
+        except NoLotKey:
+            continue
+        found.append(LotView(lot, _state(canonical), canonical))
+    return sorted(found, key=lambda view: view.lot.index)
+
+
+def _state(canonical: Canonical) -> str:
+    assert canonical.state is not None, "what is missing has no canonical instance"
+    if canonical.state is InstanceState.LIVE:
+        return canonical.manifest_state or "complete"
+    return canonical.state.value
+
+
+def _summary(queries: Queries, spec: DatasetSpec, now: float) -> dict[str, object]:
+    """Raises `NoLots`."""
+    from databuild_dagster.bindings.lot_keys import lot_keys_of
+
+    keys = lot_keys_of(spec)
+    views = _lots_of(queries, spec)
+    existing = keys.existing(now)
+    left_out = keys.left_out(existing)
+    there = [view for view in views if view.is_there]
+    n_expected_there = sum(view.lot in existing and view.lot.index not in left_out for view in there)
+    return {
+        "dataset": spec.asset,
+        "unit": keys.unit.token,
+        "states": dict(Counter(view.state for view in views)),
+        "earliest": str(there[0].lot) if there else None,
+        "latest": str(there[-1].lot) if there else None,
+        "gaps": len(existing) - len(left_out) - n_expected_there,
+    }
+
+
+def _tell(summaries: Iterable[dict[str, object]], *, as_json: bool) -> None:
+    if as_json:
+        emit(list(summaries))
+        return
+    rows = []
+    for each in summaries:
+        states = each["states"]
+        assert isinstance(states, dict)
+        told = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
+        rows.append((each["dataset"], each["unit"], told, each["earliest"], each["latest"], f"{each['gaps']:,}"))
+    empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
+    table(("dataset", "unit", "lots", "earliest", "latest", "gaps"), rows, empty=empty)
+
+
+def _list(views: list[LotView], spec: DatasetSpec, *, as_json: bool) -> None:
+    if as_json:
+        emit([{"lot": str(view.lot), "state": view.state, "uuid": view.canonical.uuid} for view in views])
+        return
+    rows = [(view.lot, view.state, view.canonical.ref, view.canonical.uuid) for view in views]
+    table(("lot", "state", "ref", "instance"), rows, empty=f"Nothing has built a lot of {spec.asset} yet.")

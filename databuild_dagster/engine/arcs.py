@@ -1,0 +1,103 @@
+"""Arcs fire: the log is followed from where each arc stands in it, and what became live wakes who subscribes (SPEC 10.5).
+
+Where an arc stands is recorded with the wants that it made, in one transaction, so that each source instance wakes it
+once, whoever dies wherever and however many orchestrators look. A process also remembers how far it has looked itself:
+a tick asks where the log ends and, if it has not grown, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.publishing import PUBLISHING, STRETCH, Publication, published_by
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
+from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.store.queries import ArcView
+
+#: Stretches of the log that one tick follows; the next one goes on.
+MAX_STRETCHES = 10
+#: Source instances of one command, unless a single event has more.
+MAX_SOURCES = 1_000
+
+#: The event up to which this process has nothing left to do, by engine.
+_followed: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
+
+
+def fire_arcs(engine: Engine, actor: str) -> list[str]:
+    """The lots that were wanted because something that their arcs subscribe to became live."""
+    head = engine.queries.head().seq
+    followed = _followed.get(engine, 0)
+    if head <= followed:
+        return []
+    wanted: list[str] = []
+    # Asked after the head, so that each arc that was registered by then is among them.
+    if arcs := engine.queries.arcs():
+        start = max(followed, min(arc.seq for arc in arcs))
+        for after in range(start, min(head, start + MAX_STRETCHES * STRETCH), STRETCH):
+            followed = min(head, after + STRETCH)
+            wanted += _follow(engine, arcs, after, followed, actor)
+    else:
+        followed = head
+    _followed[engine] = followed
+    return wanted
+
+
+def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[str]:
+    names = {arc.asset for arc in arcs}
+    subscribers = _Subscribers(each for each in engine.queries.datasets().values() if each.asset in names)
+    wanted: list[str] = []
+    for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq):
+        command = c.FireArcs(up_to_seq=up_to_seq, published=published)
+        for event in engine.handle(command, actor=actor).events:
+            if isinstance(event.fact, e.ArcFired):
+                wanted += [lot for firing in event.fact.firings for lot in firing.lots]
+    return wanted
+
+
+class _Subscribers:
+    """Who subscribes to what."""
+
+    def __init__(self, datasets: Iterable[DatasetSpec]) -> None:
+        #: Source to the arcs that it wakes, and how.
+        self.of: dict[str, list[tuple[DatasetSpec, InputSpec]]] = defaultdict(list)
+        #: Arcs that look at their own lots too.
+        self.late: set[str] = set()
+        for dataset in datasets:
+            if isinstance(dataset.arc, ArcSpec):
+                for source in dataset.arc.sources:
+                    self.of[source.asset].append((dataset, source))
+                if dataset.arc.follow_late:
+                    self.late.add(dataset.asset)
+
+    def matters(self, asset: str) -> bool:
+        return asset in self.of or asset in self.late
+
+
+def _portions(
+    engine: Engine, subscribers: _Subscribers, after_seq: int, last_seq: int
+) -> Iterator[tuple[int, tuple[c.Published, ...]]]:
+    """(up to which event, what became live), never a part of an event."""
+    portion: list[c.Published] = []
+    for event in engine.queries.events_named(PUBLISHING, after_seq, last_seq):
+        found = [each for each in published_by(event) if subscribers.matters(each.dataset)]
+        if portion and len(portion) + len(found) > MAX_SOURCES:
+            yield event.seq - 1, tuple(portion)
+            portion = []
+        portion += [_published(engine, subscribers, each) for each in found]
+    # A whole stretch is said even if there was nothing in it, or who comes next would have to look through it again.
+    if portion or last_seq - after_seq == STRETCH:
+        yield last_seq, tuple(portion)
+
+
+def _published(engine: Engine, subscribers: _Subscribers, each: Publication) -> c.Published:
+    key = partition_key_of(each.ref)
+    woken = {
+        dataset.asset: engine.catalog.woken(dataset, source, key)
+        for dataset, source in subscribers.of.get(each.dataset, ())
+    }
+    return c.Published(each.uuid, each.ref, each.seq, woken)

@@ -1,0 +1,371 @@
+"""Which lots of a range are there, and why each of the others is not (SPEC 10.7).
+
+What is expected comes from the cadence, what is there from one look at the store. A lot counts once, by its ref's
+canonical instance, however often it was tried. An absent one has one cause, by this table:
+
+| its ref is                 | and                                | the cause            | which leads to          |
+|----------------------------|------------------------------------|----------------------|-------------------------|
+| Building                   |                                    | building             |                         |
+| Failed                     |                                    | failed               |                         |
+| Tainted                    |                                    | tainted              |                         |
+| UpstreamBuilding           |                                    | waiting for upstream | what it waits for       |
+| UpstreamFailed             |                                    | failed upstream      | what failed             |
+| missing or UpForRetry      | nothing builds its dataset         | never arrived        |                         |
+|                            | wanted, its backoff has not passed | backing off          |                         |
+|                            | wanted                             | wanted and due       | its inputs, in a chain  |
+|                            | wanted, past the TTL; or Expired   | want expired         | its inputs, in a chain  |
+|                            | its last want ended otherwise      | want ended           | its inputs, in a chain  |
+|                            | nobody ever wanted it              | never wanted         | its inputs, in a chain  |
+
+Causes are followed to the first one level by level, all lots at once, and each ref is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.reasons import Known, look_up
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.lots import LotRange, LotUnit
+from databuild_dagster.model.machine import Label
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.store.queries import LastWant, Recorded, RecordedOfDataset
+
+_S = InstanceState
+
+#: Lots of one report.
+MAX_LOTS = 1_000_000
+#: Declared inputs of one lot that a chain follows; a day has 288 lots at most.
+MAX_INPUTS = 1_000
+#: Refs that are looked at besides the lots of the report themselves, and how far from these.
+MAX_FOLLOWED = 200_000
+MAX_STEPS = 100
+
+
+class GapCause(Label):
+    """Why a lot is absent, the worst first: of several causes the first of these is followed."""
+
+    #: Its build failed for good.
+    FAILED = "failed"
+    #: What it needs failed.
+    FAILED_UPSTREAM = "failed upstream"
+    #: Nothing here builds it, and it has not come.
+    NEVER_ARRIVED = "never arrived"
+    #: Somebody wanted it, and the time for that is over.
+    EXPIRED = "want expired"
+    #: Somebody wanted it, and took that back; or what was wanted together with it failed.
+    WANT_ENDED = "want ended"
+    #: Nobody has ever asked for it.
+    NEVER_WANTED = "never wanted"
+    #: Its data is said to be wrong.
+    TAINTED = "tainted"
+    #: It will be tried again when its backoff has passed.
+    BACKING_OFF = "backing off"
+    #: The next tick may launch it.
+    DUE = "wanted and due"
+    #: It waits for inputs.
+    WAITING = "waiting for upstream"
+    #: A job run builds it.
+    BUILDING = "building"
+
+
+_WORST_FIRST = {cause: place for place, cause in enumerate(GapCause)}
+_OF_STATE = {
+    _S.BUILDING: GapCause.BUILDING,
+    _S.FAILED: GapCause.FAILED,
+    _S.TAINTED: GapCause.TAINTED,
+    _S.UPSTREAM_BUILDING: GapCause.WAITING,
+    _S.UPSTREAM_FAILED: GapCause.FAILED_UPSTREAM,
+}
+#: They name what they lead to.
+_NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
+#: Nothing keeps these but that they are not asked for, or not yet begun: what they are made of may be why.
+_MAY_LACK_INPUTS = frozenset({GapCause.NEVER_WANTED, GapCause.EXPIRED, GapCause.WANT_ENDED, GapCause.DUE})
+
+
+class TooManyLots(Refused):
+    """A report on {asset} from {start} to {end} would be of {n:,} lots, more than {most:,}."""
+
+    hint = "Ask for a shorter range."
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The lots of a dataset that a range should have, each with its ref."""
+
+    asset: str
+    lots: LotRange
+    #: Lot ids and refs, in the order of time; what the cadence leaves out is not among them.
+    ids: Sequence[str]
+    refs: Sequence[str]
+    #: Whether the texts of the refs are in this order too.
+    in_order: bool
+    #: Lots of the range that the cadence does not reach: before its first, or not over yet.
+    n_outside: int = 0
+
+
+class Absent(NamedTuple):
+    """One lot that is not there."""
+
+    lot: str
+    ref: str
+    cause: GapCause
+    #: What it waits for, or failed for; None for what waits for nothing.
+    upstream: str | None
+    #: Where the way from it ends: at itself, where nothing else is to blame.
+    first_ref: str
+    first_cause: GapCause
+    first_why: str
+
+    @property
+    def told(self) -> str:
+        return self.cause.value if self.upstream is None else f"{self.cause.value} {self.upstream}"
+
+    @property
+    def first_told(self) -> str:
+        return f"{self.first_ref}: {self.first_why}"
+
+
+@dataclass(frozen=True)
+class GapReport:
+    """One dataset over one range."""
+
+    expected: Expected
+    #: Lots that are there, and on purpose hold nothing.
+    empty: tuple[str, ...]
+    absent: tuple[Absent, ...]
+
+    @property
+    def asset(self) -> str:
+        return self.expected.asset
+
+    @property
+    def unit(self) -> LotUnit:
+        return self.expected.lots.unit
+
+    @property
+    def n_expected(self) -> int:
+        return len(self.expected.ids)
+
+    @property
+    def n_present(self) -> int:
+        """Complete or empty (SPEC 10.3)."""
+        return self.n_expected - len(self.absent)
+
+
+#: What is expected of a dataset over the range that is asked for; None where it has no lots.
+ExpectedOf = Callable[[DatasetSpec], Expected | None]
+
+
+def gap_report(engine: Engine, expected: Expected) -> GapReport:
+    """The report on one dataset. Waits and upstream failures are followed to their first cause."""
+    return _reports(engine, [expected], follow_inputs=False)[0]
+
+
+def chain_of_gaps(
+    engine: Engine, dataset: DatasetSpec, expected_of: ExpectedOf
+) -> tuple[tuple[GapReport, ...], tuple[str, ...]]:
+    """The reports on a dataset and on all that it is made of, sources first and itself last; and who has no lots.
+
+    Whatever is only not asked for is followed through its declared inputs as well: an arc wants a lot when its source has
+    come, so a lot that nobody wanted is explained by the one that is missing at the beginning.
+    """
+    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+    expected, without = [], []
+    for spec in _sources_first(dataset, datasets):
+        found = expected_of(spec)
+        if found is None:
+            without.append(spec.asset)
+        else:
+            expected.append(found)
+    return tuple(_reports(engine, expected, follow_inputs=True)), tuple(without)
+
+
+def _sources_first(dataset: DatasetSpec, datasets: dict[str, DatasetSpec]) -> list[DatasetSpec]:
+    """A dataset and everything upstream of it, each after its inputs."""
+    done: dict[str, DatasetSpec] = {}
+    entered = set()
+    stack = [dataset]
+    while stack:
+        spec = stack[-1]
+        inputs = [datasets[each.asset] for each in spec.inputs if each.asset in datasets]
+        fresh = [each for each in inputs if each.asset not in entered] if spec.asset not in entered else []
+        entered.add(spec.asset)
+        if fresh:
+            stack += fresh
+            continue
+        stack.pop()
+        done.setdefault(spec.asset, spec)
+    return list(done.values())
+
+
+def _reports(engine: Engine, expected: Sequence[Expected], *, follow_inputs: bool) -> list[GapReport]:
+    following = _Following(engine, follow_inputs=follow_inputs)
+    sorted_out = []
+    for each in expected:
+        live, others = _recorded(engine, each)
+        empty_refs = {ref for ref, manifest_state in live.items() if manifest_state == "empty"}
+        empty = tuple([lot for lot, ref in zip(each.ids, each.refs, strict=True) if ref in empty_refs])
+        # By place, for a hundred thousand pairs would be as many objects for the garbage collector to look through.
+        absent = [place for place, ref in enumerate(each.refs) if ref not in live]
+        refs = [each.refs[place] for place in absent]
+        following.look_at({ref: others.get(ref) for ref in refs if follow_inputs or ref in others})
+        sorted_out.append((each, empty, absent))
+    following.follow()
+    return [GapReport(each, empty, tuple(following.absent(each, absent))) for each, empty, absent in sorted_out]
+
+
+def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
+    if not expected.refs:
+        return RecordedOfDataset({}, {})
+    if expected.in_order:
+        return engine.queries.recorded_between(expected.refs[0], expected.refs[-1])
+    return engine.queries.recorded_of_dataset(expected.asset)
+
+
+@dataclass(slots=True)
+class _Node:
+    """An absent ref, and what it leads to."""
+
+    cause: GapCause
+    why: str
+    leads_to: tuple[str, ...] = ()
+
+
+@dataclass
+class _Following:
+    """The way from absent refs to their first causes."""
+
+    engine: Engine
+    follow_inputs: bool
+    _nodes: dict[str, _Node | None] = field(default_factory=dict)
+    _firsts: dict[str, str] = field(default_factory=dict)
+    #: What was found and not looked at yet.
+    _next: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._now = self.engine.clock()
+        self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
+
+    def look_at(self, recorded: dict[str, Recorded | None]) -> None:
+        """Find the cause of each ref, by what is recorded of it; None of a ref that nobody has named yet."""
+        heard_of = {ref: row for ref, row in recorded.items() if row is not None}
+        stuck = [ref for ref, row in heard_of.items() if row.state is not None and row.state is not _S.LIVE]
+        known = look_up(self.engine.queries, stuck) if stuck else None
+        unwanted = [ref for ref, row in heard_of.items() if row.state not in _OF_STATE and not row.n_open_wants]
+        last_wants = self.engine.queries.last_wants(unwanted) if unwanted else {}
+        for ref, row in recorded.items():
+            if row is None:
+                node: _Node | None = self._with_inputs(ref, self._of_unwanted(ref, None))
+            elif row.state is _S.LIVE:
+                node = None
+            else:
+                node = self._of_heard_of(row, known, last_wants.get(ref))
+            self._nodes[ref] = node
+            if node is not None:
+                self._next.update(dict.fromkeys(node.leads_to))
+
+    def follow(self) -> None:
+        """Look at what the refs lead to, and at what that leads to, as far as the bounds allow."""
+        n_followed = 0
+        for _ in range(MAX_STEPS):
+            level = [ref for ref in self._next if ref not in self._nodes][: MAX_FOLLOWED - n_followed]
+            if not level:
+                return
+            n_followed += len(level)
+            self._next.clear()
+            recorded = self.engine.queries.recorded(level)
+            self.look_at({ref: recorded.get(ref) for ref in level})
+
+    def absent(self, expected: Expected, places: Sequence[int]) -> list[Absent]:
+        """What was found of some lots of a dataset, by their places among those expected."""
+        unheard_of = self._of_unwanted(expected.asset, None)
+        ids, refs, nodes = expected.ids, expected.refs, self._nodes
+        return [self._absent(ids[place], refs[place], nodes.get(refs[place]) or unheard_of) for place in places]
+
+    def _absent(self, lot: str, ref: str, node: _Node) -> Absent:
+        if not node.leads_to:
+            return Absent(lot, ref, node.cause, None, ref, node.cause, node.why)
+        first = self._first(ref)
+        its = self._node(first)
+        upstream = self._worst(node) if node.cause in _NAMES_UPSTREAM else None
+        return Absent(lot, ref, node.cause, upstream, first, its.cause, its.why)
+
+    def _node(self, ref: str) -> _Node:
+        node = self._nodes[ref]
+        assert node is not None, "only absent refs are walked to"
+        return node
+
+    def _first(self, ref: str) -> str:
+        """From each ref to the worst of those that it leads to; a ring of waits ends where it closes."""
+        passed: dict[str, None] = {}
+        at = ref
+        while at not in self._firsts:
+            passed[at] = None
+            ahead = self._worst(self._node(at), but=passed)
+            if ahead is None:
+                self._firsts[at] = at
+            else:
+                at = ahead
+        first = self._firsts[at]
+        self._firsts.update(dict.fromkeys(passed, first))
+        return first
+
+    def _worst(self, node: _Node, *, but: Collection[str] = ()) -> str | None:
+        """Of what a ref leads to, what is to be blamed first; what has come meanwhile is not."""
+        ahead = [
+            (_WORST_FIRST[found.cause], each)
+            for each in node.leads_to
+            if each not in but and (found := self._nodes.get(each)) is not None
+        ]
+        return min(ahead)[1] if ahead else None
+
+    def _of_heard_of(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
+        standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
+        if row.state in _OF_STATE:
+            leads_to = known.missing.get(row.ref, ()) if known is not None else ()
+            return _Node(_OF_STATE[row.state], standing, leads_to)
+        if not row.n_open_wants:
+            return self._with_inputs(row.ref, self._of_unwanted(row.ref, last_want, standing))
+        if self._kind(row.ref) is DatasetKind.SOURCE:
+            return self._of_unwanted(row.ref, None, standing)
+        if row.wanted_until <= self._now:
+            why = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
+            return self._with_inputs(row.ref, _Node(GapCause.EXPIRED, why))
+        if row.retry_at is not None and row.retry_at > self._now:
+            return _Node(GapCause.BACKING_OFF, standing)
+        why = _sentence(standing, f"wanted since {when(row.wanted_since)}, and not launched yet")
+        return self._with_inputs(row.ref, _Node(GapCause.DUE, why))
+
+    def _of_unwanted(self, ref: str, last_want: LastWant | None, standing: str = "") -> _Node:
+        if self._kind(ref) is DatasetKind.SOURCE:
+            return _Node(
+                GapCause.NEVER_ARRIVED, _sentence(standing, "nothing has arrived for it, and nothing here builds it")
+            )
+        if last_want is None:
+            return _Node(GapCause.NEVER_WANTED, _sentence(standing, "nobody has ever wanted it"))
+        cause = GapCause.EXPIRED if last_want.state is WantState.EXPIRED else GapCause.WANT_ENDED
+        return _Node(
+            cause, _sentence(standing, f"the last want for it, {last_want.want_id}, is {last_want.state.value}")
+        )
+
+    def _kind(self, ref: str) -> DatasetKind | None:
+        spec = self._datasets.get(asset_of(ref))
+        return None if spec is None else spec.kind
+
+    def _with_inputs(self, ref: str, node: _Node) -> _Node:
+        spec = self._datasets.get(asset_of(ref))
+        if not self.follow_inputs or spec is None or node.cause not in _MAY_LACK_INPUTS:
+            return node
+        inputs = self.engine.catalog.inputs(spec, partition_key_of(ref))
+        return _Node(node.cause, node.why, inputs[:MAX_INPUTS])
+
+
+def _sentence(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,178 @@
+"""What an arc wants when an instance of one of its sources has become live (SPEC 10.5).
+
+| its lot is                                        | without `follow_late` | with it, if the source came later |
+|---------------------------------------------------|-----------------------|-----------------------------------|
+| missing, being built, waiting, up for retry, tainted | wanted             | wanted                            |
+| failed, or failed upstream                        | wanted, which fails   | tainted and wanted                |
+| live                                              | nothing: it is stale  | tainted and wanted                |
+
+A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
+data looks once more when its own lot becomes live: the want that the new instance made is opened again by the taint (5.3).
+
+Being woken is a fact of its own, for the lots that need nothing too: each source instance wakes an arc once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
+from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.decide.delegations import answer, delegated, opened
+from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
+from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
+from databuild_dagster.model.states import FAILING, InstanceState
+
+#: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without
+#: partitions, or an input that is all of them.
+MAX_LOTS = 10_000
+
+
+class _Arc(NamedTuple):
+    """An arc in force, and what it declares."""
+
+    row: ArcRow
+    dataset: DatasetSpec
+    spec: ArcSpec
+
+
+class _Woken(NamedTuple):
+    """An arc, the instance that wakes it, and the lots which that concerns."""
+
+    arc: _Arc
+    published: c.Published
+    lots: tuple[str, ...]
+
+
+def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
+    """Nothing when every arc has been followed as far as this by now: another orchestrator was faster."""
+    arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq]
+    if not arcs:
+        return []
+    woken = list(_woken(command.published, arcs, deciding))
+    # All at once, for each is looked at by itself below.
+    rows = deciding.view.refs(lot for each in woken for lot in each.lots)
+    deciding.view.instances_by_uuid(published.uuid for published in command.published)
+    deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
+    firings: list[e.ArcFiring] = []
+    facts: list[e.Fact] = []
+    #: Lots that this command taints: whatever else wakes them, once is enough.
+    anew: set[str] = set()
+    for each in woken:
+        if asset_of(each.published.ref) == each.arc.row.asset:
+            facts += _looked_at_again(each, rows, anew, deciding)
+            continue
+        late = [lot for lot in each.lots if lot not in anew and _is_late(each, rows.get(lot), deciding)]
+        lots = tuple(lot for lot in each.lots if lot in anew or lot in late or not _is_live(rows.get(lot)))
+        firings.append(e.ArcFiring(arc=each.arc.row.asset, source=each.published.uuid, lots=lots))
+        if lots:
+            facts += _wanted(
+                each, lots, late, {lot: rows[lot] for lot in lots if lot in rows and lot not in anew}, deciding
+            )
+        anew.update(late)
+    fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
+    return [fired, *facts]
+
+
+def _in_force(deciding: Deciding) -> Iterator[_Arc]:
+    for row in deciding.view.arcs_in_force():
+        dataset = deciding.dataset_of(row.asset)
+        if dataset is not None and isinstance(dataset.arc, ArcSpec):
+            yield _Arc(row, dataset, dataset.arc)
+
+
+def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Deciding) -> Iterator[_Woken]:
+    for each in published:
+        asset, key = asset_of(each.ref), partition_key_of(each.ref)
+        for arc in arcs:
+            if each.seq <= arc.row.seq:
+                continue
+            if asset == arc.row.asset and arc.spec.follow_late:
+                yield _Woken(arc, each, (each.ref,))
+            for source in arc.spec.sources:
+                if source.asset == asset:
+                    keys = each.woken.get(arc.row.asset)
+                    if keys is None:
+                        keys = deciding.catalog.woken(arc.dataset, source, key)
+                    yield _Woken(arc, each, tuple(str(PartitionRef(arc.row.asset, own)) for own in keys[-MAX_LOTS:]))
+
+
+def _is_live(lot: RefRow | None) -> bool:
+    return lot is not None and lot.state is InstanceState.LIVE
+
+
+def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
+    """Whether a lot that is live, or has failed, was made without this instance of the source, though it should be."""
+    if not woken.arc.spec.follow_late or lot is None or lot.canonical_id is None:
+        return False
+    if not _is_live(lot) and lot.state not in FAILING:
+        return False
+    view = deciding.view
+    source = view.instances_by_uuid([woken.published.uuid])[woken.published.uuid]
+    present = view.ref_by_id(source.ref_id)
+    if present.canonical_id != source.id or present.state is not InstanceState.LIVE:
+        # Readers see another one by now: that wakes the arc as well, or somebody has gone back to one that has.
+        return False
+    of_source = [each.id for each in _read_by(lot.canonical_id, deciding) if each.ref_id == source.ref_id]
+    if of_source:
+        return source.id > max(of_source)
+    made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
+    return woken.published.seq > made.created_seq
+
+
+def _looked_at_again(woken: _Woken, rows: dict[str, RefRow], anew: set[str], deciding: Deciding) -> list[e.Fact]:
+    """The arc's own lot became live: was one of its sources built anew while it was being built?"""
+    view, ref = deciding.view, woken.published.ref
+    lot = rows.get(ref)
+    if ref in anew or lot is None or not _is_live(lot) or lot.canonical_id is None:
+        return []
+    if view.instances_by_id([lot.canonical_id])[lot.canonical_id].uuid != woken.published.uuid:
+        return []
+    sources = {source.asset for source in woken.arc.spec.sources}
+    for read in _read_by(lot.canonical_id, deciding):
+        source = view.ref_by_id(read.ref_id)
+        is_newer = source.canonical_id is not None and source.canonical_id > read.id
+        if is_newer and source.state is InstanceState.LIVE and asset_of(source.ref) in sources:
+            anew.add(ref)
+            return [e.TaintCreated(taint_id=deciding.new_id(), refs=(ref,), reason=_late_data(source.ref))]
+    return []
+
+
+def _read_by(instance_id: int, deciding: Deciding) -> list[InstanceRow]:
+    view = deciding.view
+    read = view.instances_by_id(view.inputs_of([instance_id]))
+    view.refs_by_id(each.ref_id for each in read.values())
+    return list(read.values())
+
+
+def _late_data(source: str) -> str:
+    return f"late data: {source} has a new instance"
+
+
+def _wanted(
+    woken: _Woken, lots: tuple[str, ...], late: list[str], known: dict[str, RefRow], deciding: Deciding
+) -> list[e.Fact]:
+    """One request, with a want for each lot; what is late is tainted first."""
+    request_id = deciding.new_id()
+    facts: list[e.Fact] = []
+    groups = ((late, NEVER), ([lot for lot in lots if lot not in late], None))
+    for group, rebuild_before in groups:
+        answers = answer({lot: known[lot] for lot in group if lot in known}, deciding, rebuild_before=rebuild_before)
+        facts += opened(answers, _late_data(woken.published.ref), deciding)
+        facts += delegated(request_id, answers, deciding)
+    facts.append(
+        e.WantCreated(
+            request_id=request_id,
+            wants=tuple(e.WantFact(id=deciding.new_id(), refs=(lot,)) for lot in lots),
+            source=ARC,
+            source_id=woken.published.uuid,
+            comment=f"{woken.published.ref} became live",
+            ttl_seconds=c.DEFAULT_TTL_SECONDS,
+            expires_at=deciding.now + c.DEFAULT_TTL_SECONDS,
+        )
+    )
+    return facts

@@ -1,0 +1,248 @@
+"""Lots: intervals of UTC days, and their ids, both ways (SPEC 10.1).
+
+A lot id is a date, a unit and the number of the interval within its day: `20230227PT5M287` is from 23:55 on that day up
+to midnight, which is no more of it. Every unit divides the day, so a lot is known by how many of its unit have passed
+since 1970, and whatever there is to compute is computed with that number. Moments are Unix seconds. Nothing here knows
+what now is, nor what a partition key looks like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, isfinite
+
+from databuild_dagster.model.errors import Refused
+
+DAY_SECONDS = 86_400
+#: Of the number of the interval, whatever the unit.
+DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LotUnit:
+    """How long a lot is. Half-open: the next one begins where it ends."""
+
+    #: The ISO 8601 duration, as it stands in a lot id.
+    token: str
+    seconds: int
+    #: What a day of them is called, or one of them.
+    name: str
+
+    @property
+    def per_day(self) -> int:
+        return DAY_SECONDS // self.seconds
+
+    @property
+    def last(self) -> str:
+        """The number of a day's last lot; the first is 000."""
+        return f"{self.per_day - 1:0{DIGITS}}"
+
+    def __str__(self) -> str:
+        return self.token
+
+
+#: Every unit that there is, the shortest first.
+UNITS = {
+    unit.token: unit
+    for unit in (
+        LotUnit("PT5M", 300, "twelfths of an hour"),
+        LotUnit("PT10M", 600, "sixths of an hour"),
+        LotUnit("PT15M", 900, "fourths of an hour"),
+        LotUnit("PT1H", 3_600, "hours"),
+        LotUnit("P1D", DAY_SECONDS, "days"),
+    )
+}
+
+_NUMBERS = ", ".join(f"{unit} 000–{unit.last}" if unit.per_day > 1 else f"{unit} 000" for unit in UNITS.values())
+_SHAPE = re.compile(rf"([0-9]{{4}})([0-9]{{2}})([0-9]{{2}})({'|'.join(UNITS)})([0-9]{{{DIGITS}}})")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+class InvalidLot(Refused):
+    """{text!r} is not a lot id: {why}."""
+
+    hint = (
+        "Write yyyyMMdd, the unit, and in three digits which of its intervals of the UTC day it is, as in 20230227PT5M287 "
+        f"({_NUMBERS})."
+    )
+
+
+class InvalidMoment(Refused):
+    """{moment} is in no lot: {why}."""
+
+    hint = "Give Unix seconds within the years 1 to 9999."
+
+
+class InvalidLotRange(Refused):
+    """The range of lots from {start} to {end} is not possible: {why}."""
+
+    hint = "Both ends are cut down to where an interval begins; the end itself is not part of the range."
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """One interval."""
+
+    unit: LotUnit
+    #: How many lots of its unit begin before it since 1970; negative before that.
+    index: int
+
+    @classmethod
+    def parse(cls, text: str) -> Lot:
+        """Take a lot id apart. Strict: what would not be written so is refused. Raises `InvalidLot`."""
+        found = _SHAPE.fullmatch(text)
+        if found is None:
+            raise InvalidLot(text=text, why=_why_not_the_shape(text))
+        year, month, day = int(found[1]), int(found[2]), int(found[3])
+        unit, number = UNITS[found[4]], int(found[5])
+        if why := _why_not_a_date(year, month, day):
+            raise InvalidLot(text=text, why=why)
+        if number >= unit.per_day:
+            only = f"000 to {unit.last}" if unit.per_day > 1 else "000"
+            raise InvalidLot(text=text, why=f"a day has {unit} {only}, and no {found[5]}")
+        return cls(unit, day_number(year, month, day) * unit.per_day + number)
+
+    @property
+    def start(self) -> int:
+        """Its first second."""
+        return self.index * self.unit.seconds
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins; no part of it."""
+        return self.start + self.unit.seconds
+
+    def __str__(self) -> str:
+        day, number = divmod(self.index, self.unit.per_day)
+        return _id(_date(day), self.unit, number)
+
+
+@dataclass(frozen=True, slots=True)
+class LotRange:
+    """Lots of one unit without a hole: from `first` on, up to `stop`, which is no more of it. May be empty."""
+
+    unit: LotUnit
+    first: int
+    stop: int
+
+    def __len__(self) -> int:
+        return max(self.stop - self.first, 0)
+
+    def __iter__(self) -> Iterator[Lot]:
+        return (Lot(self.unit, index) for index in range(self.first, self.stop))
+
+    def __contains__(self, lot: object) -> bool:
+        return isinstance(lot, Lot) and lot.unit == self.unit and self.first <= lot.index < self.stop
+
+    def at(self, place: int) -> Lot:
+        """Its lot at a place, from the end where that is negative, as of a list."""
+        return Lot(self.unit, range(self.first, self.stop)[place])
+
+    @property
+    def start(self) -> int:
+        """The first second of its first lot."""
+        return self.first * self.unit.seconds
+
+    @property
+    def end(self) -> int:
+        """Where its last lot ends."""
+        return self.stop * self.unit.seconds
+
+    def ids(self) -> Iterator[str]:
+        """The lot ids in order: a date is worked out once a day, for a year has a hundred thousand lots."""
+        per_day = self.unit.per_day
+        numbers = [_id("", self.unit, number) for number in range(per_day)]
+        for day in range(self.first // per_day, -(-self.stop // per_day)):
+            date, before = _date(day), day * per_day
+            yield from [date + number for number in numbers[max(self.first - before, 0) : max(self.stop - before, 0)]]
+
+
+def lot_at(moment: float, unit: LotUnit) -> Lot:
+    """The lot that a moment is in. Raises `InvalidMoment`."""
+    return Lot(unit, floor(_checked(moment)) // unit.seconds)
+
+
+def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
+    """The lots from one moment to another, each cut down to where its interval begins first (SPEC 10.7).
+
+    Half-open as intervals are: the lot that begins at `end` is not one of them. Raises `InvalidLotRange` when the end
+    comes before the start, and `InvalidMoment`.
+    """
+    if start > end:
+        raise InvalidLotRange(start=start, end=end, why="it ends before it begins")
+    # The end of the last day that there is begins no lot, and may be an end all the same.
+    stop = END_SECOND // unit.seconds if end == END_SECOND else lot_at(end, unit).index
+    return LotRange(unit, lot_at(start, unit).index, stop)
+
+
+def day_number(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01, as the Gregorian calendar always was; of a date that exists."""
+    # A year that begins in March has its leap day at its end.
+    years = year - (month <= 2)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return years * 365 + years // 4 - years // 100 + years // 400 + day_of_year - 719_468
+
+
+def date_of(day: int) -> tuple[int, int, int]:
+    """Year, month and day of the month of a day number; `day_number` back."""
+    day += 719_468
+    era, day_of_era = divmod(day, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * day_of_year + 2) // 153
+    return (
+        era * 400 + year_of_era + (month >= 10),
+        (month + 2) % 12 + 1,
+        day_of_year - (153 * month + 2) // 5 + 1,
+    )
+
+
+#: The seconds that a lot id can name, with four digits for the year: from the first up to the last, which is no more.
+FIRST_SECOND = day_number(1, 1, 1) * DAY_SECONDS
+END_SECOND = (day_number(9999, 12, 31) + 1) * DAY_SECONDS
+
+
+def _checked(moment: float) -> float:
+    if not isfinite(moment):
+        raise InvalidMoment(moment=moment, why="it is no number of seconds")
+    if not FIRST_SECOND <= moment < END_SECOND:
+        raise InvalidMoment(moment=moment, why="its year has no four digits")
+    return moment
+
+
+def _id(date: str, unit: LotUnit, number: int) -> str:
+    return f"{date}{unit.token}{number:0{DIGITS}}"
+
+
+def _date(day: int) -> str:
+    year, month, day_of_month = date_of(day)
+    return f"{year:04}{month:02}{day_of_month:02}"
+
+
+def _why_not_the_shape(text: str) -> str:
+    """The first thing about it that is wrong, from the left."""
+    if not re.match("[0-9]{8}", text):
+        return "it does not begin with a date in eight digits"
+    rest = text[8:]
+    token = next((token for token in UNITS if rest.startswith(token)), None)
+    if token is not None:
+        return f"three digits must follow {token}, and it has {rest[len(token) :]!r}"
+    if any(rest.upper().startswith(token) for token in UNITS):
+        return "its unit is written in capital letters"
+    return f"its date is not followed by one of the units {', '.join(UNITS)}"
+
+
+def _why_not_a_date(year: int, month: int, day: int) -> str | None:
+    if year == 0:
+        return "there is no year 0"
+    if not 1 <= month <= 12:
+        return f"there is no month {month:02}"
+    days = day_number(year + month // 12, month % 12 + 1, 1) - day_number(year, month, 1)
+    if not 1 <= day <= days:
+        return f"there is no {day} {_MONTHS[month - 1]} {year}"
+    return None

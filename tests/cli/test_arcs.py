@@ -1,0 +1,134 @@
+"""`databuild arcs`, and availability as outsiders follow it (SPEC 10.3, 10.5, 15)."""
+
+import json
+import threading
+
+import pytest
+
+from databuild_dagster import available_lots
+
+from .conftest import Project, wait_until
+
+DEFINITIONS = """
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import EMPTY, BuildContext, build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return EMPTY if context.partition_key.endswith("02") else pd.DataFrame({"amount": [1.5]})
+
+
+def no_doubts(rows: pd.DataFrame) -> bool:
+    return not (HERE / "doubts").exists()
+
+
+@databuild_asset(partitions_def=daily, subscribe=["orders", "ordesr"], skip_empty=True, blocking_checks=[no_doubts])
+def clean(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+defs = build_definitions([orders, clean])
+"""
+DAYS = [f"2024-01-0{day}" for day in range(1, 5)]
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    return project
+
+
+def test_arcs_of_a_home_without_any(project: Project) -> None:
+    (project.folder / "definitions.py").write_text(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
+    project.run("tick")
+
+    assert project.ask("arcs") == []
+    assert project.call("arcs").out == "No asset subscribes to another.\n"
+
+
+def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -> None:
+    """SPEC 10.5, 15"""
+    project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
+    project.build(f"clean@{DAYS[0]}", f"clean@{DAYS[1]}")
+    (project.folder / "doubts").touch()
+    project.run("build", f"clean@{DAYS[2]}")
+
+    lots = project.ask("arcs")
+
+    states = {lot["lot"]: lot["state"] for lot in lots}
+    assert states == dict(
+        zip((f"clean@{day}" for day in DAYS), ("complete", "complete", "partial", "missing"), strict=True)
+    )
+    assert [set(lot) for lot in lots] == [{"arc", "lot", "state", "uuid"}] * 4
+    assert lots[3]["uuid"] is None
+    assert project.ask("arcs", "clean") == lots
+    assert [lot["lot"] for lot in project.ask("arcs", "--state", "partial")] == [f"clean@{DAYS[2]}"]
+    head, line, typo = project.call("arcs").out.splitlines()
+    assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
+    assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
+    assert typo.startswith("ordesr: 1 source that no code location has registered")
+    assert f"clean@{DAYS[3]}  missing" in project.call("arcs", "clean", "--list").out
+
+    project.run("build", "--rebuild", f"orders@{DAYS[0]}")
+    assert f"clean@{DAYS[0]}  complete (stale)" in project.call("arcs", "--list").out
+    (project.folder / "doubts").unlink()
+    assert project.is_sound()
+
+
+def test_an_arc_that_is_none_is_said_to_be_none(project: Project) -> None:
+    project.run("tick")
+
+    done = project.call("arcs", "orders")
+
+    assert (done.code, done.err) == (2, "Error: There is no arc 'orders'. Check the spelling.\n")
+
+
+def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Project) -> None:
+    """SPEC 10.3: also what has no rows, also what came from outside; and the same from Python."""
+    project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
+
+    done = project.call("events", "--kind", "lot-available")
+
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    by_ref = {line["ref"]: line for line in lines}
+    assert {line["dataset"] for line in lines} >= {"orders"}
+    assert by_ref[f"orders@{DAYS[0]}"]["state"] == "complete"
+    assert by_ref[f"orders@{DAYS[1]}"]["state"] == "empty"
+    for line in lines:
+        assert list(line) == ["seq", "at", "dataset", "ref", "uuid", "manifest", "state"]
+        assert line["uuid"] in line["manifest"]
+        assert line["uuid"] == project.ask("show", line["ref"])["canonical"]["uuid"]
+    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)
+    last = lines[-1]["seq"]
+    assert project.call("events", "--kind", "lot-available", "--after", str(last)).out == ""
+    found = list(available_lots(home=project.home, dataset="orders"))
+    assert [(lot.seq, lot.uuid) for lot in found] == [
+        (line["seq"], line["uuid"]) for line in lines if line["dataset"] == "orders"
+    ]
+
+
+@pytest.mark.long
+def test_who_follows_hears_of_a_lot_while_the_command_runs(project: Project) -> None:
+    """SPEC 10.3"""
+    project.run("tick")
+    follower = project.start("events", "--follow", "--kind", "lot-available")
+    lines: list[str] = []
+    assert follower.stdout is not None
+    reader = threading.Thread(target=lambda: lines.extend(iter(follower.stdout.readline, "")), daemon=True)
+    reader.start()
+    try:
+        project.build(f"orders@{DAYS[0]}")
+
+        wait_until(lambda: bool(lines), "the lot was told of")
+    finally:
+        follower.terminate()
+        follower.wait()
+    assert json.loads(lines[0])["ref"] == f"orders@{DAYS[0]}"

@@ -1,0 +1,440 @@
+"""Arcs: what becomes live wakes who subscribes, once for each instance, whoever dies wherever (SPEC 10.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.engine import arcs as following
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.store import rebuild
+from tests.support.catalog import HERE, dataset
+from tests.support.orchestrator import Orchestrator
+from tests.support.world import COMPLETE, EMPTY, World
+
+_I = InstanceState
+DAYS = ["1", "2", "3"]
+
+
+@pytest.fixture
+def chain(make_world):
+    """Files of a day arrive; `clean` follows them, and `report` what is clean."""
+    return make_world(
+        dataset("files", keys=DAYS),
+        dataset("clean", "files", keys=DAYS, subscribe=["files"]),
+        dataset("report", "clean", keys=DAYS, subscribe=["clean"]),
+    )
+
+
+@pytest.fixture
+def late(make_world):
+    """`clean` follows late data of `files`, and reads `names`, which does not wake it."""
+    return make_world(
+        dataset("files", keys=DAYS),
+        dataset("names"),
+        dataset("clean", "files", "names", keys=DAYS, subscribe=["files"], follow_late=True),
+    )
+
+
+def arc_wants(world, ref):
+    """(source instance, state) of the wants that an arc made for a lot."""
+    return [(want.source_id, want.state) for want in world.queries.wants_of_ref(ref) if want.source == "arc"]
+
+
+def launched(here):
+    return [(order.job, order.partition_keys) for order in here.launcher.orders]
+
+
+def anew(world, ref, **options):
+    """Another instance of a live ref; its uuid."""
+    world.taint(ref)
+    return world.succeed(ref, **options)
+
+
+# What wakes an arc
+
+
+def test_a_lot_that_became_live_has_its_arc_s_lot_wanted(chain):
+    """SPEC 10.5: by the same tick that launches it."""
+    here = Orchestrator(chain)
+    chain.arrive("files@2", "file:///2")
+
+    report = here.tick()
+
+    assert report.fired == ["clean@2"]
+    assert not report.idle
+    assert launched(here) == [("clean", ("2",))]
+    assert arc_wants(chain, "clean@2") == [(chain.uuid("files@2"), WantState.BUILDING)]
+    (want,) = chain.queries.wants_of_ref("clean@2")
+    assert want.expires_at == want.created_at + c.DEFAULT_TTL_SECONDS
+    assert want.comment == "files@2 became live"
+
+
+def test_a_chain_runs_from_the_first_lot_to_the_last(chain):
+    """SPEC 10.5: what was built wakes as what arrived does, with rows or without."""
+    here = Orchestrator(chain)
+    chain.arrive("files@1", "file:///1")
+
+    here.tick()
+    chain.succeed("clean@1", inputs=["files@1"], manifest=EMPTY)
+    here.tick()
+    chain.succeed("report@1", inputs=["clean@1"])
+    here.tick()
+
+    assert chain.state("report@1") is _I.LIVE
+    assert launched(here) == [("clean", ("1",)), ("report", ("1",))]
+
+
+def test_a_source_instance_wakes_an_arc_once(chain):
+    """SPEC 10.5: neither the next tick nor its lot's end, nor what was live before and is again, is another reason."""
+    chain.arrive("files@1", "file:///1")
+    assert chain.fire() == ["clean@1"]
+    taint_id = chain.taint("files@1")
+    chain.untaint(taint_id)
+
+    assert chain.fire() == []
+
+    chain.succeed("clean@1", inputs=["files@1"])
+    chain.taint("clean@1")
+    assert chain.fire() == ["report@1"]
+    assert chain.fire() == []
+    assert chain.queries.fired_by("clean") == [chain.uuid("files@1")]
+    assert len(arc_wants(chain, "clean@1")) == 1
+
+
+def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
+    """SPEC 10.5"""
+    chain.live("files@1")
+    chain.succeed("clean@1", inputs=["files@1"])
+
+    assert chain.fire() == ["report@1"]
+
+    assert arc_wants(chain, "clean@1") == []
+    assert chain.queries.fired_by("clean") == [chain.uuid("files@1")]
+
+
+def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(make_world):
+    """SPEC 10.5"""
+    world = make_world(
+        dataset("flights", keys=DAYS),
+        dataset("weather", keys=DAYS),
+        dataset("delays", "flights", "weather", keys=DAYS, subscribe=["flights", "weather"]),
+    )
+    here = Orchestrator(world)
+    world.arrive("weather@1", "file:///weather/1")
+
+    first = here.tick()
+    assert (first.fired, first.missed) == (["delays@1"], ["delays@1"])
+    assert world.state("delays@1") is _I.UPSTREAM_BUILDING
+    world.succeed("flights@1")
+    second = here.tick()
+    here.tick()
+
+    assert second.fired == ["delays@1"]
+    assert launched(here) == [("flights", ("1",)), ("delays", ("1",))]
+    assert [source for source, _ in arc_wants(world, "delays@1")] == [world.uuid("weather@1"), world.uuid("flights@1")]
+    world.succeed("delays@1", inputs=["flights@1", "weather@1"])
+    here.tick()
+    assert len(here.launcher.orders) == 2
+    assert {state for _, state in arc_wants(world, "delays@1")} == {WantState.SUCCESSFUL}
+
+
+def test_a_source_that_is_no_declared_input_only_wakes(make_world):
+    """SPEC 10.5: either of two is enough where neither has to be there."""
+    world = make_world(dataset("north"), dataset("south"), dataset("news", subscribe=["north", "south"]))
+    here = Orchestrator(world)
+    world.arrive("south", "file:///south")
+
+    here.tick()
+
+    assert launched(here) == [("news", (None,))]
+
+
+def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
+    """SPEC 10.5: the declared mapping, read backwards; a source without partitions wakes all."""
+    world = make_world(
+        dataset("days", keys=DAYS),
+        dataset("names"),
+        dataset("month", ("days", "all"), subscribe=[("days", "all")]),
+        dataset("named", "names", keys=DAYS, subscribe=["names"]),
+    )
+
+    world.arrive("days@3", "file:///3")
+    assert world.fire() == ["month"]
+    world.arrive("names", "file:///names")
+    assert world.fire() == ["named@1", "named@2", "named@3"]
+
+
+def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world):
+    """SPEC 5.7, 11.1: whoever ticks first follows every arc."""
+    world = make_world(dataset("files"))
+    there = dataset("clean", "files", subscribe=["files"], location="there")
+    world.catalog.datasets["clean"] = there
+    world.handle(c.RegisterDatasets(location="there", datasets=(there,)))
+    here, elsewhere = Orchestrator(world), Orchestrator(world, location="there")
+    world.arrive("files", "file:///1")
+
+    assert here.tick().fired == ["clean"]
+    assert elsewhere.tick().fired == []
+
+    assert (launched(here), launched(elsewhere)) == ([], [("clean", (None,))])
+
+
+def test_what_is_no_partition_of_the_arc_is_not_wanted(make_world):
+    """SPEC 5.7: days that nobody reports on."""
+    world = make_world(dataset("days", keys=DAYS), dataset("odd", "days", keys=["1", "3"], subscribe=["days"]))
+    for day in DAYS:
+        world.arrive(f"days@{day}", f"file:///{day}")
+
+    assert world.fire() == ["odd@1", "odd@3"]
+
+
+# Where an arc stands in the log
+
+
+def test_an_arc_is_not_woken_by_what_was_live_before_it_was_declared(make_world):
+    """SPEC 10.5: nor by what became live while it was not there."""
+    world = make_world(dataset("files", keys=DAYS))
+    arc = dataset("clean", "files", keys=DAYS, subscribe=["files"])
+    world.catalog.datasets["clean"] = arc
+    world.arrive("files@1", "file:///1")
+    world.handle(c.RegisterDatasets(location=HERE, datasets=(*world.specs, arc)))
+    world.arrive("files@2", "file:///2")
+
+    assert world.fire() == ["clean@2"]
+
+    world.handle(c.RegisterDatasets(location=HERE, datasets=world.specs))
+    world.arrive("files@3", "file:///3")
+    assert world.fire() == []
+    world.handle(c.RegisterDatasets(location=HERE, datasets=(*world.specs, arc)))
+    assert world.fire() == []
+
+
+def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(chain):
+    """SPEC 11.3"""
+    chain.arrive("files@1", "file:///1")
+    chain.fire()
+    chain.fire()
+    asked = []
+    ask = chain.store.ask
+    chain.store.ask = lambda *asking: (asked.append(asking), ask(*asking))[1]
+
+    chain.fire()
+
+    assert asked == []
+
+
+def test_another_process_goes_on_where_the_log_says(chain, shared_url, make_world):
+    """SPEC 10.5: what this process remembers is only to spare it looking."""
+    one = World(chain.specs, url=shared_url)
+    one.arrive("files@1", "file:///1")
+    one.fire()
+    one.arrive("files@2", "file:///2")
+    another = World(one.specs, url=shared_url, first_id=1_000)
+
+    assert another.fire() == ["clean@2"]
+    assert one.fire() == []
+    assert one.check() == []
+    another.store.close()
+    one.store.close()
+
+
+def test_of_two_orchestrators_that_saw_the_same_one_fires(chain):
+    """SPEC 10.5: decided again in the transaction."""
+    chain.arrive("files@1", "file:///1")
+    seen = c.FireArcs(up_to_seq=chain.seq, published=(c.Published(chain.uuid("files@1"), "files@1", chain.seq),))
+
+    first, second = chain.handle(seen), chain.handle(seen)
+
+    assert [type(event.fact).__name__ for event in first.events] == ["ArcFired", "WantCreated"]
+    assert second.events == ()
+    assert len(arc_wants(chain, "clean@1")) == 1
+
+
+def test_a_slower_orchestrator_passes_over_what_another_has_followed(chain):
+    """SPEC 10.5: it had looked at more, and the other at the beginning of that."""
+    chain.arrive("files@1", "file:///1")
+    first = c.Published(chain.uuid("files@1"), "files@1", chain.seq)
+    chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(first,)))
+    chain.arrive("files@2", "file:///2")
+    second = c.Published(chain.uuid("files@2"), "files@2", chain.seq)
+
+    chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(first, second)))
+
+    assert len(arc_wants(chain, "clean@1")) == len(arc_wants(chain, "clean@2")) == 1
+
+
+def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypatch):
+    """SPEC 11.1: bounded work in a tick; what is left comes in the next."""
+    monkeypatch.setattr(following, "MAX_SOURCES", 2)
+    monkeypatch.setattr(following, "STRETCH", 4)
+    monkeypatch.setattr(following, "MAX_STRETCHES", 2)
+    for day in DAYS:
+        chain.arrive(f"files@{day}", f"file:///{day}")
+    for _ in range(9):
+        chain.handle(c.CancelWants(ids=(chain.want("report@1"),)))
+    chain.live("clean@1")
+
+    fired = [chain.fire() for _ in range(6)]
+
+    assert fired[0] == ["clean@2", "clean@3"]
+    assert [lot for lots in fired for lot in lots] == ["clean@2", "clean@3", "report@1"]
+    assert chain.log().count("ArcFired") > 3, "an empty stretch is said too"
+
+
+def test_a_rebuild_knows_where_the_arcs_stand(chain):
+    """SPEC 3.4"""
+    chain.arrive("files@1", "file:///1")
+    chain.fire()
+    before = chain.queries.arcs()
+
+    rebuild(chain.store)
+
+    assert chain.queries.arcs() == before
+    chain.arrive("files@2", "file:///2")
+    assert chain.fire() == ["clean@2"]
+
+
+# Lots that have failed
+
+
+def test_the_want_for_a_lot_that_has_failed_fails_and_retry_builds_it(chain):
+    """SPEC 5.2, 6.6: only an operator opens it, and then it is wanted by itself."""
+    chain.arrive("files@1", "file:///1")
+    chain.fire()
+    chain.fail("clean@1")
+    chain.arrive("files@1", "file:///1 once more")
+
+    chain.fire()
+
+    assert [state for _, state in arc_wants(chain, "clean@1")] == [WantState.FAILED, WantState.FAILED]
+    chain.handle(c.RetryRefs(refs=("clean@1",)))
+    assert chain.due() == ["clean@1"]
+
+
+# Late data
+
+
+def test_late_data_leaves_a_live_lot_stale(chain):
+    """SPEC 10.5, 4.6"""
+    chain.arrive("files@1", "file:///1")
+    chain.fire()
+    chain.succeed("clean@1", inputs=["files@1"])
+    chain.arrive("files@1", "file:///1 late")
+
+    assert chain.fire() == ["report@1"]
+
+    assert chain.state("clean@1") is _I.LIVE
+    assert chain.queries.stale([chain.uuid("clean@1")]) == {chain.uuid("clean@1")}
+
+
+def test_an_arc_that_follows_late_data_builds_its_lot_anew_once(late):
+    """SPEC 10.5"""
+    late.live("files@1", "names")
+    late.fire()
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    late.fire()
+    late.arrive("files@1", "file:///late")
+
+    assert late.fire() == ["clean@1"]
+
+    assert late.state("clean@1") is _I.TAINTED
+    (taint,) = late.queries.taints_of(late.uuid("clean@1"))
+    assert taint.reason == "late data: files@1 has a new instance"
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    assert late.fire() == []
+    assert late.state("clean@1") is _I.LIVE
+    assert late.queries.stale([late.uuid("clean@1")]) == set()
+
+
+def test_two_late_instances_at_once_build_the_lot_anew_once(late):
+    """SPEC 10.5: each is known to have woken it; the one that readers see has it built."""
+    late.live("files@1", "names")
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    late.fire()
+    for number in range(2):
+        late.arrive("files@1", f"file:///late/{number}")
+
+    late.fire()
+
+    assert late.log().count("TaintCreated") == 1
+    assert len(late.queries.fired_by("clean")) == 3
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    assert late.fire() == []
+    assert late.state("clean@1") is _I.LIVE
+
+
+def test_a_lot_that_was_built_from_the_new_instance_already_is_left_alone(late):
+    """SPEC 10.5: somebody else wanted it before the orchestrator looked."""
+    late.live("files@1", "names")
+    late.succeed("clean@1", inputs=["files@1", "names"])
+
+    late.fire()
+
+    assert late.state("clean@1") is _I.LIVE
+    assert "TaintCreated" not in late.log()
+
+
+@pytest.mark.parametrize("looks_in_between", [True, False])
+def test_data_that_came_while_the_lot_was_being_built_is_late_when_it_is_live(late, looks_in_between):
+    """SPEC 10.5: the job run had pinned the instance before, and keeps it."""
+    late.live("files@1", "names")
+    late.fire()
+    pinned = late.uuid("files@1")
+    late.job_run("clean@1")
+    late.arrive("files@1", "file:///late")
+    if looks_in_between:
+        assert late.fire() == ["clean@1"]
+    succeed_with(late, "clean@1", {"files@1": pinned, "names": late.uuid("names")})
+
+    late.fire()
+
+    assert late.state("clean@1") is _I.TAINTED
+    assert late.due() == ["clean@1"]
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    assert late.fire() == []
+    assert late.state("clean@1") is _I.LIVE
+
+
+def succeed_with(world, ref, inputs):
+    output = OutputFact(ref=ref, inputs=inputs, code_version="1", manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run(ref), (output,)),)))
+
+
+def test_what_does_not_wake_the_arc_is_not_followed_late(late):
+    """SPEC 10.5: `names` is an input and no source."""
+    late.live("files@1", "names")
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    late.fire()
+
+    anew(late, "names")
+
+    assert late.fire() == []
+    assert late.state("clean@1") is _I.LIVE
+
+
+def test_a_source_that_somebody_went_back_from_is_not_late(late):
+    """SPEC 7.4: readers see the instance that the lot was built from."""
+    late.live("files@1", "names")
+    late.succeed("clean@1", inputs=["files@1", "names"])
+    late.fire()
+    first = late.uuid("files@1")
+    late.arrive("files@1", "file:///wrong")
+    late.handle(c.RevertCanonical(ref="files@1", uuid=first))
+
+    assert late.fire() == []
+    assert late.state("clean@1") is _I.LIVE
+
+
+def test_late_data_opens_a_lot_that_had_failed(late):
+    """SPEC 10.5: bad files are sent again."""
+    late.live("files@1", "names")
+    late.fire()
+    late.fail("clean@1")
+    late.arrive("files@1", "file:///mended")
+
+    late.fire()
+
+    assert late.state("clean@1") is _I.TAINTED
+    assert late.due() == ["clean@1"]
