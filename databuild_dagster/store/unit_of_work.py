@@ -240,7 +240,7 @@ class UnitOfWork:
 
     def datasets_of_location(self, location: str) -> list[DatasetRow]:
         self._datasets.flush()
-        return self._datasets.fetch("location = ?", location)
+        return self._datasets.fetch("location = ? ORDER BY id", location)
 
     def asset_names(self) -> list[str]:
         return [name for (name,) in self.connection.execute(f"SELECT asset FROM {PREFIX}datasets WHERE removed = 0")]
