@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, tick
+from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
@@ -26,7 +27,9 @@ from tests.support.world import COMPLETE, EMPTY, World
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 
 DATASETS = (
-    *(dataset(name) for name in "abcd"),
+    *(dataset(name) for name in "ab"),
+    dataset("c", subscribe=["source"]),
+    dataset("d", "c", subscribe=["a", "c"], follow_late=True),
     dataset("left", job="pair"),
     dataset("right", job="pair"),
     dataset("source", kind=DatasetKind.SOURCE),
@@ -195,6 +198,20 @@ class Histories(RuleBasedStateMachine):
         if launches := self.world.queries.open_launches():
             launch_id = launches[at % len(launches)].launch_id
             self.do(c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone"))
+
+    @rule(fraction=st.sampled_from([1, 1, 2, 3]))
+    def fire_arcs(self, fraction):
+        """Some orchestrator has followed the log so far; what another has followed before is within it."""
+        up_to_seq = self.world.seq // fraction
+        with self.world.store.reading() as connection:
+            events = events_after(connection, 0, up_to_seq)
+        published = tuple(
+            c.Published(each.uuid, each.ref, each.seq) for event in events for each in published_by(event)
+        )
+        self.do(c.FireArcs(up_to_seq=up_to_seq, published=published))
+        for arc in self.world.queries.arcs():
+            fired = self.world.queries.fired_by(arc.asset)
+            assert len(fired) == len(set(fired)), f"{arc.asset} was woken twice by one of {fired}"
 
     # What job runs do
 
