@@ -120,7 +120,7 @@ class Arguments:
 
     def are_current(self, uuids: Mapping[str, str]) -> bool:
         """Whether these instances, input ref to uuid, are what would be read now."""
-        pinned = self._finder.pin(uuids)
+        pinned = self._finder.pin(uuids) if uuids else {}
         return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
 
     def upstream_of(self, name: str) -> str:

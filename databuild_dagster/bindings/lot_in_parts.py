@@ -24,7 +24,7 @@ from databuild_dagster.bindings.threads import DaemonThreads
 from databuild_dagster.model.parts import MAX_PARTS, balanced
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark import BadPartColumn, Staged, rows_of, values_of
+from databuild_dagster.spark import BadPartColumn, Staged, in_threads, rows_of, values_of
 from databuild_dagster.warehouse import (
     ManifestState,
     PartManifest,
@@ -38,7 +38,7 @@ from databuild_dagster.warehouse import (
     lot_schema,
     lot_state,
     publish_files,
-    take_over,
+    share_parts,
     why_columns_differ,
     write_part,
 )
@@ -181,20 +181,21 @@ class LotInParts:
         read at run time. Raises what writing raises."""
         for uuid in attempts:
             kept = {each.split: each for each in kept_parts(self._warehouse, asset_of(self._ref), uuid)}
-            for part in self.parts:
-                found = kept.get(part.split)
-                if found is None or part.number in self.done:
-                    continue
-                if not is_the_same(
-                    found, split=part.split, code_version=self._code_version, inputs=self._declared
-                ) or not are_current(
-                    {ref: read for ref, read in found.inputs.items() if self._declared.get(ref) != read}
-                ):
-                    continue
-                taken = take_over(self._warehouse, found, number=part.number, uuid=self._uuid, job_run=self._job_run)
-                if taken is not None:
-                    self.done[part.number] = taken
-                    self.reused.add(part.number)
+            same = {
+                part.number: found
+                for part in self.parts
+                if part.number not in self.done
+                and (found := kept.get(part.split)) is not None
+                and is_the_same(found, split=part.split, code_version=self._code_version, inputs=self._declared)
+            }
+            current = {number: each for number, each in same.items() if are_current(self._undeclared(each))}
+            taken = share_parts(self._warehouse, current, uuid=self._uuid, job_run=self._job_run)
+            in_threads(lambda each: write_part(self._warehouse, each), taken)
+            self.done.update((each.number, each) for each in taken)
+            self.reused.update(each.number for each in taken)
+
+    def _undeclared(self, part: PartManifest) -> dict[str, str]:
+        return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self._declared}
 
     def build(self, call: Callable[[Part], None], slots: BoundedSemaphore, n_threads: int) -> None:
         """`call` for every part that is not there, several at a time; it may raise whatever it likes."""

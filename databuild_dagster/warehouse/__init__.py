@@ -61,7 +61,7 @@ from databuild_dagster.warehouse.parts import (
     lot_schema,
     lot_state,
     remove_attempts,
-    take_over,
+    share_parts,
     why_columns_differ,
     write_part,
 )
@@ -117,8 +117,8 @@ __all__ = [
     "remove_attempts",
     "remove_tree",
     "schema_from_spark",
+    "share_parts",
     "table_schema",
-    "take_over",
     "why_columns_differ",
     "with_whole_uris",
     "write_manifest",

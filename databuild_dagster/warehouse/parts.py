@@ -103,7 +103,7 @@ def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest
         lot = read_manifest(warehouse, asset, uuid)
         if lot.state is not ManifestState.PARTIAL:
             return []
-        parts = [_read_part(warehouse, lot, child) for child in lot.children]
+        parts = warehouse.storage.for_each(lambda child: _read_part(warehouse, lot, child), lot.children)
     except _UNUSABLE:
         return []
     return [part for part in parts if len(parts) < part.n_parts]
@@ -118,33 +118,42 @@ def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inp
     )
 
 
-def take_over(warehouse: Warehouse, kept: PartManifest, *, number: int, uuid: str, job_run: str) -> PartManifest | None:
-    """Have a kept part in a new instance too; None if it is not whole any more, so that it has to be built again.
+def share_parts(
+    warehouse: Warehouse, kept: Mapping[int, PartManifest], *, uuid: str, job_run: str
+) -> list[PartManifest]:
+    """Have the files of parts that one attempt has kept in a new instance too; the manifests to write there, by
+    `write_part`.
 
-    The files stay where they were as well: a link on a disk, a copy in an object store. Raises `DiskTrouble`,
+    `kept` is by the number that each has now. What is not whole any more is left out, and has to be built again. The
+    files stay where they were as well: a link on a disk, a copy in an object store. Raises `DiskTrouble`,
     `StorageTrouble`.
     """
-    names = [file.uri for file in kept.files]
-    source = warehouse.instance_dir(kept.dataset, kept.instance_uuid)
-    target = warehouse.instance_dir(kept.dataset, uuid)
+    if not kept:
+        return []
+    first = next(iter(kept.values()))
+    source = warehouse.instance_dir(first.dataset, first.instance_uuid)
+    names = [file.uri for part in kept.values() for file in part.files]
     sizes = warehouse.storage.sizes(source, names) if names else {}
-    if any(sizes.get(file.uri) != file.bytes for file in kept.files):
-        return None
+    whole = {
+        number: part for number, part in kept.items() if all(sizes.get(file.uri) == file.bytes for file in part.files)
+    }
     try:
-        warehouse.storage.share(source, target, names)
+        names = [file.uri for part in whole.values() for file in part.files]
+        warehouse.storage.share(source, warehouse.instance_dir(first.dataset, uuid), names)
     except FileNotFoundError as error:
         # Some of it is in the new folder by now, which has to go: no file may lie there that no manifest lists.
         raise StorageTrouble(path=source, done="kept", why="somebody removed it in this very moment") from error
-    taken = msgspec.structs.replace(
-        kept,
-        instance_uuid=uuid,
-        job_run=job_run,
-        number=number,
-        created_at=datetime.now(UTC),
-        comment=f"kept from {kept.instance_uuid}",
-    )
-    write_part(warehouse, taken)
-    return taken
+    return [
+        msgspec.structs.replace(
+            part,
+            instance_uuid=uuid,
+            job_run=job_run,
+            number=number,
+            created_at=datetime.now(UTC),
+            comment=f"kept from {part.instance_uuid}",
+        )
+        for number, part in whole.items()
+    ]
 
 
 def is_attempt_in_parts(warehouse: Warehouse, asset: str, uuid: str) -> bool:

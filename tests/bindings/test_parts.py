@@ -76,6 +76,18 @@ def by_file(calls: Calls, *, split: Any = None, **options: Any) -> Any:
     return doubled
 
 
+def ready(deploy: Any, *assets: Any, **options: Any) -> Any:
+    """With every input that has no inputs itself: what follows is built at once."""
+    site = deploy(*assets, **options)
+    sources = [
+        f"{asset.key.path[0]}@{DAY}" if asset.partitions_def else asset.key.path[0]
+        for asset in assets[:2]
+        if not list(asset.asset_deps[asset.key]) and asset.key.path[0] in ("numbers", "factor", "flights")
+    ]
+    site.build(*sources)
+    return site
+
+
 def manifest_of(site: Any, uuid: str, asset: str = "doubled") -> Manifest:
     return read_manifest(Warehouse(warehouse_of(site.instance)), asset, uuid)
 
@@ -103,7 +115,7 @@ def unlisted(site: Any, uuid: str) -> set[str]:
 
 
 def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy: Any, calls: Calls) -> None:
-    site = deploy(numbers, factor, by_file(calls))
+    site = ready(deploy, numbers, factor, by_file(calls))
 
     site.build(f"doubled@{DAY}")
 
@@ -122,7 +134,7 @@ def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy
 
 
 def test_with_fewer_files_there_are_fewer_parts(deploy: Any, calls: Calls) -> None:
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
 
     site.build(f"doubled@{DAY}")
 
@@ -140,7 +152,7 @@ def test_by_key_every_part_has_one_value_null_among_them(deploy: Any, calls: Cal
         calls(*sorted(row.n for row in rows))
         return flights.groupBy("origin").count()
 
-    site = deploy(flights, counted)
+    site = ready(deploy, flights, counted)
 
     site.build(f"counted@{DAY}")
 
@@ -167,7 +179,7 @@ def test_by_key_of_a_pandas_frame_without_spark_and_by_the_values_given(deploy: 
         calls(*flights.n)
         return flights if len(flights) else EMPTY  # type: ignore[return-value]
 
-    site = deploy(flights, counted, chosen)
+    site = ready(deploy, flights, counted, chosen)
 
     site.build(f"counted@{DAY}")
     assert calls.taken() == [(1,), (2, 4), (3,)]
@@ -196,7 +208,7 @@ def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_i
         calls(nothing.count())
         return nothing
 
-    site = deploy(numbers, nothing, none_of_it, by_no_file, by_no_key)
+    site = ready(deploy, numbers, nothing, none_of_it, by_no_file, by_no_key)
 
     for asset in ("none_of_it", "by_no_file", "by_no_key"):
         site.build(f"{asset}@{DAY}")
@@ -223,7 +235,7 @@ def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_sa
         running["now"] -= 1
         return numbers
 
-    site = deploy(numbers, met)
+    site = ready(deploy, numbers, met)
 
     site.build(f"met@{DAY}")
 
@@ -239,7 +251,7 @@ def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
         seen.append(rows.count())
         return seen[-1] < 80
 
-    site = deploy(numbers, factor, by_file(calls, blocking_checks=[all_there]))
+    site = ready(deploy, numbers, factor, by_file(calls, blocking_checks=[all_there]))
 
     site.build(f"doubled@{DAY}")
     taint(site, f"doubled@{DAY}")
@@ -257,7 +269,7 @@ def test_a_failing_part_fails_the_lot_the_others_are_kept_and_the_retry_calls_fo
     deploy: Any, calls: Calls
 ) -> None:
     ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
     calls.bad = {3}
 
     site.build(ref)
@@ -292,7 +304,7 @@ def test_a_failing_part_fails_the_lot_the_others_are_kept_and_the_retry_calls_fo
 
 def test_what_was_kept_twice_is_there_once(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
     calls.bad = {3, 5}
     site.build(ref)
     calls.taken()
@@ -317,7 +329,7 @@ def test_what_was_kept_twice_is_there_once(deploy: Any, calls: Calls) -> None:
 
 def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
     calls.bad, calls.error = {3}, lambda key: Transient("the service is down")
     site.build(ref)
     assert site.state(ref) is RETRY
@@ -334,7 +346,7 @@ def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls:
 
 def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
     calls.bad = {3}
     site.build(ref)
     calls.taken()
@@ -354,7 +366,7 @@ def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> Non
 def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls: Calls, changed: Any) -> None:
     ref = f"doubled@{DAY}"
     before = {"split": ByFile("numbers", parts=8), "code_version": "1"}
-    site = deploy(numbers, factor, by_file(calls, **before))
+    site = ready(deploy, numbers, factor, by_file(calls, **before))
     calls.bad = {3}
     site.build(ref)
     calls.taken()
@@ -378,7 +390,7 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: C
         calls(numbers.first().n // 10)  # type: ignore[union-attr]
         return numbers.select((F.col("n") * factors[0].factor).alias("n"))
 
-    site = deploy(numbers, factor, joined)
+    site = ready(deploy, numbers, factor, joined)
     site.build("factor")
     calls.bad = {3}
     site.build(ref)
@@ -407,7 +419,7 @@ def test_a_part_that_misses_something_holds_up_the_lot_and_the_others_are_kept(d
         calls.bad = set()
         return pd.DataFrame({"n": [1]})
 
-    site = deploy(numbers, factor, more, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, more, by_file(calls, split=ByFile("numbers", parts=8)))
 
     site.build(ref)
 
@@ -418,7 +430,7 @@ def test_a_part_that_misses_something_holds_up_the_lot_and_the_others_are_kept(d
 def test_a_failure_weighs_more_than_a_miss(deploy: Any, calls: Calls) -> None:
     calls.bad = {3, 4}
     calls.error = lambda key: DepMiss("numbers@2013-01-02") if key == 3 else ValueError("four is bad")
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
 
     site.build(f"doubled@{DAY}")
 
@@ -433,7 +445,7 @@ def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) 
         is_odd_one = numbers.first().k == "k1"  # type: ignore[union-attr]
         return numbers.selectExpr("cast(n as string) as n" if is_odd_one else "n")
 
-    site = deploy(numbers, mixed)
+    site = ready(deploy, numbers, mixed)
 
     site.build(f"mixed@{DAY}")
 
@@ -444,7 +456,7 @@ def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) 
 
 def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> None:
     calls.bad = set(range(8))
-    site = deploy(numbers, factor, by_file(calls))
+    site = ready(deploy, numbers, factor, by_file(calls))
 
     site.build(f"doubled@{DAY}")
 
@@ -457,7 +469,7 @@ def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Cal
 
     ref = f"doubled@{DAY}"
     halfway = threading.Event()
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8, at_once=1)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8, at_once=1)))
 
     def cancel(key: Any) -> BaseException:
         (run,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
@@ -481,7 +493,7 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     from databuild_dagster.bindings.builds import Builder
 
     ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
     calls.bad = {3}
     site.build(ref)
     calls.bad = set()
@@ -506,8 +518,8 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
 
 def test_in_a_bucket_kept_parts_are_copied_and_then_removed(deploy: Any, calls: Calls, s3: Any, bucket: str) -> None:
     ref = f"doubled@{DAY}"
-    site = deploy(
-        numbers, factor, by_file(calls, split=ByFile("numbers", parts=4)), warehouse=f"s3://{bucket}/warehouse"
+    site = ready(
+        deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=4)), warehouse=f"s3://{bucket}/warehouse"
     )
     calls.bad = {3}
     site.build(ref)
@@ -595,7 +607,7 @@ def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(deploy: Any, p
     def split(numbers: DataFrame, plain: pd.DataFrame) -> DataFrame:
         raise AssertionError("never called")
 
-    site = deploy(numbers, plain, split)
+    site = ready(deploy, numbers, plain, split)
     site.launch(["plain"], [DAY])
 
     site.build(f"split@{DAY}")

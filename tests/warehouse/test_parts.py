@@ -23,7 +23,7 @@ from databuild_dagster.warehouse import (
     lot_schema,
     lot_state,
     remove_attempts,
-    take_over,
+    share_parts,
     why_columns_differ,
     write_manifest,
     write_part,
@@ -80,6 +80,13 @@ def write_file(warehouse: Warehouse, uuid: str, name: str) -> None:
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
     Path(folder, name).write_bytes(b"abc")
+
+
+def take_over(warehouse: Warehouse, kept: PartManifest, *, number: int) -> PartManifest | None:
+    taken = share_parts(warehouse, {number: kept}, uuid=SECOND, job_run="next")
+    for each in taken:
+        write_part(warehouse, each)
+    return taken[0] if taken else None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_a_kept_part_is_taken_over_and_stays_where_it_was(
     warehouse = Warehouse(root)
     failed_attempt(warehouse, [part(2)])
 
-    taken = take_over(warehouse, part(2), number=1, uuid=SECOND, job_run="next")
+    taken = take_over(warehouse, part(2), number=1)
 
     assert taken is not None
     assert (taken.instance_uuid, taken.job_run, taken.number, taken.comment) == (
@@ -199,7 +206,7 @@ def test_taking_over_goes_on_where_it_was_interrupted(warehouse: Warehouse) -> N
     source, target = (warehouse.instance_dir("sums", uuid) for uuid in (FIRST, SECOND))
     warehouse.storage.share(source, target, ["part-a.parquet"])
 
-    taken = take_over(warehouse, part(0, files=files), number=0, uuid=SECOND, job_run="next")
+    taken = take_over(warehouse, part(0, files=files), number=0)
 
     assert taken is not None
     assert sorted(path.name for path in Path(target).iterdir()) == [
@@ -213,7 +220,7 @@ def test_a_kept_part_that_is_cut_short_is_built_again(warehouse: Warehouse) -> N
     failed_attempt(warehouse, [part(0)])
     Path(warehouse.instance_dir("sums", FIRST), "part-0.parquet").write_bytes(b"a")
 
-    assert take_over(warehouse, part(0), number=0, uuid=SECOND, job_run="next") is None
+    assert take_over(warehouse, part(0), number=0) is None
 
 
 def test_a_copy_that_the_store_refuses_is_an_error_that_may_pass(bucket: str, s3: S3Server) -> None:
@@ -222,7 +229,7 @@ def test_a_copy_that_the_store_refuses_is_an_error_that_may_pass(bucket: str, s3
     s3.refusals.append((404, "NoSuchKey", "PUT /"))
 
     with pytest.raises(StorageTrouble):
-        take_over(warehouse, part(0), number=0, uuid=SECOND, job_run="next")
+        take_over(warehouse, part(0), number=0)
 
 
 def test_of_failed_attempts_in_parts_nothing_remains_and_of_others_everything(warehouse: Warehouse) -> None:
