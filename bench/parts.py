@@ -170,8 +170,9 @@ class _Site:
 def _site() -> Iterator[_Site]:
     tune_dagster_writes()
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as folder:
-        home = str(Path(folder, "spark"))
-        with dg.DagsterInstance.local_temp(str(Path(folder, "dagster"))) as instance:
+        home, dagster_home = str(Path(folder, "spark")), Path(folder, "dagster")
+        dagster_home.mkdir()
+        with dg.DagsterInstance.local_temp(str(dagster_home)) as instance:
             try:
                 yield _Site(instance, home)
             finally:

@@ -7,8 +7,8 @@ engine is the step's business, so that there is one writer.
 
 import os
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
@@ -255,21 +255,35 @@ class Builder:
             code_version=self._datasets[asset].code_version,
             declared=call.used[ref],
         )
+
+        def call_part(part: Part) -> None:
+            """In a thread of its own, which Spark tells apart: what stops the job run stops it there too."""
+            used = dict(call.used[ref])
+            of_part = self._build_context(call, [used])
+            with self._frames.interruptible(self._launch_id, run.id), self._telling_of(part, call):
+                self._raise_if_stopped(call)
+                if self._body.uses_spark:
+                    _ = self._frames.session  # A frame made in another thread does not tag what this one runs.
+                given = {split.input: lot.input_of(part)}
+                arguments = self._arguments.of(call.runs, inputs, of_part, folder, given)
+                result = self._checked(self._body.function(**arguments), asset)
+                self._raise_if_stopped(call)
+                frame = None if result is EMPTY else result
+                staged = self._frames.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
+                if staged.files:  # What has no rows has no say about columns.
+                    self._check_columns(ref, staged)
+                self._raise_if_stopped(call)
+                lot.publish(part, staged, used)
+            context.add_output_metadata(of_part.output_metadata(ref))
+
         try:
             lot.find_parts()
             lot.take_over_kept(self._attempts_before(run, ref), self._arguments.are_current)
-            self._tell_parts(ref, lot)
-            metadata: dict[int, Mapping[str, Any]] = {}
-
-            def call_part(part: Part) -> None:
-                # In a thread of its own, which Spark tells apart: what stops the job run stops it there too.
-                with self._frames.interruptible(self._launch_id, run.id):
-                    metadata[part.number] = self._call_part(call, lot, part, inputs, folder)
-
+            self._context.log.info(lot.announced())
             lot.build(call_part, self._part_slots, self._parts_at_once)
             self._raise_if_stopped(call)
             if lot.failed or lot.missed:
-                return Attempt((self._incomplete(run, ref, lot),))
+                return Attempt((self._incomplete(run, lot),))
             call.used[ref].update(lot.inputs)
             call.children = lot.children
             has_gates = bool(self._body.gates.get(self._names[asset]))
@@ -279,8 +293,6 @@ class Builder:
         except BaseException:
             self.discard(run)
             raise
-        for number in sorted(metadata):
-            context.add_output_metadata(metadata[number])
         context.add_output_metadata({"databuild/parts": len(lot.parts), "databuild/parts_reused": len(lot.reused)})
         return Attempt(tuple(self._published(call, context)))
 
@@ -291,77 +303,47 @@ class Builder:
             self._unsettled[run.id] = self._frames.lasting_folder(run.id)
         return attempts
 
-    def _call_part(
-        self, call: _Call, lot: LotInParts, part: Part, inputs: Mapping[str, Inputs], folder: str
-    ) -> Mapping[str, Any]:
-        """What the function had to tell of it. Raises what keeps the part from being complete."""
-        (ref,) = call.refs
-        used = dict(call.used[ref])
-        context = self._build_context(call, [used])
-        self._raise_if_stopped(call)
+    @contextmanager
+    def _telling_of(self, part: Part, call: _Call) -> Iterator[None]:
+        """What goes wrong with a part is told at once: the others may take a while."""
         try:
-            if self._body.uses_spark:
-                _ = self._frames.session  # A frame made in another thread does not tag what this one runs.
-            given = {self._body.parts.input: lot.input_of(part)} if self._body.parts is not None else {}
-            arguments = self._arguments.of(call.runs, inputs, context, folder, given)
-            result = self._checked(self._body.function(**arguments), asset_of(ref))
-            self._raise_if_stopped(call)
-            frame = None if result is EMPTY else result
-            staged = self._frames.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
-            if staged.files:  # What has no rows has no say about columns.
-                self._check_columns(ref, staged)
-            self._raise_if_stopped(call)
-            manifest = lot.publish(part, staged, used)
+            yield
         except DepMiss as miss:
             if miss.by_name:
-                raise BadResult(
-                    f"{self._what()} raised DepMiss for {next(iter(miss.by_name))!r}, {_not_one_of([None])}."
-                ) from miss
+                named = next(iter(miss.by_name))
+                raise BadResult(f"{self._what()} raised DepMiss for {named!r}, {_not_one_of([None])}.") from miss
             raise
         except BaseException as error:
             if self._frames.is_lost(error):
                 self._frames.forget_lost_session()
             if not self._is_stopped(call):
-                self._context.log.warning(f"Part {part.name} of {ref} failed: {self._frames.explain(error)}")
+                self._context.log.warning(f"Part {part.name} of {call.refs[0]} failed: {self._frames.explain(error)}")
             raise
-        self._context.log.debug(f"Part {part.name} of {ref} is {manifest.state.value}: {manifest.rows:,} rows.")
-        return context.output_metadata(ref)
 
-    def _tell_parts(self, ref: str, lot: LotInParts) -> None:
-        kept = f", of which {len(lot.reused)} are kept from an earlier attempt" if lot.reused else ""
-        self._context.log.info(f"{ref} is built in {counted_parts(len(lot.parts))}{kept}.")
-
-    def _incomplete(self, run: HostedRun, ref: str, lot: LotInParts) -> Result:
+    def _incomplete(self, run: HostedRun, lot: LotInParts) -> Result:
         """Some parts failed, or miss something: what the others wrote is kept for the next attempt."""
-        why = (
-            lot.sentence(self._frames.explain)
-            if lot.failed
-            else f"{len(lot.missed)} of {counted_parts(len(lot.parts))} miss something: {lot.named(lot.missed)}."
-        )
-        kept = ""
-        if lot.done:
-            try:
-                instance = self._frames.publish(
-                    lot.staged(),
-                    run.id,
-                    ref,
-                    lot.inputs,
-                    state=ManifestState.PARTIAL,
-                    comment=why,
-                    children=lot.children,
-                )
-                kept = f"\n\nWhat the other {counted_parts(len(lot.done))} wrote is kept in {instance.uri}."
-            except DatabuildError as error:
-                self.discard(run)
-                kept = f"\n\nWhat the others wrote could not be kept: {error}"
-        else:
+        why = lot.why_incomplete(self._frames.explain)
+        try:
+            kept = self._kept(run, lot, why)
+        except DatabuildError as error:
             self.discard(run)
+            kept = f"What the others wrote could not be kept: {error}"
         if not lot.failed:
-            self._context.log.info(f"{ref}: {why}{kept}")
-            return Missed(run, {ref: tuple(dict.fromkeys(each for miss in lot.missed.values() for each in miss.refs))})
+            self._context.log.info(f"{lot.ref}: {why} {kept}")
+            return Missed(run, {lot.ref: lot.missing})
         told = [f"Part {part.name}:\n{_traceback(error)}" for part, error in list(lot.failed.items())[:MAX_TRACEBACKS]]
         transient = all(self._is_transient(error) for error in lot.failed.values())
-        return Failed(run, why, transient, "\n".join(told) + kept)
+        return Failed(run, why, transient, "\n".join([*told, kept]))
+
+    def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
+        """Where, for people. Raises what writing raises."""
+        if not lot.done:
+            self.discard(run)
+            return ""
+        instance = self._frames.publish(
+            lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
+        )
+        return f"What {counted_parts(len(lot.done))} wrote is kept in {instance.uri}."
 
     def _raise_if_stopped(self, call: _Call) -> None:
         if all(run.id in self._stopped for run in call.runs):

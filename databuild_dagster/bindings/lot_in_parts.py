@@ -100,14 +100,14 @@ def split_by_file(split: ByFile, sizes: Mapping[str, int], asset: str) -> list[P
 def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
     """At least one part: an input without rows is one, of its null keys, of which it has none either."""
     found = list(values) or [None]
+    for value in found:
+        if why := why_no_key(value):
+            raise BadPartColumn(asset=asset, column=column, why=why)
     if len(found) > MAX_PARTS:
         raise CannotSplit(
             f"{asset} has more than {MAX_PARTS:,} values of {column!r}, and each would be a part; "
             "split it by another column, or by file."
         )
-    for value in found:
-        if why := why_no_key(value):
-            raise BadPartColumn(asset=asset, column=column, why=why)
     # In the order of their texts: those of one column have one type, but None has none.
     ordered = sorted(found, key=lambda value: (value is None, str(value)))
     return [
@@ -141,7 +141,7 @@ class LotInParts:
         self._asset = asset
         self._split = split
         self._source = source
-        self._ref = ref
+        self.ref = ref
         self._uuid = uuid
         self._job_run = job_run
         self._warehouse = warehouse
@@ -180,7 +180,7 @@ class LotInParts:
         """Have what earlier attempts kept, if it is what would be built again; `are_current` is asked about what was
         read at run time. Raises what writing raises."""
         for uuid in attempts:
-            kept = {each.split: each for each in kept_parts(self._warehouse, asset_of(self._ref), uuid)}
+            kept = {each.split: each for each in kept_parts(self._warehouse, asset_of(self.ref), uuid)}
             same = {
                 part.number: found
                 for part in self.parts
@@ -202,7 +202,7 @@ class LotInParts:
         left = [part for part in self.parts if part.number not in self.done]
         if not left:
             return
-        threads = DaemonThreads[None](min(n_threads, len(left)), f"databuild parts of {self._ref}")
+        threads = DaemonThreads[None](min(n_threads, len(left)), f"databuild parts of {self.ref}")
         try:
             wait([threads.submit(self._build, part, call, slots) for part in left])
         finally:
@@ -222,8 +222,8 @@ class LotInParts:
     def publish(self, part: Part, staged: Staged, inputs: Mapping[str, str]) -> PartManifest:
         """Give a part its place and its manifest. Raises `BadResult` for columns unlike those of the others."""
         manifest = PartManifest(
-            dataset=asset_of(self._ref),
-            ref=self._ref,
+            dataset=asset_of(self.ref),
+            ref=self.ref,
             instance_uuid=self._uuid,
             job_run=self._job_run,
             attempt=1,
@@ -243,7 +243,7 @@ class LotInParts:
             for before in self.done.values():
                 if why := why_columns_differ(manifest, before):
                     raise BadResult(
-                        f"Part {part.name} of {self._ref} does not go together with the others: {why}; "
+                        f"Part {part.name} of {self.ref} does not go together with the others: {why}; "
                         "return the same columns for every part."
                     )
             # From here on the others have to fit this one; it is taken back below if it cannot be written.
@@ -281,7 +281,7 @@ class LotInParts:
         """All parts as one; to be looked at only if there are `links` to the files, in a folder of that name."""
         manifests = self.manifests
         files = tuple(file for each in manifests for file in each.files)
-        folder = links or self._warehouse.instance_dir(asset_of(self._ref), self._uuid)
+        folder = links or self._warehouse.instance_dir(asset_of(self.ref), self._uuid)
         if links is not None:
             disk.make_dirs(links)
             with disk.explained(links, "written"):
@@ -289,13 +289,29 @@ class LotInParts:
                     os.symlink(path, os.path.join(links, file.uri))
         return Staged(folder, files, lot_schema(manifests), format_named(manifests[0].format))
 
-    def sentence(self, explain: Callable[[BaseException], str]) -> str:
-        """How many failed, which, and the first one's error."""
-        first = next(iter(self.failed.values()))
-        return f"{len(self.failed)} of {counted_parts(len(self.parts))} failed: {self.named(self.failed)}. First: {explain(first)}"
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The refs that any of them misses."""
+        return tuple(dict.fromkeys(ref for miss in self.missed.values() for ref in miss.refs))
 
-    def named(self, parts: Iterable[Part]) -> str:
-        return few_of([part.name for part in parts])
+    # For people
+
+    def announced(self) -> str:
+        """How many there are to build, before they are."""
+        kept = f", of which {len(self.reused)} are kept from an earlier attempt" if self.reused else ""
+        return f"{self.ref} is built in {counted_parts(len(self.parts))}{kept}."
+
+    def why_incomplete(self, explain: Callable[[BaseException], str]) -> str:
+        """How many failed, which, and the first one's error; or how many miss something."""
+        n_parts = counted_parts(len(self.parts))
+        if not self.failed:
+            return f"{len(self.missed)} of {n_parts} missed inputs: {_named(self.missed)}."
+        first = next(iter(self.failed.values()))
+        return f"{len(self.failed)} of {n_parts} failed: {_named(self.failed)}. First: {explain(first)}"
+
+
+def _named(parts: Iterable[Part]) -> str:
+    return few_of([part.name for part in parts])
 
 
 def _digest(files: Iterable[str]) -> str:

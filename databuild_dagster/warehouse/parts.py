@@ -12,7 +12,7 @@ folder goes, and no `removed` manifest stays in its place, because the event log
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -156,20 +156,23 @@ def share_parts(
     ]
 
 
-def is_attempt_in_parts(warehouse: Warehouse, asset: str, uuid: str) -> bool:
-    """Whether a failed attempt has left parts."""
-    try:
-        lot = read_manifest(warehouse, asset, uuid)
-    except _UNUSABLE:
-        return False
-    return lot.state is ManifestState.PARTIAL and bool(lot.children)
+def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
+    """Remove what failed attempts in parts have left; what others left is there to be looked at.
 
-
-def remove_attempts(warehouse: Warehouse, asset: str, uuids: Collection[str]) -> None:
-    """Remove what failed attempts in parts have left. Raises `DiskTrouble`, `StorageTrouble`."""
+    Also what has no manifest any more: whoever began to remove it may have died then. Raises `DiskTrouble`,
+    `StorageTrouble`.
+    """
     for uuid in uuids:
-        if is_attempt_in_parts(warehouse, asset, uuid):
-            warehouse.remove_instance(asset, uuid)
+        try:
+            lot = read_manifest(warehouse, asset, uuid)
+        except ManifestMissing:
+            pass
+        except _UNUSABLE:
+            continue
+        else:
+            if lot.state is not ManifestState.PARTIAL or not lot.children:
+                continue
+        warehouse.remove_instance(asset, uuid)
 
 
 def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A lot in parts: each call gets its part, a failing one fails alone, and the retry calls for it alone (SPEC 10.4)."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DepMiss, InvalidAsset, Transient, databuild_asset
 from databuild_dagster import databuild_multi_asset as multi_asset
+from databuild_dagster.bindings import heartbeat
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.bindings.part_attempts import attempts_before
 from databuild_dagster.bindings.remains import WarehouseRemains
-from databuild_dagster.model.commands import TaintPartitions
+from databuild_dagster.bindings.tags import OUTCOME_TAG
+from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse, read_manifest
 
@@ -213,7 +216,7 @@ def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_i
     for asset in ("none_of_it", "by_no_file", "by_no_key"):
         site.build(f"{asset}@{DAY}")
 
-        (uuid,) = uuids(site, f"{asset}@{DAY}")
+        uuid = uuids(site, f"{asset}@{DAY}")[-1]
         assert site.state(f"{asset}@{DAY}") is LIVE
         assert manifest_of(site, uuid, asset).state is ManifestState.EMPTY
     assert calls.taken() == [(0,), (0,)]
@@ -255,7 +258,7 @@ def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
 
     site.build(f"doubled@{DAY}")
     taint(site, f"doubled@{DAY}")
-    site.build()
+    site.build(f"doubled@{DAY}")
 
     assert seen == [80, 80]
     assert site.state(f"doubled@{DAY}") is FAILED
@@ -465,8 +468,6 @@ def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> Non
 
 
 def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Calls) -> None:
-    from databuild_dagster.model.commands import CancelJobRuns
-
     ref = f"doubled@{DAY}"
     halfway = threading.Event()
     site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8, at_once=1)))
@@ -483,6 +484,39 @@ def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Cal
 
     assert halfway.is_set()
     assert not any(folder_of(site, uuid).exists() for uuid in uuids(site, ref))
+
+
+def test_ended_from_outside_the_spark_work_of_every_part_stops(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "WATCH_SECONDS", 0.2)
+    ref = f"endless@{DAY}"
+    begun: list[int] = []
+
+    @databuild_asset(partitions_def=daily, parts=ByKey("numbers", "k", at_once=2))
+    def endless(numbers: DataFrame) -> DataFrame:
+        begun.append(1)
+        if len(begun) == 2:
+            canceler.start()
+        return (
+            numbers.limit(1)
+            .selectExpr("explode(sequence(1, 100000)) as a")
+            .selectExpr("a", "explode(sequence(1, 1000000)) as b")
+            .selectExpr("sum(hash(a, b)) as n")
+        )
+
+    def cancel() -> None:
+        # Spark forgets to cancel what it has not begun to run yet.
+        time.sleep(3)
+        (running,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
+        site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
+
+    canceler = threading.Thread(target=cancel)
+    site = ready(deploy, numbers, endless)
+
+    site.build(ref)
+
+    assert site.state(ref) is RETRY
+    assert len(begun) == 2
+    assert site.runs[-1].tags[OUTCOME_TAG] == "stopped"
 
 
 def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(

@@ -262,3 +262,12 @@ def test_a_part_without_rows_has_no_say_about_columns() -> None:
     assert why_columns_differ(other, part(0)) is None
     assert lot_schema([other, part(0)]) == COLUMNS
     assert lot_schema([other]) == other.schema
+
+
+def test_the_removal_of_a_failed_attempt_goes_on_where_it_was_interrupted(warehouse: Warehouse) -> None:
+    failed_attempt(warehouse, [part(0)])
+    Path(warehouse.manifest_path("sums", FIRST)).unlink()
+
+    remove_attempts(warehouse, "sums", [FIRST])
+
+    assert not Path(warehouse.instance_dir("sums", FIRST)).exists()
