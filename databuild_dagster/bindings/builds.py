@@ -455,6 +455,8 @@ class Builder:
 
     def _publish(self, call: _Call, run: HostedRun, context: BuildContext) -> Result:
         if run.id in self._stopped:
+            if call.children:
+                self.discard(run)  # Parts have their places before the lot has.
             return Stopped(run, self._stopped[run.id])
         closed = call.closed(run)
         state = ManifestState.PARTIAL if closed else None

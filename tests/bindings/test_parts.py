@@ -192,6 +192,25 @@ def test_by_key_of_a_pandas_frame_without_spark_and_by_the_values_given(deploy: 
     assert [row["n"] for row in site.rows(f"chosen@{DAY}")] == [2, 4]
 
 
+def test_by_key_a_plain_asset_can_be_split_too(deploy: Any, calls: Calls) -> None:
+    @dg.asset(partitions_def=daily)
+    def plain() -> pd.DataFrame:
+        return pd.DataFrame({"n": [1, 2, 2]})
+
+    @databuild_asset(partitions_def=daily, parts=ByKey("plain", "n"))
+    def counted(plain: pd.DataFrame) -> pd.DataFrame:
+        calls(*plain.n)
+        return plain
+
+    site = deploy(plain, counted)
+    site.launch(["plain"], [DAY])
+
+    site.build(f"counted@{DAY}")
+
+    assert calls.taken() == [(1,), (2, 2)]
+    assert [row["n"] for row in site.rows(f"counted@{DAY}")] == [1, 2, 2]
+
+
 def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_input(deploy: Any, calls: Calls) -> None:
     @databuild_asset(partitions_def=daily)
     def nothing(numbers: DataFrame) -> DataFrame:
