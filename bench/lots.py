@@ -5,6 +5,8 @@
 - gaps: a report on a year of 5-minute lots (105,120), of which 10,000 are there, and of which 10,000 are absent: never
   wanted, failed, or in need of what failed. From the definition as the store has it to the
   report, and from there to its JSON.
+- parts: a lot of 64 parts, one of which fails: what Spark's own counters say of the first attempt and of its retry, beside
+  an asset without parts that has that part's rows only.
 
 Prints Markdown, for docs/performance.md.
 """
@@ -23,6 +25,7 @@ from typing import TypeVar
 from dagster import TimeWindowPartitionsDefinition
 
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
+from bench.parts import parts
 from databuild_dagster.bindings.lot_keys import expected_lots, lot_keys_of
 from databuild_dagster.bindings.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
@@ -34,7 +37,7 @@ from databuild_dagster.store import open_store
 
 T = TypeVar("T")
 
-PARTS = ("gaps",)
+PARTS = ("gaps", "parts")
 YEAR = TimeWindowPartitionsDefinition(
     start="2023-01-01-00:00", end="2024-01-01-00:00", fmt="%Y-%m-%d-%H:%M", cron_schedule="*/5 * * * *"
 )
@@ -52,6 +55,8 @@ def main() -> None:
     print(f"{platform.platform()}, Python {platform.python_version()}\n")
     if "gaps" in arguments.only:
         gaps(arguments.rounds)
+    if "parts" in arguments.only:
+        parts(arguments.rounds)
 
 
 def gaps(rounds: int) -> None:

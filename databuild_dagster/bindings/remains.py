@@ -9,6 +9,7 @@ that is gone, something may be left to clean up, whoever else dies while doing i
 import logging
 from collections.abc import Iterable, Sequence
 
+from databuild_dagster.bindings.part_attempts import remove_attempts_before
 from databuild_dagster.engine import Engine, surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
@@ -71,6 +72,11 @@ class WarehouseRemains:
                     if run.state in _LEFT:
                         for ref in run.refs:
                             self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
+                    elif run.state is JobRunState.SUCCEEDED and run.id in folders:
+                        # It may have died between its end and that of what earlier attempts had kept for it.
+                        for ref in run.refs:
+                            uuid = derive_partition_uuid(run.id, ref)
+                            remove_attempts_before(queries, self._warehouse, ref, uuid)
                 for run in runs:
                     if run.id in folders:
                         remove_tree(folders[run.id])
