@@ -12,7 +12,7 @@ import click
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
-from databuild_dagster.cli.state import the_queries, the_store, the_warehouse
+from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Queries, Violation
@@ -103,23 +103,62 @@ def migrate(as_json: bool) -> None:
     help="Also look at the database's own file, whether every file of every live instance exists, and for storage that "
     "no manifest lists.",
 )
+@click.option(
+    "--repair-keys",
+    is_flag=True,
+    help="First write anew every copy of a manifest and state of an arc that other tools look at, and remove what is "
+    "nobody's among them.",
+)
 @common
-def check(deep: bool, as_json: bool) -> None:
+def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     """Look for anything that must not be, in the tables and in the log; exit code 1 if there is."""
     store = the_store()
+    keys = _repaired(as_json=as_json) if repair_keys else {}
     found = check_store(store, deep=deep)
     if deep:
         # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
         with suppress(StoreUnusable) if found else nullcontext():
             found += _lost_files()
             found += _unlisted()
+            found += _wrong_copies()
     if as_json:
-        emit({"ok": not found, "violations": [each._asdict() for each in found]})
+        emit({"ok": not found, "violations": [each._asdict() for each in found], **keys})
     else:
         rows = [(each.invariant, each.entity, each.detail) for each in found]
         table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
     if found:
         raise Exit(FAILED)
+
+
+def _repaired(*, as_json: bool) -> dict[str, object]:
+    """What was done to the keys that other tools look at (SPEC 10.2)."""
+    from databuild_dagster.bindings.lot_copies_check import repair_lot_copies
+
+    done = repair_lot_copies(the_instance())
+    if not as_json:
+        told = f"{count(done.written, 'key')} written, {done.removed:,} removed"
+        click.echo(f"{told}, for {count(done.refs, 'ref')}.")
+    return {"keys": done._asdict()}
+
+
+def _wrong_copies() -> list[Violation]:
+    """The keys that other tools look at, where they do not say what is so (SPEC 10.2)."""
+    from databuild_dagster.bindings.lot_copies_check import wrong_lot_copies
+
+    try:
+        return [
+            Violation(
+                "SPEC 10.2",
+                each.path,
+                f"{f'a key of {each.ref}' if each.ref else 'a key'} that other tools look at is wrong: {each.why}; "
+                "`databuild check --repair-keys` puts it right",
+            )
+            for each in wrong_lot_copies(the_instance())
+        ]
+    except DatabuildError as error:
+        return [
+            Violation("SPEC 10.2", "keys", f"those that other tools look at cannot be looked through: {error.message}")
+        ]
 
 
 def _lost_files() -> list[Violation]:
