@@ -21,6 +21,7 @@ from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.gates import Gate, GateClosed, Verdict, described, verdict_of
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
+from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
@@ -319,7 +320,9 @@ class Builder:
         outputs = []
         for ref in run.refs:
             used = call.used[ref]
-            instance = self._frames.publish(call.staged[ref], run.id, ref, used, state=state, comment=closed or "")
+            lot = lot_id_of(self._datasets[asset_of(ref)], run.partition_key)
+            staged = call.staged[ref]
+            instance = self._frames.publish(staged, run.id, ref, used, state=state, comment=closed or "", lot_id=lot)
             fact = OutputFact(
                 ref=ref,
                 inputs=used,

@@ -249,6 +249,7 @@ class Frames:
         *,
         state: ManifestState | None = None,
         comment: str = "",
+        lot_id: str | None = None,
     ) -> WrittenInstance:
         """Give what is staged its place and its manifest. Raises what writing raises."""
         uuid = derive_partition_uuid(job_run_id, ref)
@@ -261,6 +262,7 @@ class Frames:
             inputs=inputs,
             state=state,
             comment=comment,
+            lot_id=lot_id,
         )
         return WrittenInstance(
             asset=asset_of(ref),

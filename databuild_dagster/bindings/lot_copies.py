@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.lot_keys import NoLotKey, NoLots, lot_keys_of
+from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.engine import Engine
 from databuild_dagster.model import events as e
 from databuild_dagster.model.arcs import RULES, arc_state
@@ -311,9 +311,4 @@ def _arc_files(
 def _lot_of(dataset: DatasetSpec, ref: str) -> str | None:
     """The lot id, or the partition key that takes its place; None where there are no partitions."""
     key = partition_key_of(ref)
-    if key is None:
-        return None
-    try:
-        return str(lot_keys_of(dataset).lot_of(key))
-    except (NoLots, NoLotKey):
-        return key
+    return lot_id_of(dataset, key) or key

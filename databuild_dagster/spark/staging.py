@@ -197,6 +197,7 @@ def publish(
     state: ManifestState | None = None,
     comment: str = "",
     created_at: datetime | None = None,
+    lot_id: str | None = None,
 ) -> Manifest:
     """Give what is staged its place and its manifest, which comes last; zero rows are `empty` unless `state` says otherwise.
 
@@ -207,6 +208,7 @@ def publish(
     manifest = Manifest(
         dataset=asset,
         ref=ref,
+        lot_id=lot_id,
         instance_uuid=uuid,
         job_run=job_run,
         attempt=attempt,

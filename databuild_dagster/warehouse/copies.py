@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, encode_segment
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, as_json, with_whole_uris
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_text, with_whole_uris
 from databuild_dagster.warehouse.storage import is_whole
 
 #: The version of what declares none.
@@ -58,7 +58,8 @@ def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tupl
     path = os.path.join(folder, f"state={manifest.state}", *attempt, MANIFEST_NAME)
     beside = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
     children = tuple(child if is_whole(child) else os.path.join(beside, child) for child in manifest.children)
-    return path, as_json(msgspec.structs.replace(with_whole_uris(warehouse, manifest), children=children))
+    copy = msgspec.structs.replace(with_whole_uris(warehouse, manifest), children=children)
+    return path, manifest_text(copy).encode()
 
 
 def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str, bytes]:

@@ -138,8 +138,9 @@ def test_what_only_looks_like_a_key_is_left_alone(warehouse):
     assert [warehouse.storage.read_bytes(path) for path in others] == [b"x", b"x"]
 
 
-def test_many_at_once_leave_one_whole_copy_and_no_temporary_file(warehouse):
+def test_many_at_once_leave_one_whole_copy_and_no_temporary_file(tmp_path):
     """Two orchestrators' ticks may overlap; a folder may be removed, for it is empty, while another writes there."""
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
     folder = lot_folder(warehouse, "a", "0", LOT)
     path = f"{folder}/state=complete/manifest.json"
     contents = [bytes([65 + number]) * 5000 for number in range(4)]
