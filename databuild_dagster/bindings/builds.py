@@ -23,6 +23,7 @@ from databuild_dagster.bindings.gates import Gate, GateClosed, Verdict, describe
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.lot_in_parts import LotInParts, Part, SplitInput, counted_parts
+from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.parts import Split
@@ -467,8 +468,16 @@ class Builder:
         outputs = []
         for ref in run.refs:
             used = call.used[ref]
+            lot = lot_id_of(self._datasets[asset_of(ref)], run.partition_key)
             instance = self._frames.publish(
-                call.staged[ref], run.id, ref, used, state=state, comment=closed or "", children=call.children
+                call.staged[ref],
+                run.id,
+                ref,
+                used,
+                state=state,
+                comment=closed or "",
+                children=call.children,
+                lot_id=lot,
             )
             fact = OutputFact(
                 ref=ref,

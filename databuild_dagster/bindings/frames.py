@@ -267,6 +267,7 @@ class Frames:
         state: ManifestState | None = None,
         comment: str = "",
         children: Sequence[str] = (),
+        lot_id: str | None = None,
     ) -> WrittenInstance:
         """Give what is staged its place and its manifest, or those `children` one together. Raises what writing raises."""
         uuid = derive_partition_uuid(job_run_id, ref)
@@ -280,6 +281,7 @@ class Frames:
             state=state,
             comment=comment,
             children=children,
+            lot_id=lot_id,
         )
         return WrittenInstance(
             asset=asset_of(ref),

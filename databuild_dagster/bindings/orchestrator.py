@@ -27,6 +27,7 @@ from databuild_dagster.bindings.foreign import ForeignAssets
 from databuild_dagster.bindings.holding import look_after
 from databuild_dagster.bindings.instance import engine_for, store_url, warehouse_of
 from databuild_dagster.bindings.launcher import OrderCollector, run_request
+from databuild_dagster.bindings.lot_copies import keep_copies
 from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.bindings.remains import WarehouseRemains
@@ -116,6 +117,8 @@ def run_tick(
     paint_taints(instance, deployment.location)
     # After it, for what it has found lost has ended in Dagster too by now.
     interrupt_orphaned_sessions(instance, deployment.spark)
+    # Last, for it may take a while, and nobody of ours waits for it.
+    keep_copies(instance, deployment)
     return report
 
 

@@ -36,6 +36,7 @@ _COMMANDS = {
     "arcs": "arcs:arcs",
     "adopt": "adopt:adopt",
     "lot": "lot:lot",
+    "manifest": "manifest:manifest",
     "locations": "locations:locations",
     "taint": "taints:taint",
     "untaint": "taints:untaint",

@@ -198,6 +198,7 @@ def publish(
     comment: str = "",
     created_at: datetime | None = None,
     children: Sequence[str] = (),
+    lot_id: str | None = None,
 ) -> Manifest:
     """Give what is staged its place and its manifest, which comes last; zero rows are `empty` unless `state` says otherwise.
 
@@ -209,6 +210,7 @@ def publish(
     manifest = Manifest(
         dataset=asset,
         ref=ref,
+        lot_id=lot_id,
         instance_uuid=uuid,
         job_run=job_run,
         attempt=attempt,
