@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import nullcontext, suppress
 
 import click
@@ -11,7 +12,7 @@ import click
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
-from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.cli.state import the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Queries, Violation
@@ -99,7 +100,8 @@ def migrate(as_json: bool) -> None:
 @click.option(
     "--deep",
     is_flag=True,
-    help="Also look at the database's own file, and whether every file of every live instance exists.",
+    help="Also look at the database's own file, whether every file of every live instance exists, and for storage that "
+    "no manifest lists.",
 )
 @common
 def check(deep: bool, as_json: bool) -> None:
@@ -110,6 +112,7 @@ def check(deep: bool, as_json: bool) -> None:
         # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
         with suppress(StoreUnusable) if found else nullcontext():
             found += _lost_files()
+            found += _unlisted()
     if as_json:
         emit({"ok": not found, "violations": [each._asdict() for each in found]})
     else:
@@ -140,4 +143,25 @@ def _lost_files() -> list[Violation]:
                 )
                 for uri in lost
             ]
+    return found
+
+
+def _unlisted() -> list[Violation]:
+    """Storage that nobody reads and nobody gives back (SPEC 10.8)."""
+    from databuild_dagster.bindings.unlisted import unlisted_storage, warehouses_of
+
+    queries = the_queries()
+    found = []
+    for warehouse in warehouses_of(queries, the_warehouse()):
+        try:
+            unlisted = unlisted_storage(queries, warehouse, time.time())
+        except DatabuildError as error:
+            found.append(
+                Violation("SPEC 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
+            )
+            continue
+        for each in unlisted:
+            whose = f" of {each.ref}" if each.ref else ""
+            what = f"{count(each.n_files, 'file')}, {each.bytes:,} bytes" if each.is_folder else f"{each.bytes:,} bytes"
+            found.append(Violation("SPEC 10.8", each.path, f"nobody reads this{whose} ({what}): {each.why}"))
     return found
