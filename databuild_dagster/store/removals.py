@@ -34,8 +34,8 @@ class Removable(NamedTuple):
     launch_id: str
 
 
-class Unfinished(NamedTuple):
-    """Data that is being taken away, perhaps by somebody who has died."""
+class Stored(NamedTuple):
+    """An instance, and where its manifest is, as far as that is known."""
 
     uuid: str
     ref: str
@@ -77,12 +77,19 @@ class Removals:
         sql = f"{_CHAINS} {_SELECT} WHERE i.id IN (SELECT id FROM chain) ORDER BY r.ref, i.id DESC"
         return self._removable(self._store.ask(sql, (asset,)))
 
-    def unfinished(self) -> list[Unfinished]:
-        """By the index of what is not finished."""
+    def unfinished(self) -> list[Stored]:
+        """Data that is being taken away, perhaps by somebody who has died; by the index of what is not finished."""
         sql = f"""
             SELECT i.uuid, r.ref, i.manifest_uri FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.manifest_state = 'removed' AND i.cleared_at IS NULL ORDER BY i.id"""
-        return [Unfinished(*row) for row in self._store.ask(sql)]
+        return [Stored(*row) for row in self._store.ask(sql)]
+
+    def outside(self) -> list[Stored]:
+        """Instances whose files lie where somebody else has put them."""
+        sql = f"""
+            SELECT i.uuid, r.ref, i.manifest_uri FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+            WHERE i.origin IS NOT NULL AND i.manifest_state = 'complete' ORDER BY i.id"""
+        return [Stored(*row) for row in self._store.ask(sql)]
 
     def assets(self) -> list[str]:
         """Every dataset that was ever registered: the data of those that no location tells of any more is there."""
@@ -96,7 +103,9 @@ class Removals:
         building_since = self._building_since()
         left = [left_by(row[16], pointings[row[17]], row[18]) for row in rows]
         at = dict(
-            self._store.ask(f"SELECT seq, at FROM {P}events WHERE seq IN (SELECT value FROM json_each(?))", (Keys(left),))
+            self._store.ask(
+                f"SELECT seq, at FROM {P}events WHERE seq IN (SELECT value FROM json_each(?))", (Keys(left),)
+            )
         )
         return [
             Removable(
