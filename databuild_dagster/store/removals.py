@@ -54,8 +54,8 @@ JOIN {P}launches l ON l.id = j.launch_id """
 #: Refs that have more than one instance, or whose only one is tainted, and all their instances.
 _CHAINS = f"""
 WITH RECURSIVE chain(id) AS (
-    SELECT r.last_id FROM {P}refs r JOIN {P}instances n ON n.id = r.last_id JOIN {P}datasets d ON d.id = r.dataset_id
-    WHERE d.asset = ? AND (n.previous_id IS NOT NULL OR r.state = 'Tainted')
+    SELECT r.last_id FROM {P}refs r JOIN {P}instances n ON n.id = r.last_id
+    WHERE (r.ref = ? OR (r.ref >= ? AND r.ref < ?)) AND (n.previous_id IS NOT NULL OR r.state = 'Tainted')
     UNION ALL
     SELECT p.previous_id FROM chain JOIN {P}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
 ) """
@@ -75,7 +75,7 @@ class Removals:
     def of_dataset(self, asset: str) -> list[Removable]:
         """Every instance of each ref that has more than one, or a tainted one; by ref, the newest first."""
         sql = f"{_CHAINS} {_SELECT} WHERE i.id IN (SELECT id FROM chain) ORDER BY r.ref, i.id DESC"
-        return self._removable(self._store.ask(sql, (asset,)))
+        return self._removable(self._store.ask(sql, (asset, f"{asset}@", asset + chr(ord("@") + 1))))
 
     def unfinished(self) -> list[Stored]:
         """Data that is being taken away, perhaps by somebody who has died; by the index of what is not finished."""

@@ -65,7 +65,8 @@ def test_what_a_failed_attempt_left_is_told_and_goes_when_it_is_said(project: Pr
     assert project.n_events() == events
     assert len(list(folder(project, uuid).iterdir())) == 2
     shown = project.call("clean")
-    assert "1 instance" in shown.out and "Nothing was done; --yes does it." in shown.out
+    assert "1 instance" in shown.out
+    assert "Nothing was done; --yes does it." in shown.out
 
     done = project.ask("clean", "--yes")
 

@@ -157,6 +157,16 @@ def test_what_came_from_outside_belongs_to_somebody_else(world):
     assert remove(world, first) == []
 
 
+def test_a_dataset_is_told_by_its_refs_that_have_more_than_one_instance_or_a_tainted_one(world):
+    first, second = built_twice(world, "a")
+    world.live("b", "c")
+    world.taint("b")
+
+    found = {asset: [each.uuid for each in Removals(world.store).of_dataset(asset)] for asset in "abc"}
+
+    assert found == {"a": [second, first], "b": [world.uuid("b")], "c": []}
+
+
 def test_that_its_files_are_gone_is_said_once(world):
     first, _ = built_twice(world, "a")
     remove(world, first)
