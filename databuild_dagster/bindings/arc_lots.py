@@ -12,6 +12,7 @@ from databuild_dagster.bindings.catalog import refs_of_dataset
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import ManifestDamaged, ManifestMissing, ManifestState, Warehouse, read_manifest
@@ -57,7 +58,7 @@ class _Left:
         self._warehouse = Warehouse.of_manifest(known, asset) if known else Warehouse(warehouse_of(instance))
 
     def of(self, canonical: Canonical) -> bool:
-        if canonical.state not in _MATTERS or canonical.uuid is None:
+        if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
             return False
         if canonical.live_at is not None and canonical.manifest_uri is None:
             return True  # A plain asset's, in a place of its own.

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical, Instance
@@ -106,6 +107,14 @@ class DataRemoved(NotFound):
     """{ref} was built as instance {uuid}, but its data is gone: {why}."""
 
     hint = "Taint it and build it again: `databuild taint {ref} --reason gone`, then `databuild build {ref}`."
+
+
+class DataTakenAway(DataRemoved):
+    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild clean` or `gc`."""
+
+    hint = (
+        "`databuild history {ref}` shows which instances are left; `databuild build {ref}` builds it if it is not live."
+    )
 
 
 class InvalidAsOf(Refused):
@@ -280,6 +289,9 @@ def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
     by_warehouse: dict[Warehouse, list[str]] = {}
     for each in found:
         assert each.uuid is not None
+        # The log says so first; its files may go at any moment from then on.
+        if each.manifest_state == REMOVED:
+            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
         if each.manifest_uri is None:
             raise NotOurs(ref=each.ref)
         by_warehouse.setdefault(Warehouse.of_manifest(each.manifest_uri, asset), []).append(each.uuid)
@@ -300,7 +312,13 @@ def check_data_of(instance: Instance) -> None:
     """Whether what an instance wrote is still there. Raises `NotOurs`, `DataRemoved`."""
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
-    _readable(asset_of(instance.ref), [Canonical(instance.ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)])
+    facts = Canonical(
+        instance.ref,
+        uuid=instance.uuid,
+        manifest_state=instance.manifest_state,
+        manifest_uri=instance.manifest_uri,
+    )
+    _readable(asset_of(instance.ref), [facts])
 
 
 def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
@@ -310,7 +328,7 @@ def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
     """
     facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
     if manifest.state is ManifestState.REMOVED:
-        raise DataRemoved(**facts, why="it was removed on purpose")
+        raise DataTakenAway(**facts)
     if any("://" in path for path in file_paths(warehouse, manifest)):
         return
     if lost := missing_files(warehouse, manifest):

@@ -65,7 +65,7 @@ class WarehouseRemains:
         seen_to = []
         for launch_id in dict.fromkeys([*(run.launch_id for run in named.values()), *lost]):
             runs = queries.job_runs_of_launch(launch_id)
-            if not self._is_over(launch_id, runs):
+            if not self.is_over(launch_id, runs):
                 continue
             try:
                 for run in runs:
@@ -86,7 +86,7 @@ class WarehouseRemains:
             seen_to.append(launch_id)
         return seen_to
 
-    def _is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
+    def is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
         """Whether nobody can be at work on any of it."""
         if any(run.ended_at is None for run in runs):
             return False

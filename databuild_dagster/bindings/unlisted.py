@@ -22,7 +22,7 @@ from databuild_dagster.warehouse import (
     Warehouse,
     read_manifest,
 )
-from databuild_dagster.warehouse.found import Folder, find_staged, find_stored
+from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
 from databuild_dagster.warehouse.layout import MANIFEST_NAME
 from databuild_dagster.warehouse.storage import protocol_of
 
@@ -53,13 +53,13 @@ def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
     return list(roots.values())
 
 
-def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float) -> list[Unlisted]:
+def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
     """All of it in one warehouse, and, of what is being written, in this machine's place for that.
 
-    Looks at every name in the warehouse. Raises `DiskTrouble`, `StorageTrouble`.
+    Looks at every name in the warehouse, unless the caller just has. Raises `DiskTrouble`, `StorageTrouble`.
     """
     staged = find_staged(warehouse)
-    stored = find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
+    stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
     kept = queries.kept(folder.uuid for folder in stored.folders)
     found = []
     for folder in stored.folders:

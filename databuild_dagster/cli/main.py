@@ -42,6 +42,8 @@ _COMMANDS = {
     "untaint": "taints:untaint",
     "revert": "taints:revert",
     "retry": "taints:retry",
+    "clean": "clean:clean",
+    "gc": "clean:gc",
     "receipt": "receipt:receipt",
     "events": "log:events",
     "tick": "build:tick_once",

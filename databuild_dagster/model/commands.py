@@ -237,6 +237,25 @@ class FireArcs(Command, frozen=True, kw_only=True):
     published: tuple[Published, ...] = ()
 
 
+class RemoveManifests(Command, frozen=True, kw_only=True):
+    """Take instances' data away: from the event on nobody reads them, then their files go (SPEC 10.8).
+
+    What must stay, by `model.removals`, is left out: somebody may have gone back to it since it was looked at. That no
+    kept manifest lists its files is for the caller to see.
+    """
+
+    uuids: tuple[str, ...]
+    reason: str
+    #: Also what is tainted, and has no successor yet.
+    tainted: bool = False
+
+
+class FinishRemovals(Command, frozen=True, kw_only=True):
+    """The files of removed instances are gone. Those that somebody else has finished are left out."""
+
+    uuids: tuple[str, ...]
+
+
 class ArriveLots(Command, frozen=True, kw_only=True):
     """Data of refs came from outside. Leased refs are refused; an origin that is known already is left out.
 

@@ -256,6 +256,20 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
     reason: str = ""
 
 
+class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
+    """Instances' data is taken away; nobody reads them from now on, and their files go next (SPEC 10.8)."""
+
+    uuids: tuple[str, ...]
+    #: `removals.Reason`
+    reason: str
+
+
+class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):
+    """The files of removed instances are gone."""
+
+    uuids: tuple[str, ...]
+
+
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data of one ref that came from outside; the job run id only gives the instance its uuid (SPEC 4.2)."""
 
@@ -317,6 +331,8 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     TaintCreated,
     TaintCanceled,
     CanonicalReverted,
+    ManifestRemoved,
+    RemovalFinished,
     LotArrived,
     ArcFired,
     DatasetRegistered,

@@ -189,7 +189,19 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I7",
         f"""SELECT i.uuid, 'is Live with a manifest that is ' || i.manifest_state FROM {P}instances i
-        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')""",
+        JOIN {P}refs r ON r.id = i.ref_id
+        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')
+        AND NOT (i.manifest_state = 'removed' AND r.canonical_id <> i.id)""",
+    ),
+    (
+        "I7",
+        f"""SELECT i.uuid, 'its data was removed while it was ' || i.state FROM {P}instances i
+        WHERE i.manifest_state = 'removed' AND i.state IN ('Building', 'UpstreamBuilding')""",
+    ),
+    (
+        "SPEC 10.8",
+        f"""SELECT i.uuid, 'its files are gone, and its data was never removed' FROM {P}instances i
+        WHERE i.cleared_at IS NOT NULL AND i.manifest_state IS NOT 'removed'""",
     ),
     (
         "I7",
@@ -247,7 +259,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'is Tainted, was live, and has no taint' FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id
-        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0""",
+        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0 AND i.manifest_state IS NOT 'removed'""",
     ),
     (
         "SPEC 8.3",

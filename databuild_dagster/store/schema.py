@@ -30,10 +30,10 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
 #: Version of what stands in the log: raised with its shape, and with each new type of event. A higher one than this in a
-#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs.
+#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs, removals.
 LOG_VERSION = 2
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 6
+PROJECTION_VERSION = 7
 
 PREFIX = "databuild_"
 
@@ -203,8 +203,12 @@ instances = _table(
     Column("n_rows", INTEGER),
     Column("n_bytes", INTEGER),
     Column("origin", TEXT),
+    Column("cleared_at", Float),
     _in("state", InstanceState),
 )
+#: Data that is being taken away, which a crash may have left half-way.
+_UNFINISHED = text("manifest_state = 'removed' AND cleared_at IS NULL")
+Index(PREFIX + "instances_unfinished", instances.c.id, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED)
 
 job_runs = _table(
     "job_runs",

@@ -456,6 +456,20 @@ class UnitOfWork:
     def inputs_of(self, instance_ids: Iterable[int]) -> list[int]:
         return sorted({input_id for _, input_id in self._linked(_INPUTS_OF, instance_ids)})
 
+    def pointings(self, ref_ids: Iterable[int]) -> list[tuple[int, int, int]]:
+        self.flush()
+        refs = Keys(ref_ids)
+        return sorted(self.connection.execute(POINTINGS, (refs, refs)), key=itemgetter(0, 1))
+
+    def moved_by(self, instance_ids: Iterable[int]) -> dict[int, int]:
+        self.flush()
+        return dict(self.connection.execute(_MOVED_BY, (Keys(instance_ids),)))
+
+    def building_since(self) -> int | None:
+        self.flush()
+        ((oldest,),) = self.connection.execute(OLDEST_OPEN)
+        return None if oldest is None else int(oldest) >> ROWS_PER_EVENT_BITS
+
     def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None:
         self._link(_ADD_REVERT, [(ref_id, seq, instance_id)])
 
@@ -633,6 +647,28 @@ _TAINTS_OF_INSTANCE = _Lookup(
 )
 _BUILT_FROM = _Lookup(f"SELECT input_id, instance_id FROM {PREFIX}instance_inputs WHERE", "input_id")
 _INPUTS_OF = _Lookup(f"SELECT instance_id, input_id FROM {PREFIX}instance_inputs WHERE", "instance_id")
+
+#: An instance is canonical from its creation on (SPEC 4.2), and its id begins with the seq of that.
+POINTINGS = f"""
+WITH RECURSIVE chain(ref_id, id) AS (
+    SELECT r.id, r.last_id FROM {PREFIX}refs r
+    WHERE r.last_id IS NOT NULL AND r.id IN (SELECT value FROM json_each(?))
+    UNION ALL
+    SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+    WHERE p.previous_id IS NOT NULL
+)
+SELECT ref_id, id >> {ROWS_PER_EVENT_BITS}, id FROM chain
+UNION ALL
+SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
+_MOVED_BY = (
+    f"SELECT entity_id, max(seq) FROM {PREFIX}history WHERE kind = 'instances' "
+    "AND entity_id IN (SELECT value FROM json_each(?)) GROUP BY entity_id"
+)
+#: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
+OLDEST_OPEN = (
+    f"SELECT min(i.job_run_id) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id "
+    "WHERE r.due = 0 AND r.state = 'Building'"
+)
 
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
 _ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"

@@ -270,6 +270,7 @@ SAID_ONCE = {
     "WantCanceled.reason",
     "TaintCanceled.reason",
     "CanonicalReverted.reason",
+    "ManifestRemoved.reason",
     "DatasetRegistered.location",
     "JobRunDepMissed.retry_at",
     "JobRunDepMissed.misses.impacted.cycle",

@@ -38,6 +38,7 @@ def tell(world: World) -> None:
     _misses(world)
     _failures(world)
     _taints(world)
+    _removals(world)
     _delegations(world)
     _time_goes_by(world)
     _arcs(world)
@@ -156,6 +157,15 @@ def _taints(world: World) -> None:
     world.handle(c.CreateWants(wants=(("c",),), rebuild=True, comment="once more, “please”"))
     _turn(world)
     world.live("c")
+
+
+def _removals(world: World) -> None:
+    """What is superseded goes, and what an attempt left; of one that was tainted the files are still there."""
+    earlier = world.queries.history("m")[0].uuid
+    world.handle(c.RemoveManifests(uuids=(earlier,), reason="superseded"))
+    world.handle(c.FinishRemovals(uuids=(earlier,)))
+    world.taint("source7")
+    world.handle(c.RemoveManifests(uuids=(world.uuid("source7"),), reason="tainted", tainted=True))
 
 
 def _delegations(world: World) -> None:
