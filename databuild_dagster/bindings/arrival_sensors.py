@@ -69,6 +69,14 @@ def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> Sens
     )
 
 
+def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
+    """The boundaries of a loaded code location that say where their files land."""
+    for key in sorted(repository.asset_graph.get_all_asset_keys()):
+        boundary = boundary_of(repository.asset_graph.get(key))
+        if boundary is not None and boundary.files is not None:
+            yield asset_text(key), boundary
+
+
 def look_once(
     instance: DagsterInstance,
     repository: RepositoryDefinition,
