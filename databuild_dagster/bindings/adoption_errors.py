@@ -6,7 +6,7 @@ from databuild_dagster.model.errors import Refused
 class NotAdoptable(Refused):
     """{asset} is {what}, so its partitions are not for us to record."""
 
-    hint = "Dagster knows what it has: materialize it there, or make it a @databuild_asset."
+    hint = "{instead}"
 
 
 class NoFiles(Refused):

@@ -43,6 +43,7 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
 
     Raises `LocationTaken`.
     """
+    from databuild_dagster.bindings.readable import unknown_sources
     from databuild_dagster.bindings.registration import datasets_of, register
 
     left = [(each, each.deployment.location) for each in locations if each.deployment is not None]
@@ -55,6 +56,10 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
     for _, name in left:
         for refusal in taken[name]:
             click.echo(f"Warning: {refusal}", err=True)
+    loaded = {each.deployment.location for each in locations if each.deployment is not None}
+    datasets = [spec for spec in engine.queries.datasets().values() if spec.location in loaded]
+    for sentence in unknown_sources(engine.queries, datasets):
+        click.echo(f"Warning: {sentence}", err=True)
 
 
 class DeployedDataset(NamedTuple):
