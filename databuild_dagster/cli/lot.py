@@ -11,7 +11,7 @@ from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.arriving import Arrived
@@ -81,12 +81,19 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
     locations = load_deployed(where)
     register_all(the_engine(), locations)
     looks: dict[str, Look] = {}
+    refused: list[DatabuildError] = []
     for location in locations:
         assert location.deployment is not None, "only locations with a deployment are opened"
         for asset, boundary in watched(location.repository):
-            if dataset in (None, asset):
+            if dataset not in (None, asset):
+                continue
+            try:
                 looks[asset] = look_once(instance, location.repository, location.deployment, asset, boundary)
-    if not looks:
+            except (
+                DatabuildError
+            ) as error:  # Such as a folder that is not there: the others are looked at all the same.
+                refused.append(error)
+    if not looks and not refused:
         if dataset is not None:
             deployed_dataset(dataset, where)
         raise NothingWatched(what=dataset or "No dataset of these definitions")
@@ -97,6 +104,8 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
             click.echo(f"{asset}: {told(each)}")
             for sentence in warnings(each):
                 click.echo(f"  {sentence}")
+    if refused:
+        raise refused[0]
     if any(each.held for each in looks.values()):
         raise Exit(FAILED)
 
