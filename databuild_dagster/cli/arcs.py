@@ -51,7 +51,11 @@ def arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> No
         emit([_as_json(lot) for lot in listed])
     elif as_list or state is not None:
         rows = [(lot.lot, lot.state.value + (" (stale)" if lot.is_stale else ""), lot.ref, lot.uuid) for lot in listed]
-        table(("lot", "state", "ref", "instance"), rows, empty="No lot is so.")
+        table(
+            ("lot", "state", "ref", "instance"),
+            rows,
+            empty=f"No lot is {state}." if state else "There are no lots yet.",
+        )
     else:
         _summarize(queries, chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NothingWatched(InvalidRequest):
-    """{what} watches no landing folder."""
+    """No landing folder is watched for {what}."""
 
     hint = "Declare where its files land: databuild_boundary(…, files=…); `databuild lot arrive` needs no folder."
 
@@ -96,7 +96,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
     if not looks and not refused:
         if dataset is not None:
             deployed_dataset(dataset, where)
-        raise NothingWatched(what=dataset or "No dataset of these definitions")
+        raise NothingWatched(what=dataset or "any dataset of these definitions")
     if as_json:
         emit([_look_as_json(asset, each) for asset, each in looks.items()])
     else:

@@ -80,6 +80,7 @@ def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
     assert typo == TYPO
+    assert project.call("arcs", "--state", "running").out == "No lot is running.\n"
     assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arcs", "clean", "--list").out
 
     project.run("build", "--rebuild", f"orders@{DAYS[0]}")

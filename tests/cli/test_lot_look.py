@@ -103,8 +103,8 @@ def test_one_folder_that_is_not_there_is_told_in_a_sentence_and_the_others_are_l
 @pytest.mark.parametrize(
     ("dataset", "words"),
     [
-        ("by_hand", "by_hand watches no landing folder. Declare where its files land"),
-        ("totals", "totals watches no landing folder."),
+        ("by_hand", "No landing folder is watched for by_hand. Declare where its files land"),
+        ("totals", "No landing folder is watched for totals."),
         ("click", "No code location has registered an asset 'click'. Did you mean clicks?"),
     ],
 )
