@@ -6,11 +6,11 @@ the caller tells.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.removals import REMOVED
@@ -223,9 +223,29 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
 
 def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
     """What to raise for a name that nobody has registered, with the nearest that somebody has."""
-    near = difflib.get_close_matches(asset, [spec.asset for spec in queries.datasets().values()], n=3)
-    suggestion = f"Did you mean {' or '.join(near)}?" if near else "`databuild build` registers what it loads."
+    near = _near(asset, [spec.asset for spec in queries.datasets().values()])
+    suggestion = f"Did you mean {near}?" if near else "`databuild build` registers what it loads."
     return UnknownAsset(asset=asset, suggestion=suggestion)
+
+
+def unknown_sources(queries: Queries, datasets: Iterable[DatasetSpec]) -> list[str]:
+    """A sentence for each source of an arc that nobody has registered: a typo, or another location's that is to come.
+
+    Not refused for that reason, as an input that nobody declares is not: who needs it is told so.
+    """
+    known = {spec.asset for spec in queries.datasets().values()}
+    return [
+        f"{spec.asset} subscribes to {source.asset}, which no code location has registered, so nothing of that name "
+        f"wakes it{f'; did you mean {near}?' if (near := _near(source.asset, known - {spec.asset})) else '.'}"
+        for spec in datasets
+        if isinstance(spec.arc, ArcSpec)
+        for source in spec.arc.sources
+        if source.asset not in known
+    ]
+
+
+def _near(asset: str, assets: Iterable[str]) -> str:
+    return " or ".join(difflib.get_close_matches(asset, sorted(assets), n=3))
 
 
 # States
