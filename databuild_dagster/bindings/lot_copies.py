@@ -28,12 +28,14 @@ from databuild_dagster.spark import in_threads
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
+    DiskTrouble,
     EscapingFile,
     Manifest,
     ManifestDamaged,
     ManifestMissing,
     ManifestState,
     NewerManifest,
+    StorageTrouble,
     Warehouse,
     read_manifest,
 )
@@ -52,7 +54,7 @@ MAX_EVENTS: Final = 10_000
 MAX_REFS: Final = 5_000
 MAX_SECONDS: Final = 1.0
 #: Refs written between two looks at the clock.
-PORTION: Final = 100
+PORTION: Final = 50
 #: Times that a ref is written anew in one go, for it moved meanwhile.
 MAX_MOVES: Final = 5
 #: Lots that wait for inputs, and are looked at again by each tick.
@@ -108,6 +110,10 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
     try:
         root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
         _follow(instance, engine_for(instance), deployment.location, root)
+    except (DiskTrouble, StorageTrouble) as trouble:
+        _log.warning(
+            "databuild: the keys that other tools look at could not be brought up to date: %s", trouble.message
+        )
     except Exception:
         _log.warning("databuild: the keys that other tools look at could not be brought up to date", exc_info=True)
 
