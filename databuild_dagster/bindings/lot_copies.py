@@ -28,12 +28,14 @@ from databuild_dagster.spark import in_threads
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
+    DiskTrouble,
     EscapingFile,
     Manifest,
     ManifestDamaged,
     ManifestMissing,
     ManifestState,
     NewerManifest,
+    StorageTrouble,
     Warehouse,
     read_manifest,
 )
@@ -52,7 +54,7 @@ MAX_EVENTS: Final = 10_000
 MAX_REFS: Final = 5_000
 MAX_SECONDS: Final = 1.0
 #: Refs written between two looks at the clock.
-PORTION: Final = 100
+PORTION: Final = 50
 #: Times that a ref is written anew in one go, for it moved meanwhile.
 MAX_MOVES: Final = 5
 #: Lots that wait for inputs, and are looked at again by each tick.
@@ -71,6 +73,8 @@ _CONCERNS: Final = (
     "TaintCanceled",
     "CanonicalReverted",
     "LotArrived",
+    "ManifestRemoved",
+    "RemovalFinished",
 )
 #: What a manifest may say of an instance that is live, and of one that has ended otherwise.
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
@@ -108,6 +112,10 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
     try:
         root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
         _follow(instance, engine_for(instance), deployment.location, root)
+    except (DiskTrouble, StorageTrouble) as trouble:
+        _log.warning(
+            "databuild: the keys that other tools look at could not be brought up to date: %s", trouble.message
+        )
     except Exception:
         _log.warning("databuild: the keys that other tools look at could not be brought up to date", exc_info=True)
 
@@ -191,6 +199,8 @@ def _refs_of(queries: Queries, event: e.Event) -> set[str]:
             job_runs = [failure.job_run_id for failure in failures]
         case e.JobRunCanceled(job_run_ids=ids):
             job_runs = ids
+        case e.ManifestRemoved(uuids=uuids) | e.RemovalFinished(uuids=uuids):
+            return {kept.ref for kept in queries.kept(uuids).values()}
     return _outputs(queries, job_runs)
 
 
