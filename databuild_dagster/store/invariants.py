@@ -197,6 +197,17 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE i.state = 'Live' AND i.manifest_state IS NULL AND i.origin IS NULL""",
     ),
     (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', which is no invoke of the meta storage' FROM {P}meta_entries m
+        LEFT JOIN {P}events e ON e.seq = m.revision WHERE e.type IS NOT 'MetaInvoked'""",
+    ),
+    (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', and changed last by revision ' || c.revision FROM {P}meta_entries m
+        JOIN (SELECT key, max(revision) AS revision FROM {P}meta_changes GROUP BY key) c ON c.key = m.key
+        WHERE c.revision <> m.revision""",
+    ),
+    (
         "SPEC 3.1",
         f"""SELECT 'seq ' || seq, 'the seq before it is missing' FROM {P}events e
         WHERE seq > 1 AND NOT EXISTS (SELECT 1 FROM {P}events p WHERE p.seq = e.seq - 1)""",

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
@@ -85,6 +86,14 @@ def a_bit_of_everything(world):
     world.miss("f", "e")
     world.fail("e")
     world.claim("b", dagster_run_id="asker")
+    kept(world, "old", "other", "some/key", "some/other")
+
+
+def kept(world, *keys):
+    """Of the meta storage; a tombstone and a watcher of old beside them."""
+    watching = m.WATCHERS + "gone", b'{"revision":1,"until":1}'
+    world.handle(c.InvokeMeta(statements=(m.do(*(m.Put(key, b"0") for key in (*keys, "gone")), m.Put(*watching)),)))
+    world.handle(c.InvokeMeta(statements=(m.do(m.Remove("gone")),)))
 
 
 def running_job_run(world, ref="h"):
@@ -139,6 +148,13 @@ COMMANDS = {
         up_to_seq=w.seq, published=(c.Published(w.uuid("c"), "c", w.seq), c.Published(w.uuid("g"), "g", w.seq))
     ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
+    c.InvokeMeta: lambda w: c.InvokeMeta(
+        statements=(
+            m.do(m.RemovePrefix("some/"), m.Put("new", b"1"), m.Put("old", b"2"), m.Remove("other")),
+            m.iif(m.exists("new"), m.do(m.Put("some/key", b"3"))),
+        )
+    ),
+    c.CompactMeta: lambda w: c.CompactMeta(up_to=w.seq),
 }
 
 
