@@ -25,6 +25,7 @@ from databuild_dagster.model.meta_storage import (
     do,
     iif,
 )
+from databuild_dagster.store import log
 from databuild_dagster.store.meta_storage import Look, MetaQueries
 
 #: How long a watcher that says nothing is waited for by compaction; it says something in half of that.
@@ -90,6 +91,13 @@ class MetaStorage:
         if not isinstance(event.fact, e.MetaInvoked):
             raise InvalidRequest(what="command_id", value=command_id, why="another kind of command had it")
         return Answers(event.fact.answers, event.seq, outcome.repeated)
+
+    def answer_of(self, command_id: str) -> Value:
+        """What an invoke of one statement with this command id has yielded; None if there was none."""
+        with self.engine.store.reading() as connection:
+            events = log.events_of_command(connection, command_id)
+        fact = events[0].fact if events else None
+        return fact.answers[0] if isinstance(fact, e.MetaInvoked) and fact.answers else None
 
     def put(self, key: str, value: bytes) -> int:
         """Whatever was there; the new revision."""

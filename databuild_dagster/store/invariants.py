@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from databuild_dagster.model.meta_storage import LAST, Entry
+from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store.database import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.unit_of_work import from_stored
 
 
 class Violation(NamedTuple):
@@ -305,7 +308,21 @@ def violations(connection: Connection) -> list[Violation]:
         for invariant, query in QUERIES
         for entity, detail in connection.execute(query)
     ]
-    return found + _wrong_uuids(connection)
+    return found + _wrong_uuids(connection) + _stray_keys(connection)
+
+
+def _stray_keys(connection: Connection) -> list[Violation]:
+    """I9, the keys: an operation without state has none under its root, and is not in runOps."""
+    prefix = ROOT + SEPARATOR
+    rows = connection.execute(
+        f"SELECT key, revision, value FROM {P}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key",
+        (prefix, prefix + LAST),
+    )
+    try:
+        entries = [Entry(key, from_stored(value), revision) for key, revision, value in rows]
+    except ValueError as error:
+        return [Violation("I9", f"{P}meta_entries", f"cannot be read: {error}")]
+    return [Violation("I9", key, detail) for key, detail in strays(entries)]
 
 
 def _wrong_uuids(connection: Connection) -> list[Violation]:

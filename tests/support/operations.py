@@ -1,0 +1,127 @@
+"""Small operations, and what is needed to run them: a lake that jobs write to, executors whose time is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from databuild_dagster.engine.completing import Coordinator
+from databuild_dagster.engine.executing import Executor, JobContext
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
+from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.refs import PartitionRef
+
+from .world import World
+
+NOBODY: Callable[[str], bool] = lambda holder: False  # noqa: E731
+
+
+class Lake:
+    """What the jobs of a test write to, and who completed what; each entry bears the token under which it was written."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, set[str]] = {}
+        self.runs: list[str] = []
+        self.cleaned: list[tuple[str, str]] = []
+        self.completions: list[Completion] = []
+
+
+class Write(DistributedOperation[Any]):
+    """Writes something for each partition. The argument may name partitions that fail, and how."""
+
+    type_name = "write"
+
+    def __init__(self, lake: Lake, doing: Callable[[JobContext], None] | None = None) -> None:
+        self.lake = lake
+        self.doing = doing
+
+    def start_or_resume_job(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
+        key = context.partition
+        self.lake.runs.append(key)
+        self.lake.written.setdefault(key, set()).add(context.token)
+        if self.doing is not None:
+            self.doing(context)
+        match (arg or {}).get(key):
+            case "raise":
+                raise ValueError(f"bad {key}")
+            case "say":
+                context.mark_job_complete(False, {"rows": 3})
+
+    def cancel_job_and_cleanup(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
+        self.lake.cleaned.append((context.partition, context.token))
+        self.lake.written.get(context.partition, set()).discard(context.token)
+
+    def complete_operation(self, arg: Any, dataset: str, completion: Completion) -> Any:
+        self.lake.completions.append(completion)
+        return {"succeeded": len(completion.marks) - len(completion.failed)}
+
+
+class Many(Write):
+    """Several at once, each about something."""
+
+    type_name = "many"
+    many = True
+    apart_from = frozenset({"alone"})
+
+    def object_id(self, arg: Any) -> str | None:
+        return arg.get("about")
+
+
+class Alone(Write):
+    type_name = "alone"
+
+
+class Sure(Write):
+    """Cannot fail, and goes on from what it has saved."""
+
+    type_name = "sure"
+    can_fail = False
+    resumable = True
+
+
+class Operations:
+    """A manager over a world, and executors and coordinators as if each were a process of its own."""
+
+    def __init__(self, world: World, *types: type[Write], doing: Callable[[JobContext], None] | None = None) -> None:
+        self.world = world
+        self.lake = Lake()
+        self.types = [each(self.lake, doing) for each in types or (Write, Many, Alone, Sure)]
+        self.manager = DistributedOperationManager(world.engine, self.types)
+        self.meta = self.manager.meta
+        #: Holders that are known to be gone.
+        self.dead: set[str] = set()
+        self._coordinator: Coordinator | None = None
+
+    def executor(self, name: str = "executor") -> Executor:
+        return Executor(self.manager, judge=Judge(gone=self.dead.__contains__), holder=name)
+
+    def coordinator(self, name: str = "coordinator") -> Coordinator:
+        return Coordinator(self.manager, judge=Judge(gone=self.dead.__contains__), holder=name)
+
+    def run_all(self, id: Any, executor: Executor | None = None, most: int = 100) -> None:
+        """Until there is nothing left to do, and then to its end."""
+        executor = executor or self.executor()
+        while executor.step(id, most) or executor.jobs:
+            if executor.jobs:
+                self.world.clock.turn(1000.0)
+        if self._coordinator is None:
+            self._coordinator = self.coordinator("the coordinator")
+        self._coordinator.coordinate()
+
+    def sleep_past_the_lease(self, *awake: Any) -> None:
+        """Those who are awake look, and beat, all the time."""
+        for _ in range(int(2 * LEASE_SECONDS / HEARTBEAT_SECONDS) + 2):
+            for each in awake:
+                each.judge.look(self.world.clock.now)
+                self.world.engine.beat([each.id])
+            self.world.clock.turn(HEARTBEAT_SECONDS)
+        for each in awake:
+            each.judge.look(self.world.clock.now)
+            self.world.engine.beat([each.id])
+
+    def keys(self) -> list[str]:
+        """All that operations have left, but for what is meant to stay."""
+        stays = ("nextInstanceId", "distOpHistory")
+        return [
+            entry.key for entry in self.meta.prefix("distOp").entries if not any(each in entry.key for each in stays)
+        ]
