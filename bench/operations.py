@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,13 +97,14 @@ def measure(engine: Engine, n_jobs: int, batch: int) -> Measured:
         pass_seconds = time.perf_counter() - passed
         looked.append(coordinator.tracker.n_applied)
     done = time.perf_counter()
+    coordinator.coordinate()
     idle = time.perf_counter()
     for _ in range(100):
         coordinator.coordinate()
     idle = (time.perf_counter() - idle) / 100
     assert manager.running() == [], "it has ended"
     # The last pass completes the operation, and those before it look at leases and marks.
-    steps = [after - before for before, after in zip(looked[1:-1], looked[2:-1], strict=False)]
+    steps = [after - before for before, after in pairwise(looked[1:-1])]
     tenth = max(len(steps) // 10, 1)
     return Measured(
         batch,

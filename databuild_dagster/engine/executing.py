@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
 from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
 from databuild_dagster.engine.tracking import Tracked, Tracker
 from databuild_dagster.model import operations as ops
@@ -83,7 +83,7 @@ class JobContext:
 
     def check(self) -> None:
         """Raises `LeaseLost` when another executor has the job by now, or the operation has ended: ask before each write."""
-        self._executor.beat()
+        self._executor._beat_if_due()
         keys = self.operation.job(self.partition)
         state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
         if state.value != ops.RUNNING or lease.value != ops.to_bytes(self.lease) or ended.value is not None:
@@ -93,7 +93,7 @@ class JobContext:
         """From here whoever runs the job next goes on. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
         if not self._executor.manager.type_named(self.operation.type).resumable:
             raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
-        self._executor.beat()
+        self._executor._beat_if_due()
         statement = ops.save(self.operation, self.partition, self.lease, progress)
         if not self._executor.meta.invoke_all([statement]).value:
             self._lost()
@@ -155,6 +155,7 @@ class Executor:
         self.id = manager.engine.new_id()
         #: What it has, and has not ended.
         self.jobs: dict[tuple[OperationId, str], Job] = {}
+        self._beaten_at = float("-inf")
         self._trackers: dict[OperationId, Tracker] = {}
         #: Jobs whose end is not said yet.
         self._ended: list[tuple[Job, Mark]] = []
@@ -167,7 +168,12 @@ class Executor:
 
     def beat(self) -> None:
         """Say that this executor is alive; at least every `HEARTBEAT_SECONDS` while it has jobs."""
+        self._beaten_at = self.now
         self.manager.engine.beat([self.id])
+
+    def _beat_if_due(self) -> None:
+        if not 0 <= self.now - self._beaten_at < HEARTBEAT_SECONDS / 2:
+            self.beat()
 
     # Taking
 
@@ -382,7 +388,7 @@ class Executor:
         ended = {id(job) for job, _ in self._ended}
         due = [job for job in self.jobs.values() if job.due_at <= self.now and id(job) not in ended]
         for job in due:
-            self.beat()
+            self._beat_if_due()
             self.run(job)
         self.flush()
         return bool(due)

@@ -17,6 +17,7 @@ Pure: who reads, and when, is the engine's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -129,14 +130,7 @@ class OperationId(NamedTuple):
 
     def __str__(self) -> str:
         """Within keys; also for people."""
-        parts = [escape(self.dataset), escape(self.type)]
-        if self.object is not None:
-            escaped = escape(self.object)
-            # An object that is a number would look like an instance, whose keys then began as another's.
-            parts.append(
-                f"%{ord(escaped[0]):02X}{escaped[1:]}" if escaped.isascii() and escaped.isdecimal() else escaped
-            )
-        return SEPARATOR.join([*parts, str(self.instance)])
+        return _text_of(self)
 
     @classmethod
     def parse(cls, text: str) -> OperationId:
@@ -185,6 +179,17 @@ class OperationId(NamedTuple):
 
     def ref(self, partition: str) -> PartitionRef:
         return PartitionRef(self.dataset, partition or None)
+
+
+@lru_cache(maxsize=1024)
+def _text_of(id: OperationId) -> str:
+    parts = [escape(id.dataset), escape(id.type)]
+    if id.object is not None:
+        escaped = escape(id.object)
+        # An object that is a number would look like an instance, whose keys then began as another's.
+        is_number = escaped.isascii() and escaped.isdecimal()
+        parts.append(f"%{ord(escaped[0]):02X}{escaped[1:]}" if is_number else escaped)
+    return SEPARATOR.join([*parts, str(id.instance)])
 
 
 class JobKeys(NamedTuple):

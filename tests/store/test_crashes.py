@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
-import psycopg
 import pytest
 
 from databuild_dagster.model import commands as c
@@ -15,57 +11,14 @@ from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, Run
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import rebuild, schema
 from tests.support.catalog import HERE, dataset
+from tests.support.crashes import MOST_STATEMENTS, killed_at
 from tests.support.world import COMPLETE, World
-
-#: More statements than any of these commands has; a command that is not done by then is a mistake.
-MOST_STATEMENTS = 300
 
 
 def tables(world):
     with world.store.reading() as connection:
         names = [table.name for table in schema.metadata.sorted_tables]
         return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in names}
-
-
-def on_each_statement(store, call):
-    """Before it is run; in a process that does nothing else afterwards."""
-    if store.path is not None:
-        store._connection().set_trace_callback(call)
-        return
-    for name in ("execute", "executemany"):
-        run = getattr(psycopg.Cursor, name)
-
-        def told(cursor, sql, *rest, run=run, **more):
-            call(sql)
-            return run(cursor, sql, *rest, **more)
-
-        setattr(psycopg.Cursor, name, told)
-
-
-def killed_at(world, statement, act):
-    """Whether a forked child was killed as it was about to run its n-th statement."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            count = 0
-
-            def die_in_time(_sql):
-                nonlocal count
-                count += 1
-                if count == statement:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            on_each_statement(world.store, die_in_time)
-            act(world)
-            os._exit(0)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
 
 
 def a_bit_of_everything(world):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from databuild_dagster.engine.completing import Coordinator
 from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
 from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.events import Event, MetaInvoked
+from databuild_dagster.model.operations import lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef
 
 from .world import World
-
-NOBODY: Callable[[str], bool] = lambda holder: False  # noqa: E731
 
 
 class Lake:
@@ -24,6 +25,41 @@ class Lake:
         self.runs: list[str] = []
         self.cleaned: list[tuple[str, str]] = []
         self.completions: list[Completion] = []
+
+    def write(self, partition: str, token: str) -> None:
+        self.runs.append(partition)
+        self.written.setdefault(partition, set()).add(token)
+
+    def clean(self, partition: str, token: str) -> None:
+        self.cleaned.append((partition, token))
+        self.written.get(partition, set()).discard(token)
+
+    def complete(self, completion: Completion) -> None:
+        self.completions.append(completion)
+
+
+class DiskLake(Lake):
+    """The same for processes that are killed: a file for each thing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def write(self, partition: str, token: str) -> None:
+        place = self.folder / f"partition {partition}"
+        place.mkdir(exist_ok=True)
+        (place / token).touch()
+
+    def clean(self, partition: str, token: str) -> None:
+        (self.folder / f"partition {partition}" / token).unlink(missing_ok=True)
+
+    def complete(self, completion: Completion) -> None:
+        (self.folder / f"completed {completion.success}").touch()
+
+    def left(self) -> dict[str, set[str]]:
+        """Partition to tokens, of what lies there."""
+        found = {place.name[10:]: {file.name for file in place.iterdir()} for place in self.folder.glob("partition *")}
+        return {partition: tokens for partition, tokens in found.items() if tokens}
 
 
 class Write(DistributedOperation[Any]):
@@ -37,8 +73,7 @@ class Write(DistributedOperation[Any]):
 
     def start_or_resume_job(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
         key = context.partition
-        self.lake.runs.append(key)
-        self.lake.written.setdefault(key, set()).add(context.token)
+        self.lake.write(key, context.token)
         if self.doing is not None:
             self.doing(context)
         match (arg or {}).get(key):
@@ -48,11 +83,10 @@ class Write(DistributedOperation[Any]):
                 context.mark_job_complete(False, {"rows": 3})
 
     def cancel_job_and_cleanup(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
-        self.lake.cleaned.append((context.partition, context.token))
-        self.lake.written.get(context.partition, set()).discard(context.token)
+        self.lake.clean(context.partition, context.token)
 
     def complete_operation(self, arg: Any, dataset: str, completion: Completion) -> Any:
-        self.lake.completions.append(completion)
+        self.lake.complete(completion)
         return {"succeeded": len(completion.marks) - len(completion.failed)}
 
 
@@ -82,9 +116,15 @@ class Sure(Write):
 class Operations:
     """A manager over a world, and executors and coordinators as if each were a process of its own."""
 
-    def __init__(self, world: World, *types: type[Write], doing: Callable[[JobContext], None] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        *types: type[Write],
+        doing: Callable[[JobContext], None] | None = None,
+        lake: Lake | None = None,
+    ) -> None:
         self.world = world
-        self.lake = Lake()
+        self.lake = lake or Lake()
         self.types = [each(self.lake, doing) for each in types or (Write, Many, Alone, Sure)]
         self.manager = DistributedOperationManager(world.engine, self.types)
         self.meta = self.manager.meta
@@ -125,3 +165,26 @@ class Operations:
         return [
             entry.key for entry in self.meta.prefix("distOp").entries if not any(each in entry.key for each in stays)
         ]
+
+
+def stale_marks(events: Iterable[Event]) -> list[str]:
+    """Jobs whose end was taken from somebody who did not have them then, or a second time: counted anew from the log."""
+    leases: dict[str, str] = {}
+    marked: set[str] = set()
+    found = []
+    for event in events:
+        if not isinstance(event.fact, MetaInvoked):
+            continue
+        for key, value in event.fact.puts.items():
+            under, _, name = key.rpartition(".")
+            if not key.startswith("distOp.") or len(key.split(".")) < 6:
+                continue
+            if name == "executor":
+                leases[under] = lease_of(value).token
+            elif name == "state":
+                if mark_of(value).token != leases.get(under):
+                    found.append(f"{under} at seq {event.seq}: of {mark_of(value).token}, it was {leases.get(under)}'s")
+                if under in marked:
+                    found.append(f"{under} at seq {event.seq}: a second time")
+                marked.add(under)
+    return found
