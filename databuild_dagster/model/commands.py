@@ -6,6 +6,7 @@ import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, RunSuccess
+from databuild_dagster.model.meta_storage import Statement
 
 #: A want lives a week unless it says otherwise (SPEC 5.5).
 DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
@@ -264,3 +265,21 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
     arrivals: tuple[Arrival, ...]
     seen: dict[str, str | None] = {}
+
+
+class InvokeMeta(Command, frozen=True, kw_only=True):
+    """Evaluate statements on the meta storage one after another, each seeing what those before it did (SPEC 9.1).
+
+    All that they touch gets one revision: the event's seq. It is recorded even if nothing is touched.
+    """
+
+    statements: tuple[Statement, ...]
+
+
+class CompactMeta(Command, frozen=True, kw_only=True):
+    """Forget what the meta storage's keys went through, and its tombstones, up to a revision.
+
+    Never more than what every watcher with a lease has seen; nothing where that was forgotten before.
+    """
+
+    up_to: int

@@ -313,6 +313,23 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
     removed: tuple[str, ...] = ()
 
 
+class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
+    """An invoke on the meta storage: what it answered, and what it wrote. Its seq is the revision (SPEC 9.1)."""
+
+    #: One for each statement.
+    answers: tuple[bool | int | bytes | None, ...]
+    #: Every key that began so was removed, before what follows.
+    cleared: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    puts: dict[str, bytes] = {}
+
+
+class MetaCompacted(Fact, frozen=True, tag="MetaCompacted"):
+    """What the meta storage's keys went through up to a revision is forgotten, and so are the tombstones of that time."""
+
+    revision: int
+
+
 EVENT_TYPES: tuple[type[Fact], ...] = (
     WantCreated,
     WantCanceled,
@@ -336,6 +353,8 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     LotArrived,
     ArcFired,
     DatasetRegistered,
+    MetaInvoked,
+    MetaCompacted,
 )
 
 

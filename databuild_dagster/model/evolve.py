@@ -494,6 +494,17 @@ def _arc_fired(folding: Folding, fact: e.ArcFired) -> None:
     view.add_firings((fired[each.arc].id, sources[each.source].id, folding.seq) for each in fact.firings)
 
 
+def _meta_invoked(folding: Folding, fact: e.MetaInvoked) -> None:
+    writes: dict[str, bytes | None] = {**dict.fromkeys(fact.removed), **fact.puts}
+    for prefix in fact.cleared:
+        folding.view.clear_meta(prefix, writes)
+    folding.view.write_meta(writes)
+
+
+def _meta_compacted(folding: Folding, fact: e.MetaCompacted) -> None:
+    folding.view.compact_meta(fact.revision)
+
+
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCreated: _want_created,
     e.WantCanceled: _want_canceled,
@@ -517,4 +528,6 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.LotArrived: _lot_arrived,
     e.ArcFired: _arc_fired,
     e.DatasetRegistered: _dataset_registered,
+    e.MetaInvoked: _meta_invoked,
+    e.MetaCompacted: _meta_compacted,
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
+from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.rows import (
     ArcRow,
     DatasetRow,
@@ -38,7 +39,7 @@ class Openness(IntEnum):
 class View(Protocol):
     """A unit of work over the state."""
 
-    #: The event being folded; ids of new rows follow from it.
+    #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
     seq: int
     #: Refs whose derivative wants have to be looked at before the command ends (SPEC 6.4).
     unsettled: set[int]
@@ -122,6 +123,18 @@ class View(Protocol):
     def take_delegations(self, pairs: Iterable[tuple[str, int]]) -> None: ...
     #: Of (outcome, instance that served or None, ended at, reason, requester, ref).
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
+
+    #: Keys of the meta storage as they stand, tombstones among them; what never was is left out.
+    def meta_entries(self, keys: Iterable[str]) -> Mapping[str, Entry]: ...
+    #: Those with a value that begin so.
+    def meta_under(self, prefix: str) -> list[Entry]: ...
+    #: Of keys to values, None to remove them; the event being folded is their revision.
+    def write_meta(self, writes: Mapping[str, bytes | None]) -> None: ...
+    #: Removes all that have a value and begin so, but for some.
+    def clear_meta(self, prefix: str, but: Iterable[str]) -> None: ...
+    #: Up to which revision is forgotten what happened to keys; 0 for nothing.
+    def meta_compacted(self) -> int: ...
+    def compact_meta(self, revision: int) -> None: ...
 
     #: The id of a new row: in order of events, and the same in a rebuild.
     def next_id(self) -> int: ...

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from databuild_dagster.model.meta_storage import LAST, Entry
+from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store.database import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.unit_of_work import from_stored
 
 
 class Violation(NamedTuple):
@@ -209,6 +212,17 @@ QUERIES: tuple[tuple[str, str], ...] = (
         WHERE i.state = 'Live' AND i.manifest_state IS NULL AND i.origin IS NULL""",
     ),
     (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', which is no invoke of the meta storage' FROM {P}meta_entries m
+        LEFT JOIN {P}events e ON e.seq = m.revision WHERE e.type IS NOT 'MetaInvoked'""",
+    ),
+    (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', and changed last by revision ' || c.revision FROM {P}meta_entries m
+        JOIN (SELECT key, max(revision) AS revision FROM {P}meta_changes GROUP BY key) c ON c.key = m.key
+        WHERE c.revision <> m.revision""",
+    ),
+    (
         "SPEC 3.1",
         f"""SELECT 'seq ' || seq, 'the seq before it is missing' FROM {P}events e
         WHERE seq > 1 AND NOT EXISTS (SELECT 1 FROM {P}events p WHERE p.seq = e.seq - 1)""",
@@ -306,7 +320,21 @@ def violations(connection: Connection) -> list[Violation]:
         for invariant, query in QUERIES
         for entity, detail in connection.execute(query)
     ]
-    return found + _wrong_uuids(connection)
+    return found + _wrong_uuids(connection) + _stray_keys(connection)
+
+
+def _stray_keys(connection: Connection) -> list[Violation]:
+    """I9, the keys: an operation without state has none under its root, and is not in runOps."""
+    prefix = ROOT + SEPARATOR
+    rows = connection.execute(
+        f"SELECT key, revision, value FROM {P}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key",
+        (prefix, prefix + LAST),
+    )
+    try:
+        entries = [Entry(key, from_stored(value), revision) for key, revision, value in rows]
+    except ValueError as error:
+        return [Violation("I9", f"{P}meta_entries", f"cannot be read: {error}")]
+    return [Violation("I9", key, detail) for key, detail in strays(entries)]
 
 
 def _wrong_uuids(connection: Connection) -> list[Violation]:

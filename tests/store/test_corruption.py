@@ -275,6 +275,7 @@ SAID_ONCE = {
     "JobRunDepMissed.retry_at",
     "JobRunDepMissed.misses.impacted.cycle",
     "PartitionDelegated.delegations.job_run_id",
+    "MetaInvoked.answers",
 }
 
 
