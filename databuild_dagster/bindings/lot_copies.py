@@ -118,6 +118,19 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
         _log.warning("databuild: the keys that other tools look at could not be brought up to date", exc_info=True)
 
 
+def rewrite_copies(instance: DagsterInstance, refs: Iterable[str]) -> None:
+    """Bring the keys of refs up to date whose manifests were changed by something that is no event, such as a clean-up.
+
+    Of locations that no tick has followed yet, none. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    queries = engine_for(instance).queries
+    left = list(refs)
+    locations = {dataset.location for dataset in queries.datasets().values()}
+    for location in sorted(locations):
+        if (cursor := cursor_of(instance, location)) is not None:
+            Writer(queries, Warehouse(cursor.warehouse), location).write(left)
+
+
 def cursor_of(instance: DagsterInstance, location: str) -> Cursor | None:
     """How far a location has been followed; None if it never was."""
     name = _CURSOR + location
