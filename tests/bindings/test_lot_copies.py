@@ -304,6 +304,25 @@ def test_a_tick_does_no_more_than_its_share_and_the_next_one_goes_on(place, monk
     assert place.wrong() == []
 
 
+def test_many_lots_that_stop_waiting_at_once_are_written_in_shares_too(place, monkeypatch):
+    """What they waited for is one event, and none of theirs."""
+    hours = [f"2023-02-27-{hour:02}:00" for hour in range(5)]
+    for hour in hours:
+        place.miss(f"delays@{hour}", f"flights@{hour}")
+    assert len(place.tick()) == 5
+    for hour in hours:
+        place.arrive_with(f"flights@{hour}", "file:///a")
+    monkeypatch.setattr(lot_copies, "MAX_REFS", 2)
+    monkeypatch.setattr(lot_copies, "PORTION", 2)
+
+    n_missing = [sum(key.endswith("/missing.arc") for key in place.tick()) for _ in range(3)]
+    n_keys = [len(place.tick()) for _ in range(3)]
+
+    assert n_missing == [2, 4, 5]
+    assert n_keys[-1] == 10
+    assert place.wrong() == []
+
+
 def test_what_a_tick_has_not_come_to_is_not_wrong(place, monkeypatch):
     place.arrive_with(FLIGHTS, "file:///a")
     place.tick()
