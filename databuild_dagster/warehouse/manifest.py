@@ -119,16 +119,16 @@ def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
     assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
     path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
     _check_uris(manifest, path)
-    contents = as_json(manifest)
+    contents = manifest_text(manifest).encode()
     storage = warehouse.storage
     if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
         raise ManifestConflict(path=path, entity=path)
     return path
 
 
-def as_json(manifest: Manifest) -> bytes:
-    """The same bytes for the same facts."""
-    return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
+def manifest_text(manifest: Manifest) -> str:
+    """As JSON, the same text for the same facts."""
+    return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic").decode(), indent=1) + "\n"
 
 
 def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:

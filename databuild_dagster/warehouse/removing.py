@@ -12,7 +12,7 @@ import msgspec
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import EscapingFile, ManifestDamaged, ManifestMissing, NewerManifest
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, as_json, read_manifest
+from databuild_dagster.warehouse.manifest import ManifestState, manifest_text, read_manifest
 from databuild_dagster.warehouse.storage import protocol_of
 
 
@@ -30,7 +30,8 @@ def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
         storage.remove_tree(folder)
         return
     if manifest.state is not ManifestState.REMOVED:
-        storage.replace(path, as_json(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)))
+        text = manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED))
+        storage.replace(path, text.encode())
     files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
     storage.remove_files(files, within=folder)
     if protocol_of(warehouse.root) is not None:
