@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from databuild_dagster.engine.executing import Executor, JobContext, gone_of
+from databuild_dagster.engine.executing import Executor, JobContext, clean_up, gone_of
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
@@ -169,11 +167,10 @@ class Coordinator:
             record = ops.ended_of(ended or b"").arg
             try:
                 arg = self.manager.arg_for(id, ops.to_bytes(record))
-                for token in (*note.lease.adopted_from, note.lease.token):
-                    lease = replace(note.lease, token=token)
-                    context = JobContext(self._cleans, id, ops.unescape(partition), lease, note.instance)
-                    context.is_stopped = True
-                    self.manager.types[id.type].cancel_job_and_cleanup(arg, context.ref, context)
+                context = JobContext(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+                context.is_stopped = True
+                tokens = (*note.lease.adopted_from, note.lease.token)
+                clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
             except Exception:
                 # It stays noted, for the next pass or for newer code.
                 continue

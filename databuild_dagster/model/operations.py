@@ -414,6 +414,11 @@ def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Stat
     return iif(is_mine(id, partition, lease), do(Put(id.job(partition).progress, progress), yields=True))
 
 
+def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
+    """Before a failing job is cleaned up: nobody is to go on from what is about to be taken away."""
+    return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
+
+
 def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
     """The job is free for the next one at once, with its progress."""
     return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).executor), yields=True))
@@ -439,9 +444,13 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.6: be the coordinator of a dataset, if nobody has become it since `before` was read."""
-    key = DatasetKeys.of(dataset).coordinator
-    return iif(as_read(Entry(key, before, 0)), do(Put(key, to_bytes(lease)), yields=True))
+    """SPEC 9.6: be the coordinator of a dataset, if nobody has become it since `before` was read.
+
+    Only where operations run: who comes late would leave a key behind that nobody takes away.
+    """
+    keys = DatasetKeys.of(dataset)
+    is_free = both(exists(keys.run_ops), as_read(Entry(keys.coordinator, before, 0)))
+    return iif(is_free, do(Put(keys.coordinator, to_bytes(lease)), yields=True))
 
 
 # What must hold (I9)

@@ -21,8 +21,9 @@ from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRu
 from databuild_dagster.store.queries import JobRunView
 from tests.support.catalog import HERE
 
+from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
-from .scenario import Deed, Scenario
+from .scenario import OPERATORS, Deed, Scenario
 from .world import Member, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
@@ -46,7 +47,9 @@ def populate(world: World) -> None:
     for number in range(world.scenario.n_orchestrators):
         _orchestrate(world, dagster, f"orchestrator {number}", 1)
     for deed in world.scenario.deeds:
-        if deed.name.startswith("user"):
+        if deed.what in OPERATORS:
+            operate(world, deed)
+        elif deed.name.startswith("user"):
             _use(world, deed, _Memory(), 1)
         else:
             dagster.start_by_hand(deed)
@@ -58,6 +61,7 @@ def populate(world: World) -> None:
 def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) -> None:
     def main(me: Member) -> None:
         judge = Judge(gone=world.gone(me.process))
+        coordinator = coordinator_of(me, judge)
         while True:
             tick(
                 me.engine,
@@ -69,6 +73,7 @@ def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) ->
                 limits=TickLimits(launches=3, open_launches=4),
                 remains=_Remains(world) if world.scenario.adopts else None,
             )
+            coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))
 
     process = world.start(_again(name, incarnation), main, after=0.0 if incarnation == 1 else 5.0)

@@ -35,6 +35,8 @@ USERS = (
     "cancel a job run",
     "data arrives",
 )
+#: What people do about operations over whole datasets.
+OPERATORS = ("validate", "validate", "index", "index", "cancel an operation")
 DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
 
 
@@ -138,7 +140,16 @@ def scenario_of(seed: int) -> Scenario:
         said_again=0.3 * rng.random(),
     )
     adopts = rng.random() < 0.7
+    deeds += _operations(len(deeds), random.Random(f"operations {seed}"))
     return Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
+
+
+def _operations(first: int, rng: random.Random) -> tuple[Deed, ...]:
+    """In some of the storms there are operations, too (SPEC 9)."""
+    if rng.random() < 0.6:
+        return ()
+    kinds = [rng.choice(OPERATORS) for _ in range(rng.randint(1, 4))]
+    return tuple(Deed(first + at, what, rng.uniform(0, 0.8 * STORM_SECONDS)) for at, what in enumerate(kinds))
 
 
 def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple[str, ...]]]:
