@@ -214,12 +214,13 @@ class Executor:
 
     def _abandoned(self, tracked: Tracked, most: int) -> dict[str, bytes]:
         """Jobs whose executor is gone; and what this one took without hearing that it has it."""
-        others = (taken.lease for taken in tracked.taken.values() if taken.lease.executor != self.id)
+        leases = (taken.lease for taken in tracked.taken.values())
+        others = (lease for lease in leases if lease.executor != self.id and not lease.released)
         gone = gone_of(others, self.manager, self.judge, self.now)
         found: dict[str, bytes] = {}
         for partition, (value, lease) in tracked.taken.items():
             is_unheard = lease.executor == self.id and (tracked.id, partition) not in self.jobs
-            if (lease.executor in gone or is_unheard) and len(found) < most:
+            if (lease.released or lease.executor in gone or is_unheard) and len(found) < most:
                 found[partition] = value
         return found
 
@@ -350,7 +351,8 @@ class Executor:
             for job in [job for (of, _), job in self.jobs.items() if of == id]:
                 context = job.context
                 taken = tracked.taken.get(context.partition) if tracked is not None else None
-                is_mine = taken is not None and taken.lease.token == context.token
+                lease = taken.lease if taken is not None else None
+                is_mine = lease is not None and lease.token == context.token and not lease.released
                 if not is_mine and not context.is_stopped:
                     context.stop()
                     job.due_at = 0.0

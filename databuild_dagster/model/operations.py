@@ -243,6 +243,8 @@ class Lease(msgspec.Struct, frozen=True):
     at: float
     #: The tokens before, the latest last: their work may lie about.
     adopted_from: tuple[str, ...] = ()
+    #: A coordinator has found that its executor is gone: whoever comes takes the job, without waiting to find out itself.
+    released: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -412,6 +414,14 @@ def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
 
 def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Statement:
     return iif(is_mine(id, partition, lease), do(Put(id.job(partition).progress, progress), yields=True))
+
+
+def release(id: OperationId, partition: str, before: bytes) -> Statement:
+    """Take a job from an executor that is gone: the token it has is worth nothing any more."""
+    keys = id.job(partition)
+    released = msgspec.structs.replace(lease_of(before), released=True)
+    is_there = both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, before, 0)))
+    return iif(is_there, do(Put(keys.executor, to_bytes(released)), yields=True))
 
 
 def forget(id: OperationId, partition: str, lease: Lease) -> Statement:

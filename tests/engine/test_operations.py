@@ -322,6 +322,26 @@ def test_the_jobs_of_an_executor_that_is_gone_are_adopted(operations, how):
     assert all(len(tokens) == 1 for tokens in operations.lake.written.values())
 
 
+def test_a_coordinator_releases_the_jobs_of_an_executor_that_is_gone(operations):
+    """SPEC 9.5: who comes next takes them at once; who had them is not believed from then on, though nobody has them yet."""
+    id = operations.manager.start("write", "days", {})
+    silent, coordinator = operations.executor("silent"), operations.coordinator()
+    for job in silent.take(id, 10):
+        silent.run(job)
+    assert coordinator.coordinate().waiting == {}
+    operations.sleep_past_the_lease(coordinator)
+
+    assert coordinator.coordinate().waiting == {id: 3}
+    assert coordinator.coordinate().waiting == {id: 3}
+    silent.flush()
+    assert operations.manager.operation(id).done == 0
+    heir = operations.executor("heir")
+    assert len(heir.take(id, 10)) == 3, "without having looked for as long as a lease"
+    operations.run_all(id, heir)
+    coordinator.coordinate()
+    assert outcome(operations, id) is OperationState.SUCCESS
+
+
 def test_a_resumable_job_goes_on_from_what_was_saved(world):
     """SPEC 9.5"""
     found = []

@@ -184,7 +184,8 @@ class Marks:
             if not key.startswith("distOp.") or value == RUNNING:
                 continue
             if name == "executor":
-                self._leases[job] = lease_of(value).token
+                lease = lease_of(value)
+                self._leases[job] = "nobody" if lease.released else lease.token
             elif name == "state":
                 token = mark_of(value).token
                 if token != self._leases.get(job):
