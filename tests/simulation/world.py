@@ -21,7 +21,7 @@ from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
 
-from .landing import WATCHER, Landing, supply, unrecorded
+from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
 from .processes import Broken, Process, Scheduler, Turns
 from .scenario import STORM_SECONDS, Scenario
