@@ -18,6 +18,9 @@ from databuild_dagster.model.constraints import (
     typed_constraint,
 )
 
+#: Nothing here asks a database.
+DATABASES = ("sqlite",)
+
 TYPED = [
     ("not_null", "carrier", NotNull("carrier")),
     ("unique", "year, month,day", Unique(("year", "month", "day"))),
