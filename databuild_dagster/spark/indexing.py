@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.filters import ORDERED, ColumnFigures
 from databuild_dagster.spark.frames import load_files, spark_paths
 from databuild_dagster.spark.schemas import spark_schema
 from databuild_dagster.warehouse import Manifest, Warehouse
 from databuild_dagster.warehouse.file_index import FileIndex
+from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

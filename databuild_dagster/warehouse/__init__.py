@@ -28,6 +28,7 @@ from databuild_dagster.warehouse.errors import (
     UnknownFormat,
     UnreadableFile,
 )
+from databuild_dagster.warehouse.file_index import FilesRead, narrowed, without_needless_files
 from databuild_dagster.warehouse.files import (
     as_spark_writes,
     describe_files,
@@ -65,6 +66,7 @@ __all__ = [
     "EscapingFile",
     "FileEntry",
     "FileFormat",
+    "FilesRead",
     "InvalidCacheSize",
     "InvalidInstanceUuid",
     "InvalidWarehouse",
@@ -92,6 +94,7 @@ __all__ = [
     "format_named",
     "local_paths",
     "missing_files",
+    "narrowed",
     "publish_files",
     "read_manifest",
     "read_manifests",
@@ -100,5 +103,6 @@ __all__ = [
     "schema_from_spark",
     "table_schema",
     "with_whole_uris",
+    "without_needless_files",
     "write_manifest",
 ]

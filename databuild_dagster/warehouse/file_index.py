@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from databuild_dagster.model.filters import ColumnFigures, FileFigures, Filter
+from databuild_dagster.warehouse.filters import ColumnFigures, FileFigures, Filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 
@@ -78,6 +78,17 @@ def narrowed(warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter
     """The manifests without the files in which no row can match; and how many that leaves."""
     found = warehouse.storage.for_each(lambda manifest: _narrowed(warehouse, manifest, wanted), manifests)
     return found, FilesRead(sum(len(each.files) for each in found), sum(len(each.files) for each in manifests))
+
+
+def without_needless_files(
+    warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter | None
+) -> Sequence[Manifest]:
+    """The same for whoever only reads: how many files that spares is logged, as INFO."""
+    if wanted is None:
+        return manifests
+    found, read = narrowed(warehouse, manifests, wanted)
+    _log.info("databuild: %s of %s files are read where %s", read.files, read.of, wanted.where)
+    return found
 
 
 class FilesRead(msgspec.Struct, frozen=True):

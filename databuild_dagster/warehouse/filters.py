@@ -225,7 +225,7 @@ def _or_unknown(side: str, column: Any, other: Any, file: FileFigures, zone: str
 
 def _on_side(side: str, column: Any, other: Any, file: FileFigures, zone: str) -> bool:
     type_name, figures = _column(column, file)
-    value, as_compared = _literal(other, type_name, zone)
+    value, as_compared = literal_value(other, type_name, zone)
     if figures.unbounded:
         raise Unknown
     if figures.min is None or figures.max is None:
@@ -288,8 +288,11 @@ def typed_value(text: str, type_name: str) -> Any:
     raise Unknown
 
 
-def _literal(node: Any, type_name: str, zone: str) -> tuple[Any, Callable[[Any], Any]]:
-    """The value, and what makes a figure comparable with it. Raises `Unknown`."""
+def literal_value(node: Any, type_name: str, zone: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The value that a literal is beside a column of that type, and what makes a figure comparable with it.
+
+    Raises `Unknown`.
+    """
     from sqlglot import expressions as x
 
     same: Callable[[Any], Any] = lambda figure: figure  # noqa: E731

@@ -2,10 +2,7 @@
 
 import pytest
 
-from databuild_dagster.model.filters import BadFilter, ColumnFigures, FileFigures, parsed_filter
-
-#: Nothing here asks a database.
-DATABASES = ("sqlite",)
+from databuild_dagster.warehouse.filters import BadFilter, ColumnFigures, FileFigures, parsed_filter
 
 FILE = FileFigures(
     10,
