@@ -33,6 +33,9 @@ class Listed(NamedTuple):
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
+#: Times in a row that a folder may be removed, for it is empty, before anything is written to it.
+MAX_VANISHED = 5
+
 _MAY_NOT_WRITE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -171,6 +174,49 @@ def create_only(path: str, contents: bytes) -> bool:
                 os.unlink(temporary)
         sync_dir(folder)
     return True
+
+
+def replace(path: str, contents: bytes) -> None:
+    """Write a file in the place of what was there, whole; its folder is made if need be.
+
+    The bytes are on the disk before the name is, so that nobody ever finds it half written; after a loss of power it may
+    be the old one.
+    """
+    folder = os.path.dirname(path)
+    for attempt in range(1, MAX_VANISHED + 1):
+        temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+        make_dirs(folder)
+        try:
+            with explained(path, "written"):
+                try:
+                    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                    with os.fdopen(descriptor, "wb") as file:
+                        file.write(contents)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    os.replace(temporary, path)
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(temporary)
+            return
+        except DiskTrouble as error:
+            if not isinstance(error.__cause__, FileNotFoundError) or attempt == MAX_VANISHED:
+                raise
+
+
+def remove_files(paths: Sequence[str], within: str) -> None:
+    """Remove those that are there, and the folders below `within`, itself included, that are empty then."""
+    for path in paths:
+        with explained(path, "removed"), suppress(FileNotFoundError):
+            os.unlink(path)
+        folder = os.path.dirname(path)
+        while folder == within or folder.startswith(within + os.sep):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                # It holds something, or somebody else was faster.
+                break
+            folder = os.path.dirname(folder)
 
 
 def read_bytes(path: str) -> bytes:

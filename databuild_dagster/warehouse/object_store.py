@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
 from typing import Any, BinaryIO, TypeVar
@@ -121,6 +121,10 @@ class ObjectStore:
                 return True
         raise StorageUnreachable(path=path, done="written", why=f"{MAX_OVERLAPS} attempts overlapped with others")
 
+    def replace(self, path: str, contents: bytes) -> None:
+        with self._writing(path):
+            self._file_system.pipe_file(path, contents)
+
     def read_bytes(self, path: str) -> bytes:
         with self._reading(path):
             return bytes(self._file_system.cat_file(path))
@@ -188,6 +192,13 @@ class ObjectStore:
         with self._reading(path):
             opened: BinaryIO = self._file_system.open(path, "rb")
             return opened
+
+    def remove_files(self, paths: Sequence[str], within: str) -> None:
+        def remove(path: str) -> None:
+            with self._writing(path, "removed"), suppress(FileNotFoundError):
+                self._file_system.rm_file(path)
+
+        self.for_each(remove, paths)
 
     def remove_tree(self, path: str) -> None:
         with self._writing(path, "removed"):

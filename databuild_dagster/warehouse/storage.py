@@ -41,6 +41,9 @@ class Storage(Protocol):
     def create_only(self, path: str, contents: bytes) -> bool:
         """Write what must not exist yet, whole or not at all; False if it does."""
 
+    def replace(self, path: str, contents: bytes) -> None:
+        """Write what may exist already: who reads has the whole old contents or the whole new ones."""
+
     def read_bytes(self, path: str) -> bytes:
         """All of it. Raises FileNotFoundError as it is: whether that is an error, the caller knows."""
 
@@ -67,6 +70,9 @@ class Storage(Protocol):
 
     def open_binary(self, path: str) -> BinaryIO:
         """To read some of it. Raises what reading raises, FileNotFoundError as it is."""
+
+    def remove_files(self, paths: Sequence[str], within: str) -> None:
+        """Remove those that are there, and the folders below `within` that hold nothing any more."""
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all that is in it, if it is there."""
