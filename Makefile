@@ -15,10 +15,10 @@ WORKERS ?= 2
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test quick simulate check format docs bench clean
+.PHONY: help setup demo lots-demo ui test quick simulate check format docs bench clean
 
 help: ## what can I do here
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the pinned versions
 
@@ -27,6 +27,9 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh
 
 demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it
 	@sh tools/demo.sh $(REF)
+
+lots-demo: $(READY) ## flights that arrive as files, late and missing ones among them: lots, arcs and gaps
+	@sh tools/lots_demo.sh
 
 ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
@@ -57,8 +60,8 @@ bench: $(READY) ## measure; docs/performance.md explains the figures
 	$(BIN)/python -m bench.engine
 	@status=0; $(BIN)/python -m bench.pipeline || status=$$?; $(STOP_SPARK) || true; exit $$status
 
-clean: ## remove .venv, .dagster_home and the caches
+clean: ## remove .venv, .dagster_home, .lots_demo and the caches
 	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
-	rm -rf .venv .dagster_home .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .venv .dagster_home .lots_demo .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,24 +5,33 @@
 - gaps: a report on a year of 5-minute lots (105,120), of which 10,000 are there, and of which 10,000 are absent: never
   wanted, failed, or in need of what failed. From the definition as the store has it to the
   report, and from there to its JSON.
+- parts: a lot of 64 parts, one of which fails: what Spark's own counters say of the first attempt and of its retry, beside
+  an asset without parts that has that part's rows only.
+- publish: a manifest of 8 and of 200 files, against the file system alone: open, write, fsync and link of the same bytes
+  under the same names, in turns; told is what we take beyond that. And its copy under Clusterless's key, which a tick
+  writes.
 
 Prints Markdown, for docs/performance.md.
 """
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from dagster import TimeWindowPartitionsDefinition
 
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
+from bench.parts import parts
 from databuild_dagster.bindings.lot_keys import expected_lots, lot_keys_of
 from databuild_dagster.bindings.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
@@ -30,11 +39,27 @@ from databuild_dagster.engine import Engine
 from databuild_dagster.engine.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.model.lots import UNITS, lot_at
+from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store import open_store
+from databuild_dagster.warehouse import (
+    Column,
+    FileEntry,
+    Manifest,
+    ManifestState,
+    TableSchema,
+    Warehouse,
+    write_manifest,
+)
+from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
+from databuild_dagster.warehouse.manifest import manifest_text
 
 T = TypeVar("T")
 
-PARTS = ("gaps",)
+PARTS = ("gaps", "parts", "publish")
+#: Manifests written in a round of "publish", and the files that each lists.
+N_MANIFESTS = 200
+N_FILES = (8, 200)
 YEAR = TimeWindowPartitionsDefinition(
     start="2023-01-01-00:00", end="2024-01-01-00:00", fmt="%Y-%m-%d-%H:%M", cron_schedule="*/5 * * * *"
 )
@@ -52,6 +77,10 @@ def main() -> None:
     print(f"{platform.platform()}, Python {platform.python_version()}\n")
     if "gaps" in arguments.only:
         gaps(arguments.rounds)
+    if "parts" in arguments.only:
+        parts(arguments.rounds)
+    if "publish" in arguments.only:
+        publish(arguments.rounds)
 
 
 def gaps(rounds: int) -> None:
@@ -99,6 +128,86 @@ def _few_absent(engine: Engine, refs: list[str]) -> None:
     for refs_failed, want in ((failed, True), (list(needed.values()), False)):
         runs = lease(engine, refs_failed, want=want).values()
         engine.handle(FailJobRuns(failures=tuple(RunFailure(job_run, "the disk is full", "hard") for job_run in runs)))
+
+
+def publish(rounds: int) -> None:
+    print(
+        "\n| one manifest | bytes | the file system alone, ms | published, ms | beyond it, ms | its copy, ms |"
+        "\n|---|---|---|---|---|---|"
+    )
+    for n_files in N_FILES:
+        alone, ours, beyond, copies, size_bytes = [], [], [], [], 0
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                warehouse = Warehouse(f"{folder}/warehouse")
+                raw, written, copied = [], [], []
+                for number in range(N_MANIFESTS):
+                    manifest = _manifest(number, n_files)
+                    contents = manifest_text(manifest).encode()
+                    size_bytes = len(contents)
+                    # The folder is there before the manifest, for the data is; and a hiccup of the disk meets both.
+                    plain = f"{folder}/plain/{number}"
+                    os.makedirs(plain)
+                    os.makedirs(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid))
+                    raw.append(_seconds(partial(_raw_publish, plain, contents)))
+                    written.append(_seconds(partial(write_manifest, warehouse, manifest)))
+                    copied.append(_seconds(partial(_copy, warehouse, manifest)))
+            alone.append(statistics.median(raw))
+            ours.append(statistics.median(written))
+            copies.append(statistics.median(copied))
+            beyond.append(statistics.median(mine - floor for mine, floor in zip(written, raw, strict=True)))
+        told = (f"{statistics.median(each) * 1000:.2f}" for each in (alone, ours, beyond, copies))
+        print(f"| {n_files} files | {size_bytes:,} | {' | '.join(told)} |")
+
+
+def _raw_publish(folder: str, contents: bytes) -> None:
+    """What `create_only` asks of the file system, and nothing else."""
+    temporary, path = f"{folder}/.manifest.json.0123456789abcdef", f"{folder}/manifest.json"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(descriptor, contents)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.link(temporary, path)
+    os.unlink(temporary)
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _copy(warehouse: Warehouse, manifest: Manifest) -> None:
+    folder = lot_folder(warehouse, manifest.dataset, "0", manifest.lot_id)
+    path, contents = manifest_copy(warehouse, folder, manifest)
+    put_copies(warehouse, folder, {path: contents})
+
+
+def _manifest(number: int, n_files: int) -> Manifest:
+    lot = lot_at(NOW + number * 300, UNITS["PT5M"])
+    job_run = f"0190b6a0-0000-7000-8000-{number:012}"
+    ref = f"raw/flights@{lot}"
+    columns = tuple(Column(f"column_{place}", "string", True) for place in range(19))
+    checksum = "sha256:" + "0123456789abcdef" * 4
+    return Manifest(
+        dataset="raw/flights",
+        ref=ref,
+        lot_id=str(lot),
+        instance_uuid=derive_partition_uuid(job_run, ref),
+        job_run=job_run,
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        files=tuple(
+            FileEntry(f"part-{place:05}-{job_run}-c000.snappy.parquet", 123_456, 1_000, checksum)
+            for place in range(n_files)
+        ),
+        created_at=datetime(2025, 1, 1, tzinfo=UTC),
+        schema=TableSchema(columns, json.dumps([msgspec.structs.asdict(column) for column in columns])),
+        inputs={f"raw/days@{lot}": job_run},
+    )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def _bulks(refs: list[str]) -> Iterator[list[str]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
+    from databuild_dagster.bindings.parts import ByFile, ByKey
     from databuild_dagster.bindings.reading import read, table
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
     from databuild_dagster.bindings.sla_check import build_sla_checks
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "BuildContext",
+    "ByFile",
+    "ByKey",
     "CommandAlert",
     "DatabuildComponent",
     "DatabuildRunCoordinator",
@@ -73,6 +76,8 @@ __all__ = [
 
 _HOME = {
     "BuildContext": "bindings.context",
+    "ByFile": "bindings.parts",
+    "ByKey": "bindings.parts",
     "CommandAlert": "bindings.alerts",
     "DatabuildComponent": "bindings.component",
     "DatabuildRunCoordinator": "bindings.coordinator",

@@ -1,4 +1,5 @@
-"""Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands.
+"""Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands,
+and the schema of a manifest, which is shipped in the package too, from its class.
 
 python tools/docs.py            writes them
 python tools/docs.py --check    says which are out of date, and fails
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import click
 
+import databuild_dagster.warehouse
 from databuild_dagster.cli.main import cli
+from databuild_dagster.warehouse.manifest_schema import SHIPPED, manifest_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -21,7 +24,13 @@ def pages() -> dict[Path, str]:
     states = subprocess.run(
         [sys.executable, "-m", "databuild_dagster", "states"], capture_output=True, text=True, check=True
     ).stdout
-    return {DOCS / "states.md": states, DOCS / "reference" / "command-line.md": _reference()}
+    schema = manifest_schema()
+    return {
+        DOCS / "states.md": states,
+        DOCS / "reference" / "command-line.md": _reference(),
+        DOCS / "reference" / SHIPPED: schema,
+        Path(databuild_dagster.warehouse.__file__).with_name(SHIPPED): schema,
+    }
 
 
 def _reference() -> str:

@@ -43,7 +43,13 @@ RANGE = ".."
 _NOT_ADOPTABLE = {
     DatasetKind.PLAIN: "a plain Dagster asset",
     DatasetKind.SOURCE: "declared, and built elsewhere",
-    DatasetKind.BOUNDARY: "a boundary, whose lots arrive (`databuild lot arrive`)",
+    DatasetKind.BOUNDARY: "a boundary, whose lots arrive",
+}
+_DAGSTERS = "Dagster knows what it has: materialize it there, or make it a @databuild_asset."
+_INSTEAD = {
+    DatasetKind.PLAIN: _DAGSTERS,
+    DatasetKind.SOURCE: _DAGSTERS,
+    DatasetKind.BOUNDARY: "Files that lie there already arrive like any other: `databuild lot arrive DATASET LOT URI…`.",
 }
 #: Partitions named in one message.
 MAX_NAMED = 3
@@ -97,7 +103,8 @@ class Adopter:
         listing and reading the files raises, with nothing recorded.
         """
         if self.dataset.kind is not DatasetKind.OURS:
-            raise NotAdoptable(asset=self.dataset.asset, what=_NOT_ADOPTABLE[self.dataset.kind])
+            kind = self.dataset.kind
+            raise NotAdoptable(asset=self.dataset.asset, what=_NOT_ADOPTABLE[kind], instead=_INSTEAD[kind])
         files = FilePattern(pattern, self.dataset.asset, partitions_from(self.dataset.partitions))
         refs = self._named(partitions) if partitions else refs_of_dataset(self.dataset, self.instance)
         adoption = Adoption()

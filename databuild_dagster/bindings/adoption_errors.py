@@ -6,7 +6,7 @@ from databuild_dagster.model.errors import Refused
 class NotAdoptable(Refused):
     """{asset} is {what}, so its partitions are not for us to record."""
 
-    hint = "Dagster knows what it has: materialize it there, or make it a @databuild_asset."
+    hint = "{instead}"
 
 
 class NoFiles(Refused):
@@ -30,7 +30,7 @@ class OwnFiles(Refused):
 class CannotRead(Refused):
     """{path} cannot be a file of {ref}: {why}."""
 
-    hint = "Mend it or take it away, give a pattern that leaves it out, or name other partitions with --partitions."
+    hint = "Mend it or take it away, or name files or partitions that leave it out."
 
 
 class ColumnsDiffer(Refused):

@@ -10,8 +10,11 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.catalog import refs_of_dataset
 from databuild_dagster.bindings.instance import warehouse_of
+from databuild_dagster.bindings.lot_keys import LotKeys, NoLotKey, has_lots, lot_keys_of
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import ManifestDamaged, ManifestMissing, ManifestState, Warehouse, read_manifest
@@ -24,8 +27,9 @@ class ArcLot(NamedTuple):
     """One lot of an arc."""
 
     arc: str
-    #: Its ref.
-    lot: str
+    ref: str
+    #: Its lot id, None where the arc's partitions are no lots.
+    lot: str | None
     state: ArcState
     #: Of its canonical instance, None where there is none.
     uuid: str | None
@@ -39,11 +43,20 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
     live = [each.uuid for each in seen.values() if each.uuid is not None]
     stale = queries.stale(live) if live else set()
     left = _Left(queries, instance, dataset.asset)
+    keys = lot_keys_of(dataset) if has_lots(dataset) else None
     for ref in dict.fromkeys([*refs_of_dataset(dataset, instance), *seen]):
         canonical = seen.get(ref) or Canonical(ref)
         state = arc_state(canonical.state, has_data=left.of(canonical))
         is_stale = state is ArcState.COMPLETE and canonical.uuid in stale
-        yield ArcLot(dataset.asset, ref, state, canonical.uuid, is_stale)
+        yield ArcLot(dataset.asset, ref, _lot_of(keys, ref), state, canonical.uuid, is_stale)
+
+
+def _lot_of(keys: LotKeys | None, ref: str) -> str | None:
+    """None also for a partition of a definition that the dataset had before."""
+    try:
+        return None if keys is None else str(keys.lot_of(partition_key_of(ref) or ""))
+    except NoLotKey:
+        return None
 
 
 class _Left:
@@ -57,7 +70,7 @@ class _Left:
         self._warehouse = Warehouse.of_manifest(known, asset) if known else Warehouse(warehouse_of(instance))
 
     def of(self, canonical: Canonical) -> bool:
-        if canonical.state not in _MATTERS or canonical.uuid is None:
+        if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
             return False
         if canonical.live_at is not None and canonical.manifest_uri is None:
             return True  # A plain asset's, in a place of its own.

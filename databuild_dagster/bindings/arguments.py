@@ -5,7 +5,8 @@ input without; the declared mapping decides, never what happens to be in the bat
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from dagster import AssetExecutionContext
@@ -16,7 +17,7 @@ from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.keys import asset_text
-from databuild_dagster.bindings.outcomes import DepMiss
+from databuild_dagster.bindings.outcomes import BadResult, DepMiss
 from databuild_dagster.bindings.parameters import Parameter, ParameterKind
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
@@ -45,11 +46,19 @@ class Arguments:
         self._finder = finder
 
     def of(
-        self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], context: BuildContext, folder: str
+        self,
+        runs: Sequence[HostedRun],
+        inputs: Mapping[str, Inputs],
+        context: BuildContext,
+        folder: str,
+        given: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """By parameter. What Spark reads of a batch hangs on `folder` until the results are written."""
+        """By parameter; what is `given` is not read. What Spark reads of a batch hangs on `folder` until the results
+        are written."""
         return {
-            each.name: self._input(each, runs, inputs, os.path.join(folder, f"input-{number}"))
+            each.name: given[each.name]
+            if each.name in given
+            else self._input(each, runs, inputs, os.path.join(folder, f"input-{number}"))
             if each.kind.is_input
             else self.tool(each, context)
             for number, each in enumerate(self._body.parameters)
@@ -85,6 +94,41 @@ class Arguments:
         if self._finder.is_foreign(asset):
             return self._frames.load_foreign(asset, refs, frame_type(), pandas=False)
         return self._frames.read([pinned[ref] for ref in refs], asset, pandas=False)
+
+    def whole(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> Any:
+        """The frame of one parameter by itself."""
+        return self._input(self._named(name), [run], inputs, folder="")
+
+    def file_sizes(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> dict[str, int]:
+        """The files that one parameter's frame is made of, each with its bytes. Raises `BadResult` for a plain asset."""
+        asset = self._upstream(self._named(name))
+        if self._finder.is_foreign(asset):
+            raise BadResult(
+                f"{asset} is a plain Dagster asset, whose files only Dagster knows; split {self._dataset.job} "
+                "with parts=ByKey(…)."
+            )
+        found = inputs[run.refs[0]]
+        pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
+        return self._frames.file_sizes(pinned, asset)
+
+    def of_files(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs], files: Collection[str]) -> Any:
+        """The frame of one parameter, of some of its files only."""
+        parameter = self._named(name)
+        asset, found = self._upstream(parameter), inputs[run.refs[0]]
+        pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
+        return self._frames.read(pinned, asset, pandas=parameter.kind is ParameterKind.PANDAS_FRAME, files=files)
+
+    def are_current(self, uuids: Mapping[str, str]) -> bool:
+        """Whether these instances, input ref to uuid, are what would be read now."""
+        pinned = self._finder.pin(uuids) if uuids else {}
+        return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
+
+    def upstream_of(self, name: str) -> str:
+        """The asset that a parameter stands for."""
+        return self._upstream(self._named(name))
+
+    def _named(self, name: str) -> Parameter:
+        return next(each for each in self._body.parameters if each.name == name)
 
     def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)

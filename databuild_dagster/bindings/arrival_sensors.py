@@ -1,6 +1,6 @@
 """A sensor for each boundary that is watched: one look at its landing folder, and a sentence of what came of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -69,6 +69,14 @@ def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> Sens
     )
 
 
+def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
+    """The boundaries of a loaded code location that say where their files land."""
+    for key in sorted(repository.asset_graph.get_all_asset_keys()):
+        boundary = boundary_of(repository.asset_graph.get(key))
+        if boundary is not None and boundary.files is not None:
+            yield asset_text(key), boundary
+
+
 def look_once(
     instance: DagsterInstance,
     repository: RepositoryDefinition,
@@ -96,15 +104,15 @@ def told(look: Look) -> str:
     if look.recorded:
         files = sum(len(each.files) for each in look.recorded)
         empty = sum(not each.files for each in look.recorded)
-        parts.append(f"{len(look.recorded)} lots arrived with {files} files")
+        parts.append(f"{_count(len(look.recorded), 'lot')} arrived with {_count(files, 'file')}")
         parts += [f"{empty} of them empty"] if empty else []
         parts += [f"{len(look.late)} of them late data: {few_of(look.late, MAX_NAMED)}"] if look.late else []
     if look.unsettled:
         parts.append(f"{few_of(look.unsettled, MAX_NAMED)} is still being written")
     if look.held:
-        parts.append(f"{len(look.held)} lots cannot be recorded")
+        parts.append(f"{_count(len(look.held), 'lot')} cannot be recorded")
     if look.strangers:
-        parts.append(f"{len(look.strangers)} files have no time")
+        parts.append(f"{_belongs_to_none(look.strangers)}")
     if look.more:
         parts.append("there is more for the next look")
     return f"{'; '.join(parts) or 'Nothing has arrived'}."
@@ -114,13 +122,21 @@ def warnings(look: Look) -> list[str]:
     """What somebody has to look after."""
     found = [f"{ref} cannot be recorded: {why}" for ref, why in list(look.held.items())[:MAX_NAMED]]
     if more := len(look.held) - MAX_NAMED:
-        found += [f"{more} more lots cannot be recorded."] if more > 0 else []
+        found += [f"{_count(more, 'more lot')} cannot be recorded."] if more > 0 else []
     if look.strangers:
         found.append(
-            f"{len(look.strangers)} files belong to no lot, for their names tell no time of a partition: "
+            f"{_belongs_to_none(look.strangers)}, for no time of a partition is told by "
             f"{few_of(sorted(look.strangers), MAX_NAMED)}."
         )
     return found
+
+
+def _belongs_to_none(strangers: Sequence[str]) -> str:
+    return f"{_count(len(strangers), 'file')} {'belongs' if len(strangers) == 1 else 'belong'} to no lot"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _specs(asset: Any) -> Iterable[AssetSpec]:

@@ -10,6 +10,7 @@ from databuild_dagster.bindings.dagster_private import stringify_asset_key_to_in
 from databuild_dagster.bindings.gates import Gate
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import Parameter, ParameterKind
+from databuild_dagster.bindings.parts import Split
 
 #: Partitions that one launch builds at most, unless the asset says otherwise (SPEC 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
@@ -44,6 +45,8 @@ class AssetBody:
     follow_late: bool = False
     #: What its inputs have nothing for has nothing either, and the function is not called.
     skip_empty: bool = False
+    #: How a lot is split; None for a lot that one call builds.
+    parts: Split | None = None
 
     @property
     def uses_spark(self) -> bool:

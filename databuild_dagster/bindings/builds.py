@@ -7,9 +7,10 @@ engine is the step's business, so that there is one writer.
 
 import os
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
 
 from dagster import AssetExecutionContext
@@ -21,19 +22,25 @@ from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.gates import Gate, GateClosed, Verdict, described, verdict_of
 from databuild_dagster.bindings.hosting import HostedRun
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
+from databuild_dagster.bindings.lot_in_parts import LotInParts, Part, SplitInput, counted_parts
+from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.parts import Split
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import ManifestFact, OutputFact
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import BadPartitionKeyColumn, Columns, SchemaChanged, Staged, check_schema, in_threads
-from databuild_dagster.warehouse import ManifestState
+from databuild_dagster.warehouse import DiskTrouble, ManifestState, StorageTrouble, remove_tree
 
 #: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged)
+
+#: Failed parts of one lot whose tracebacks are told.
+MAX_TRACEBACKS = 3
 
 
 @dataclass
@@ -47,6 +54,8 @@ class _Call:
     is_retry: bool = False
     staged: dict[str, Staged] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    #: The manifests of a lot's parts, which have their places already.
+    children: tuple[str, ...] = ()
 
     @property
     def refs(self) -> list[str]:
@@ -83,6 +92,7 @@ class Builder:
         finder: InputFinder,
         *,
         launch_id: str,
+        threads: int,
     ) -> None:
         self._context = context
         self._body = body
@@ -101,6 +111,12 @@ class Builder:
         #: Asset to the instance whose columns the next one's are to fit.
         self._columns: dict[str, Columns | None] = {}
         self._columns_lock = Lock()
+        at_once = body.parts.at_once if body.parts is not None else None
+        #: Parts that are built at the same time, of all lots together.
+        self._parts_at_once = at_once or threads
+        self._part_slots = BoundedSemaphore(self._parts_at_once)
+        #: Job run to the folder that stands for what earlier attempts have left.
+        self._unsettled: dict[str, str] = {}
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; what passes emptiness on is in none with what does not."""
@@ -158,8 +174,24 @@ class Builder:
                 target=self._frames.interrupt, args=(together[0].id,), name="databuild interrupt", daemon=True
             ).start()
 
+    def settle(self, run: HostedRun) -> None:
+        """The engine knows how it ended: what earlier attempts at its lot have kept is in it, or of no use any more."""
+        folder = self._unsettled.pop(run.id, None)
+        if folder is None:
+            return
+        try:
+            for ref in run.refs:
+                self._frames.remove_attempts_before(run.id, ref)
+            remove_tree(folder)
+        except (DiskTrouble, StorageTrouble) as error:
+            # As long as the folder is there, the orchestrator tries again once this process is gone.
+            self._context.log.warning(f"What earlier attempts left of {few_of(run.refs)} is not removed yet: {error}")
+
     def discard(self, run: HostedRun) -> None:
-        """The engine did not take it: nothing may be left that looks like data."""
+        """The engine did not take it: nothing may be left that looks like data. What earlier attempts keep stays theirs."""
+        if (folder := self._unsettled.pop(run.id, None)) is not None:
+            with suppress(DiskTrouble):
+                remove_tree(folder)
         for ref in run.refs:
             try:
                 self._frames.discard(run.id, ref)
@@ -169,17 +201,12 @@ class Builder:
     # The call
 
     def _call(self, call: _Call, inputs: Mapping[str, Inputs]) -> Attempt:
-        context = BuildContext(
-            dagster_context=self._context,
-            runs=call.runs,
-            output_names=self._names,
-            is_batched=self._body.is_batched,
-            session=lambda: self._frames.session,
-            read=lambda refs: self._arguments.read(refs, call.used.values()),
-        )
+        context = self._build_context(call, call.used.values())
         with self._frames.staging(call.runs[0].id) as folder:
             if all(self._passes_on(run, inputs) for run in call.runs):
                 return self._passed_on(call, context, folder)
+            if self._body.parts is not None:
+                return self._called_in_parts(call, self._body.parts, inputs, context, folder)
             arguments = self._arguments.of(call.runs, inputs, context, folder)
             self._raise_if_stopped(call)
             answer = self._body.function(**arguments)
@@ -191,13 +218,133 @@ class Builder:
             self._raise_if_stopped(call)
             return Attempt(tuple(self._published(call, context)))
 
+    def _build_context(self, call: _Call, used: Collection[dict[str, str]]) -> BuildContext:
+        """What is read at run time is written into `used`."""
+        return BuildContext(
+            dagster_context=self._context,
+            runs=call.runs,
+            output_names=self._names,
+            is_batched=self._body.is_batched,
+            session=lambda: self._frames.session,
+            read=lambda refs: self._arguments.read(refs, used),
+        )
+
     def _passed_on(self, call: _Call, context: BuildContext, folder: str) -> Attempt:
         """Empty instances with the columns of their neighbours; nothing of the user's runs, no check either."""
+        if self._body.parts is not None:
+            self._attempts_before(call.runs[0], call.refs[0])
         for asset in self._by_asset(EMPTY, call):
             self._stage(call, asset, EMPTY, os.path.join(folder, f"output-{len(call.staged)}"))
         self._raise_if_stopped(call)
         self._context.log.info(f"{few_of(call.refs)}: the inputs are empty, which is passed on without a call.")
         return Attempt(tuple(self._published(call, context)))
+
+    def _called_in_parts(
+        self, call: _Call, split: Split, inputs: Mapping[str, Inputs], context: BuildContext, folder: str
+    ) -> Attempt:
+        """One call per part (SPEC 10.4). What there is of the lot stays if a part fails, and goes if the lot does."""
+        (run,), (ref,) = call.runs, call.refs
+        asset = asset_of(ref)
+        lot = LotInParts(
+            split,
+            SplitInput(self._arguments, split.input, run, inputs),
+            asset=self._arguments.upstream_of(split.input),
+            ref=ref,
+            uuid=derive_partition_uuid(run.id, ref),
+            job_run=run.id,
+            warehouse=self._frames.warehouse,
+            code_version=self._datasets[asset].code_version,
+            declared=call.used[ref],
+        )
+
+        def call_part(part: Part) -> None:
+            """In a thread of its own, which Spark tells apart: what stops the job run stops it there too."""
+            used = dict(call.used[ref])
+            of_part = self._build_context(call, [used])
+            with self._frames.interruptible(self._launch_id, run.id), self._telling_of(part, call):
+                self._raise_if_stopped(call)
+                if self._body.uses_spark:
+                    _ = self._frames.session  # A frame made in another thread does not tag what this one runs.
+                given = {split.input: lot.input_of(part)}
+                arguments = self._arguments.of(call.runs, inputs, of_part, folder, given)
+                result = self._checked(self._body.function(**arguments), asset)
+                self._raise_if_stopped(call)
+                frame = None if result is EMPTY else result
+                staged = self._frames.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
+                if staged.files:  # What has no rows has no say about columns.
+                    self._check_columns(ref, staged)
+                self._raise_if_stopped(call)
+                lot.publish(part, staged, used)
+            context.add_output_metadata(of_part.output_metadata(ref))
+
+        try:
+            lot.find_parts()
+            lot.take_over_kept(self._attempts_before(run, ref), self._arguments.are_current)
+            self._context.log.info(lot.announced())
+            lot.build(call_part, self._part_slots, self._parts_at_once)
+            self._raise_if_stopped(call)
+            if lot.failed or lot.missed:
+                return Attempt((self._incomplete(run, lot),))
+            call.used[ref].update(lot.inputs)
+            call.children = lot.children
+            has_gates = bool(self._body.gates.get(self._names[asset]))
+            call.staged[ref] = lot.staged(os.path.join(folder, "whole") if has_gates else None)
+            self._check(call, asset, context)
+            self._raise_if_stopped(call)
+        except BaseException:
+            self.discard(run)
+            raise
+        context.add_output_metadata({"databuild/parts": len(lot.parts), "databuild/parts_reused": len(lot.reused)})
+        return Attempt(tuple(self._published(call, context)))
+
+    def _attempts_before(self, run: HostedRun, ref: str) -> list[str]:
+        """Instances whose kept parts this one may use; from here on they are to be removed once it has ended."""
+        attempts = self._frames.attempts_before(run.id, ref)
+        if attempts:
+            self._unsettled[run.id] = self._frames.lasting_folder(run.id)
+        return attempts
+
+    @contextmanager
+    def _telling_of(self, part: Part, call: _Call) -> Iterator[None]:
+        """What goes wrong with a part is told at once: the others may take a while."""
+        try:
+            yield
+        except DepMiss as miss:
+            if miss.by_name:
+                named = next(iter(miss.by_name))
+                raise BadResult(f"{self._what()} raised DepMiss for {named!r}, {_not_one_of([None])}.") from miss
+            raise
+        except BaseException as error:
+            if self._frames.is_lost(error):
+                self._frames.forget_lost_session()
+            if not self._is_stopped(call):
+                self._context.log.warning(f"Part {part.name} of {call.refs[0]} failed: {self._frames.explain(error)}")
+            raise
+
+    def _incomplete(self, run: HostedRun, lot: LotInParts) -> Result:
+        """Some parts failed, or miss something: what the others wrote is kept for the next attempt."""
+        why = lot.why_incomplete(self._frames.explain)
+        try:
+            kept = self._kept(run, lot, why)
+        except DatabuildError as error:
+            self.discard(run)
+            kept = f"What the others wrote could not be kept: {error}"
+        if not lot.failed:
+            self._context.log.info(f"{lot.ref}: {why} {kept}")
+            return Missed(run, {lot.ref: lot.missing})
+        told = [f"Part {part.name}:\n{_traceback(error)}" for part, error in list(lot.failed.items())[:MAX_TRACEBACKS]]
+        transient = all(self._is_transient(error) for error in lot.failed.values())
+        return Failed(run, why, transient, "\n".join([*told, kept]))
+
+    def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
+        """Where, for people. Raises what writing raises."""
+        if not lot.done:
+            self.discard(run)
+            return ""
+        instance = self._frames.publish(
+            lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
+        )
+        return f"What {counted_parts(len(lot.done))} wrote is kept in {instance.uri}."
 
     def _raise_if_stopped(self, call: _Call) -> None:
         if all(run.id in self._stopped for run in call.runs):
@@ -309,6 +456,8 @@ class Builder:
 
     def _publish(self, call: _Call, run: HostedRun, context: BuildContext) -> Result:
         if run.id in self._stopped:
+            if call.children:
+                self.discard(run)  # Parts have their places before the lot has.
             return Stopped(run, self._stopped[run.id])
         closed = call.closed(run)
         state = ManifestState.PARTIAL if closed else None
@@ -319,7 +468,17 @@ class Builder:
         outputs = []
         for ref in run.refs:
             used = call.used[ref]
-            instance = self._frames.publish(call.staged[ref], run.id, ref, used, state=state, comment=closed or "")
+            lot = lot_id_of(self._datasets[asset_of(ref)], run.partition_key)
+            instance = self._frames.publish(
+                call.staged[ref],
+                run.id,
+                ref,
+                used,
+                state=state,
+                comment=closed or "",
+                children=call.children,
+                lot_id=lot,
+            )
             fact = OutputFact(
                 ref=ref,
                 inputs=used,
@@ -383,9 +542,10 @@ class Builder:
         return call.is_retry if lost or isinstance(error, Transient) else True
 
     def _failed(self, run: HostedRun, error: BaseException) -> Failed:
-        transient = isinstance(error, Transient) or self._frames.is_transient(error)
-        details = "".join(traceback.format_exception(error))
-        return Failed(run, self._frames.explain(error), transient, details)
+        return Failed(run, self._frames.explain(error), self._is_transient(error), _traceback(error))
+
+    def _is_transient(self, error: BaseException) -> bool:
+        return isinstance(error, Transient) or self._frames.is_transient(error)
 
     def _is_stopped(self, call: _Call) -> bool:
         return all(run.id in self._stopped for run in call.runs)
@@ -406,6 +566,10 @@ def _not_one_of(names: Iterable[str | None]) -> str:
         if known
         else "but builds one thing only; name the missing refs alone, as in DepMiss(ref)"
     )
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -26,6 +26,7 @@ from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, A
 from databuild_dagster.bindings.gates import gates_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, parameters_of
+from databuild_dagster.bindings.parts import Split, split_of
 from databuild_dagster.bindings.resource_keys import IO_MANAGER
 from databuild_dagster.bindings.subscribing import Source, subscriptions_of
 
@@ -56,6 +57,7 @@ def databuild_asset(
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
+    parts: Split | None = None,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
@@ -89,6 +91,7 @@ def databuild_asset(
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
+    parts: Split | None = None,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
@@ -113,7 +116,11 @@ def databuild_asset(
     `subscribe` names the sources whose new live partitions have this asset's wanted by itself: inputs, which all
     have to be live, or other assets, which only wake it. With `follow_late` a source's new instance has what is
     live built anew. With `skip_empty` a partition whose sources (or else inputs) are all empty is empty too, and the
-    function is not called. Raises `InvalidAsset` for what cannot work.
+    function is not called.
+
+    With `parts`, `ByFile(…)` or `ByKey(…)`, a partition is built by several calls, each with a part of one input: a
+    failed one fails the partition, the others' results are kept, and the retry calls for what failed. Raises
+    `InvalidAsset` for what cannot work.
     """
     #: The names of the scope the asset is written in, for annotations that are strings.
     local_names = dict(sys._getframe(1).f_locals)
@@ -156,6 +163,7 @@ def databuild_asset(
             ),
             follow_late=follow_late,
             skip_empty=skip_empty,
+            parts=split_of(asset_name, parts, parameters, batched=batched),
         )
         return as_dagster_asset([spec], body, name=output_name(own_key), backfill_policy=backfill_policy, pool=pool)
 

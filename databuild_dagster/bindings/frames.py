@@ -19,6 +19,7 @@ from databuild_dagster.bindings.dagster_private import AssetGraph, AssetValueLoa
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.part_attempts import attempts_before, remove_attempts_before
 from databuild_dagster.bindings.readable import manifests_in, neighbour
 from databuild_dagster.bindings.resources import forget_session_of
 from databuild_dagster.bindings.results import WrittenInstance
@@ -50,11 +51,13 @@ from databuild_dagster.spark import (
 )
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
+    FileEntry,
     Manifest,
     ManifestMissing,
     ManifestState,
     TableSchema,
     Warehouse,
+    disk,
     read_manifests,
 )
 
@@ -128,11 +131,20 @@ class Frames:
         except Exception as error:  # PySpark's, grpc's and py4j's have no class in common.
             _log.warning("databuild: what runs as %s could not be interrupted: %s", tag, explain_failure(error))
 
+    @property
+    def warehouse(self) -> Warehouse:
+        """Where it writes."""
+        return self._warehouse
+
     # In
 
-    def read(self, canonical: Sequence[Canonical], asset: str, *, pandas: bool) -> Any:
-        """One frame of instances of one asset."""
+    def read(
+        self, canonical: Sequence[Canonical], asset: str, *, pandas: bool, files: Collection[str] | None = None
+    ) -> Any:
+        """One frame of instances of one asset; of some of their `files` only, as `file_sizes` names them, if given."""
         manifests = self._with_columns(asset, self.manifests(canonical, asset))
+        if files is not None:
+            manifests = [_narrowed(manifest, files) for manifest in manifests]
         if not manifests:
             return no_rows(None if pandas else self.session)
         if pandas:
@@ -156,6 +168,11 @@ class Frames:
         if pandas:
             return read_keyed_pandas(self._warehouse, keyed)
         return read_keyed(self.session, self._warehouse, keyed, folder)
+
+    def file_sizes(self, canonical: Sequence[Canonical], asset: str) -> dict[str, int]:
+        """The files of instances of one asset, each by its name and that of its instance, and its bytes."""
+        manifests = self.manifests(canonical, asset)
+        return {_file_name(manifest, file): file.bytes for manifest in manifests for file in manifest.files}
 
     def manifests(self, canonical: Sequence[Canonical], asset: str) -> list[Manifest]:
         """What instances of one asset hold."""
@@ -249,8 +266,10 @@ class Frames:
         *,
         state: ManifestState | None = None,
         comment: str = "",
+        children: Sequence[str] = (),
+        lot_id: str | None = None,
     ) -> WrittenInstance:
-        """Give what is staged its place and its manifest. Raises what writing raises."""
+        """Give what is staged its place and its manifest, or those `children` one together. Raises what writing raises."""
         uuid = derive_partition_uuid(job_run_id, ref)
         manifest = publish(
             staged,
@@ -261,6 +280,8 @@ class Frames:
             inputs=inputs,
             state=state,
             comment=comment,
+            children=children,
+            lot_id=lot_id,
         )
         return WrittenInstance(
             asset=asset_of(ref),
@@ -276,6 +297,22 @@ class Frames:
     def discard(self, job_run_id: str, ref: str) -> None:
         """Remove what was written for a ref, if anything was."""
         self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(job_run_id, ref))
+
+    def attempts_before(self, job_run_id: str, ref: str) -> list[str]:
+        """The instances of failed attempts since the ref was last live, the newest first."""
+        return attempts_before(engine_for(self._instance).queries, ref, derive_partition_uuid(job_run_id, ref))
+
+    def remove_attempts_before(self, job_run_id: str, ref: str) -> None:
+        """Raises what removing raises."""
+        uuid = derive_partition_uuid(job_run_id, ref)
+        remove_attempts_before(engine_for(self._instance).queries, self._warehouse, ref, uuid)
+
+    def lasting_folder(self, job_run_id: str) -> str:
+        """A folder in which nothing is staged, and that is there until somebody removes it: whoever finds it without its
+        process knows that the job run left something to be cleaned up (`remains`)."""
+        folder = self._warehouse.new_staging_dir(job_run_id)
+        disk.make_dirs(folder)
+        return folder
 
     def columns_of(self, asset: str) -> Columns | None:
         """Those of the live instance of an asset that was made last, None where there is nothing to compare with."""
@@ -337,6 +374,16 @@ class _SparkUse:
     tags: tuple[str, ...]
     held: ExitStack
     session: Any = None
+
+
+def _narrowed(manifest: Manifest, files: Collection[str]) -> Manifest:
+    return msgspec.structs.replace(
+        manifest, files=tuple(file for file in manifest.files if _file_name(manifest, file) in files)
+    )
+
+
+def _file_name(manifest: Manifest, file: FileEntry) -> str:
+    return f"{manifest.instance_uuid}/{file.uri}"
 
 
 def _is_nothing(frame: Any) -> bool:

@@ -81,6 +81,13 @@ def store_url_of_home(home: Path) -> str | None:
     return sqlite_url(home)
 
 
+def warehouse_of_home(home: Path) -> str | None:
+    """Where data goes unless a code location says otherwise; None where dagster.yaml places storage: Dagster can tell."""
+    if _configures_storage(home / "dagster.yaml"):
+        return None
+    return str(home.absolute() / WAREHOUSE_NAME)
+
+
 def sqlite_url(directory: Path) -> str:
     return f"sqlite:///{directory.absolute() / DATABASE_NAME}"
 

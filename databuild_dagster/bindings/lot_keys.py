@@ -132,6 +132,16 @@ def lot_keys_of(dataset: DatasetSpec) -> LotKeys:
     return LotKeys(dataset.asset, unit, partitions)
 
 
+def lot_id_of(dataset: DatasetSpec, partition_key: str | None) -> str | None:
+    """The lot that a partition is, None where it is none."""
+    if partition_key is None:
+        return None
+    try:
+        return str(lot_keys_of(dataset).lot_of(partition_key))
+    except (NoLots, NoLotKey):
+        return None
+
+
 def has_lots(dataset: DatasetSpec) -> bool:
     try:
         lot_keys_of(dataset)

@@ -19,6 +19,7 @@ from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, A
 from databuild_dagster.bindings.gates import gates_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, Returns, parameters_of
+from databuild_dagster.bindings.parts import refuse_parts
 from databuild_dagster.bindings.resource_keys import IO_MANAGER
 from databuild_dagster.bindings.subscribing import Source, subscriptions_of
 
@@ -35,6 +36,7 @@ def databuild_multi_asset(
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
+    parts: None = None,
     blocking_checks: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
@@ -57,6 +59,7 @@ def databuild_multi_asset(
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         own_name = function.__name__ if name is None else name
         refuse_options(own_name, check_specs=check_specs, retry_policy=retry_policy)
+        refuse_parts(own_name, parts)
         _check_outs(own_name, outs, partitions_def, blocking_checks or {})
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {own_name!r} has no partitions, so batched=True means nothing; leave it out.")

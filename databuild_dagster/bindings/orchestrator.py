@@ -27,7 +27,9 @@ from databuild_dagster.bindings.foreign import ForeignAssets
 from databuild_dagster.bindings.holding import look_after
 from databuild_dagster.bindings.instance import engine_for, store_url, warehouse_of
 from databuild_dagster.bindings.launcher import OrderCollector, run_request
+from databuild_dagster.bindings.lot_copies import keep_copies
 from databuild_dagster.bindings.orphans import interrupt_orphaned_sessions
+from databuild_dagster.bindings.readable import unknown_sources
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.bindings.remains import WarehouseRemains
 from databuild_dagster.bindings.sla_check import report_sla_checks
@@ -82,12 +84,14 @@ def run_tick(
 ) -> TickReport:
     """One tick for a loaded code location; the same for the sensor and the command line.
 
-    `tell` hears of assets that another location has; the tick is about the others. Who ticks regularly says how often.
-    Raises `LocationTaken`.
+    `tell` hears of assets that another location has, the tick is about the others; and of arcs whose source nobody has.
+    Who ticks regularly says how often. Raises `LocationTaken`.
     """
     engine = engine_for(instance)
     for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
         tell(str(taken))
+    for sentence in unknown_sources(engine.queries, engine.queries.datasets(deployment.location).values()):
+        tell(sentence)
     began_at = engine.queries.head().seq
     remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))
     report = tick(
@@ -116,6 +120,8 @@ def run_tick(
     paint_taints(instance, deployment.location)
     # After it, for what it has found lost has ended in Dagster too by now.
     interrupt_orphaned_sessions(instance, deployment.spark)
+    # Last, for it may take a while, and nobody of ours waits for it.
+    keep_copies(instance, deployment)
     return report
 
 

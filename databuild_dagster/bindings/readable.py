@@ -6,13 +6,14 @@ the caller tells.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical, Instance
@@ -106,6 +107,14 @@ class DataRemoved(NotFound):
     """{ref} was built as instance {uuid}, but its data is gone: {why}."""
 
     hint = "Taint it and build it again: `databuild taint {ref} --reason gone`, then `databuild build {ref}`."
+
+
+class DataTakenAway(DataRemoved):
+    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild clean` or `gc`."""
+
+    hint = (
+        "`databuild history {ref}` shows which instances are left; `databuild build {ref}` builds it if it is not live."
+    )
 
 
 class InvalidAsOf(Refused):
@@ -214,9 +223,29 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
 
 def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
     """What to raise for a name that nobody has registered, with the nearest that somebody has."""
-    near = difflib.get_close_matches(asset, [spec.asset for spec in queries.datasets().values()], n=3)
-    suggestion = f"Did you mean {' or '.join(near)}?" if near else "`databuild build` registers what it loads."
+    near = _near(asset, [spec.asset for spec in queries.datasets().values()])
+    suggestion = f"Did you mean {near}?" if near else "`databuild build` registers what it loads."
     return UnknownAsset(asset=asset, suggestion=suggestion)
+
+
+def unknown_sources(queries: Queries, datasets: Iterable[DatasetSpec]) -> list[str]:
+    """A sentence for each source of an arc that nobody has registered: a typo, or another location's that is to come.
+
+    Not refused for that reason, as an input that nobody declares is not: who needs it is told so.
+    """
+    known = {spec.asset for spec in queries.datasets().values()}
+    return [
+        f"{spec.asset} subscribes to {source.asset}, which no code location has registered, so nothing of that name "
+        f"wakes it{f'; did you mean {near}?' if (near := _near(source.asset, known - {spec.asset})) else '.'}"
+        for spec in datasets
+        if isinstance(spec.arc, ArcSpec)
+        for source in spec.arc.sources
+        if source.asset not in known
+    ]
+
+
+def _near(asset: str, assets: Iterable[str]) -> str:
+    return " or ".join(difflib.get_close_matches(asset, sorted(assets), n=3))
 
 
 # States
@@ -280,6 +309,9 @@ def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
     by_warehouse: dict[Warehouse, list[str]] = {}
     for each in found:
         assert each.uuid is not None
+        # The log says so first; its files may go at any moment from then on.
+        if each.manifest_state == REMOVED:
+            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
         if each.manifest_uri is None:
             raise NotOurs(ref=each.ref)
         by_warehouse.setdefault(Warehouse.of_manifest(each.manifest_uri, asset), []).append(each.uuid)
@@ -300,7 +332,13 @@ def check_data_of(instance: Instance) -> None:
     """Whether what an instance wrote is still there. Raises `NotOurs`, `DataRemoved`."""
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
-    _readable(asset_of(instance.ref), [Canonical(instance.ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)])
+    facts = Canonical(
+        instance.ref,
+        uuid=instance.uuid,
+        manifest_state=instance.manifest_state,
+        manifest_uri=instance.manifest_uri,
+    )
+    _readable(asset_of(instance.ref), [facts])
 
 
 def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
@@ -310,7 +348,7 @@ def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
     """
     facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
     if manifest.state is ManifestState.REMOVED:
-        raise DataRemoved(**facts, why="it was removed on purpose")
+        raise DataTakenAway(**facts)
     if any("://" in path for path in file_paths(warehouse, manifest)):
         return
     if lost := missing_files(warehouse, manifest):

@@ -17,7 +17,7 @@ from databuild_dagster.bindings.adoption_errors import CannotRead, ColumnsDiffer
 from databuild_dagster.bindings.describing import version_tags
 from databuild_dagster.bindings.frames import NO_COLUMNS
 from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.lot_keys import has_lots, lot_keys_of
+from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.readable import neighbour
 from databuild_dagster.bindings.registration import dagster_partition
 from databuild_dagster.engine import Engine
@@ -207,13 +207,6 @@ class Recorder:
             return list(refs) if self.instance.get_latest_materialization_event(key) is None else []
         known = self.instance.get_materialized_partitions(key)
         return [ref for ref in refs if partition_key_of(ref) not in known]
-
-
-def lot_id_of(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """The lot that a partition is, None where it is none (SPEC 10.1)."""
-    if partition_key is None or not has_lots(dataset):
-        return None
-    return str(lot_keys_of(dataset).lot_of(partition_key))
 
 
 def counted(n: int) -> str:

@@ -23,6 +23,7 @@ from databuild_dagster.bindings.dagster_private import (
 )
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset
+from databuild_dagster.bindings.tags import VERSION_TAG
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
@@ -177,6 +178,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         max_partitions_per_launch=body.max_partitions_per_launch if body else _partitions_of_a_plain_launch(assets_def),
         concurrency=body.concurrency if body else None,
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
+        version=node.tags.get(VERSION_TAG, UNSET),
     )
 
 

@@ -9,6 +9,7 @@ that is gone, something may be left to clean up, whoever else dies while doing i
 import logging
 from collections.abc import Iterable, Sequence
 
+from databuild_dagster.bindings.part_attempts import remove_attempts_before
 from databuild_dagster.engine import Engine, surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
@@ -64,13 +65,18 @@ class WarehouseRemains:
         seen_to = []
         for launch_id in dict.fromkeys([*(run.launch_id for run in named.values()), *lost]):
             runs = queries.job_runs_of_launch(launch_id)
-            if not self._is_over(launch_id, runs):
+            if not self.is_over(launch_id, runs):
                 continue
             try:
                 for run in runs:
                     if run.state in _LEFT:
                         for ref in run.refs:
                             self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
+                    elif run.state is JobRunState.SUCCEEDED and run.id in folders:
+                        # It may have died between its end and that of what earlier attempts had kept for it.
+                        for ref in run.refs:
+                            uuid = derive_partition_uuid(run.id, ref)
+                            remove_attempts_before(queries, self._warehouse, ref, uuid)
                 for run in runs:
                     if run.id in folders:
                         remove_tree(folders[run.id])
@@ -80,7 +86,7 @@ class WarehouseRemains:
             seen_to.append(launch_id)
         return seen_to
 
-    def _is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
+    def is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
         """Whether nobody can be at work on any of it."""
         if any(run.ended_at is None for run in runs):
             return False

@@ -195,6 +195,7 @@ class _Step:
             self.frames,
             self.finder,
             launch_id=hosting.launch_id,
+            threads=self.deployment.threads,
         )
         with Heartbeat(self.engine, hosting.launch_id, [run.id for run in runs], builder.stop) as heartbeat:
             unfinished = {run.id for run in runs}
@@ -277,6 +278,9 @@ class _Step:
             self.progress.stopped.update(dict.fromkeys(stopped.run.refs, stopped.why))
             self.context.log.warning(f"{few_of(stopped.run.refs)} was stopped: {stopped.why}.")
         unfinished.difference_update(result.run.id for result in results)
+        if self.builder is not None:
+            for ended in (*built, *missed, *failed):
+                self.builder.settle(ended.run)
         for miss in missed:
             self.progress.missed.update(miss.impacted)
             for ref, missing in miss.impacted.items():
@@ -306,9 +310,7 @@ class _Step:
                 return results
             self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
             self.context.log.warning(f"{few_of(result.run.refs)}: {stale}")
-            if self.builder is not None and (
-                isinstance(result, Built) or (isinstance(result, Failed) and result.verdicts)
-            ):
+            if self.builder is not None and not isinstance(result, Stopped):
                 self.builder.discard(result.run)
             return []
         return results

@@ -24,6 +24,8 @@ WORKER_TAG: Final = "databuild/worker"
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
 OUTCOME_DENIED: Final = "denied"
+#: Of an asset: the version in the keys by which others find its lots (SPEC 10.2).
+VERSION_TAG: Final = "databuild/version"
 #: A Dagster run that built nothing itself: others did, or had done so before.
 DELEGATED_TAG: Final = "databuild/delegated"
 #: Set to "true", what the run asks for is built anew (SPEC 8.7).

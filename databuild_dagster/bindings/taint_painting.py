@@ -29,6 +29,7 @@ from databuild_dagster.bindings.tags import TAINT_TAG
 from databuild_dagster.bindings.taint_check import report_taint_checks
 from databuild_dagster.engine import Engine
 from databuild_dagster.model import events as e
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -79,7 +80,10 @@ def _paint(instance: DagsterInstance, engine: Engine, location: str) -> None:
     if painted.get(location) == head:
         return
     cursor = _cursor(instance, location)
-    ours = {spec.asset for spec in engine.queries.datasets(location).values() if not spec.kind.is_foreign}
+    datasets = engine.queries.datasets(location).values()
+    ours = {spec.asset for spec in datasets if not spec.kind.is_foreign}
+    # A boundary's taints are red as well, but it declares no check: Dagster has nothing to show a verdict beside.
+    checked = {spec.asset for spec in datasets if spec.kind is DatasetKind.OURS}
     if not cursor.seq or cursor.seq > head:
         # A Dagster instance that was never painted, or a store that is not the one that was.
         tainted = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
@@ -91,11 +95,11 @@ def _paint(instance: DagsterInstance, engine: Engine, location: str) -> None:
     red = news.tainted | news.untainted | news.not_rebuilt
     _paint_red(instance, engine, {ref for ref in red if asset_of(ref) in ours})
     _paint_green(instance, engine, {ref for ref in news.untainted if asset_of(ref) in ours})
-    touched = {asset_of(ref) for ref in news.tainted | news.untainted} & ours
-    counts = engine.queries.tainted_refs(sorted(ours), 0)
+    touched = {asset_of(ref) for ref in news.tainted | news.untainted} & checked
+    counts = engine.queries.tainted_refs(sorted(checked), 0)
     changed = {asset for asset, (count, _) in counts.items() if cursor.tainted.get(asset) != count}
     told = report_taint_checks(instance, engine, sorted(touched | changed)[:MAX_CHECKS])
-    _keep(instance, location, _Cursor(seq, {**{a: n for a, n in cursor.tainted.items() if a in ours}, **told}))
+    _keep(instance, location, _Cursor(seq, {**{a: n for a, n in cursor.tainted.items() if a in checked}, **told}))
     if told.keys() >= touched | changed:
         painted[location] = seq
 
@@ -160,11 +164,11 @@ def _paint_red(instance: DagsterInstance, engine: Engine, refs: Iterable[str]) -
     for ref, taint in taints.items():
         by_taint.setdefault(taint.taint_id, []).append(ref)
     for tainted in by_taint.values():
-        _ensure_run(instance, taints[tainted[0]], sorted(tainted))
+        _ensure_run(instance, engine, taints[tainted[0]], sorted(tainted))
     speak(instance, {ref: taint_run_id(taint.taint_id) for ref, taint in taints.items()})
 
 
-def _ensure_run(instance: DagsterInstance, taint: Taint, refs: list[str]) -> None:
+def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[str]) -> None:
     """The failed run that stands for a taint. It has no job to be run again, and is not to be retried."""
     run_id = taint_run_id(taint.taint_id)
     run = instance.get_run_by_id(run_id)
@@ -185,16 +189,19 @@ def _ensure_run(instance: DagsterInstance, taint: Taint, refs: list[str]) -> Non
         # Without a beginning Dagster's list of runs says that it failed to start.
         began = DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message="Stands for a taint.")
         instance.report_dagster_event(began, run_id)
-        instance.report_run_failed(run, _message(taint, refs))
+        dataset = engine.queries.dataset(asset_of(refs[0]))
+        arrives = dataset is not None and dataset.kind is DatasetKind.BOUNDARY
+        instance.report_run_failed(run, _message(taint, refs, arrives=arrives))
 
 
-def _message(taint: Taint, refs: list[str]) -> str:
+def _message(taint: Taint, refs: list[str], *, arrives: bool) -> str:
     at = datetime.fromtimestamp(taint.created_at, UTC)
     again = "They are" if len(refs) > 1 else "It is"
+    mended = "other files arrive" if arrives else f"built anew (`databuild build {refs[0]}`, or Materialize)"
     return (
         f"{few_of(refs)} {'were' if len(refs) > 1 else 'was'} tainted by {taint.actor} at {at:%Y-%m-%d %H:%M:%S} UTC: "
-        f"{taint.reason}. Nothing was run here. {again} red until built anew (`databuild build {refs[0]}`, or "
-        f"Materialize) or until the taint is taken back (`databuild untaint {taint.taint_id}`)."
+        f"{taint.reason}. Nothing was run here. {again} red until {mended} or "
+        f"until the taint is taken back (`databuild untaint {taint.taint_id}`)."
     )
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
 from databuild_dagster.cli.options import common
-from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.output import emit, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.store import Queries
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.arc_lots import ArcLot
+
+
+class NoArc(InvalidRequest):
+    """{asset} subscribes to nothing, so it is no arc."""
+
+    hint = "`databuild arcs` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
 
 
 @click.command()
@@ -38,36 +48,51 @@ def arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> No
     lots = {each.asset: list(lots_of_arc(queries, instance, each)) for each in chosen}
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
     if as_json:
-        emit([{"arc": lot.arc, "lot": lot.lot, "state": lot.state.value, "uuid": lot.uuid} for lot in listed])
+        emit([_as_json(lot) for lot in listed])
     elif as_list or state is not None:
-        rows = [(lot.lot, lot.state.value + (" (stale)" if lot.is_stale else ""), lot.uuid) for lot in listed]
-        table(("lot", "state", "instance"), rows, empty="No lot is so.")
+        rows = [(lot.lot, lot.state.value + (" (stale)" if lot.is_stale else ""), lot.ref, lot.uuid) for lot in listed]
+        table(
+            ("lot", "state", "ref", "instance"),
+            rows,
+            empty=f"No lot is {state}." if state else "There are no lots yet.",
+        )
     else:
         _summarize(queries, chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
 
 
+def _as_json(lot: ArcLot) -> dict[str, object]:
+    """SPEC 15; the lot is None where the arc's partitions are no lots, and the ref is there always."""
+    return {
+        "arc": lot.arc,
+        "lot": lot.lot,
+        "ref": lot.ref,
+        "state": lot.state.value,
+        "stale": lot.is_stale,
+        "uuid": lot.uuid,
+    }
+
+
 def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
-    """Raises `NotFound`."""
+    """Raises `NoArc`, `UnknownAsset`."""
     found = [spec for each in queries.arcs() if (spec := queries.dataset(each.asset)) is not None]
     if arc is None:
         return sorted(found, key=lambda spec: spec.asset)
     chosen = [spec for spec in found if spec.asset == arc]
     if not chosen:
-        raise NotFound(kind="arc", name=arc)
+        from databuild_dagster.bindings.readable import unknown_asset
+
+        raise NoArc(asset=arc) if queries.dataset(arc) is not None else unknown_asset(queries, arc)
     return chosen
 
 
 def _summarize(queries: Queries, chosen: list[DatasetSpec], counts: dict[str, Counter[ArcState]]) -> None:
+    from databuild_dagster.bindings.readable import unknown_sources
+
     rows = []
-    unknown: list[str] = []
     for spec in chosen:
         assert isinstance(spec.arc, ArcSpec), "arcs in force are"
         sources = [source.asset for source in spec.arc.sources]
-        unknown += [asset for asset in sources if queries.dataset(asset) is None]
         rows.append((spec.asset, shown(sources), *(counts[spec.asset][state] for state in ArcState)))
     table(("arc", "subscribes to", *(state.value for state in ArcState)), rows, empty="")
-    if unknown:
-        names = list(dict.fromkeys(unknown))
-        click.echo(
-            f"{shown(names)}: {count(len(names), 'source')} that no code location has registered, so nothing wakes by it."
-        )
+    for sentence in unknown_sources(queries, chosen):
+        click.echo(sentence)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
 import click
 
 from databuild_dagster.cli.building import Built, Workshop, build_refs
@@ -11,6 +14,7 @@ from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
+from databuild_dagster.engine import TickReport
 
 
 @click.command()
@@ -51,18 +55,44 @@ def build(
 def tick_once(where: Where, as_json: bool) -> None:
     """One pass of the orchestrator: look after what is out, and build what is due, here."""
     workshop = _workshop(where)
-    report = workshop.tick()
+    launches = _Launches([])
+    report = workshop.tick(launches)
     if as_json:
         emit({"launched": report.launched, "lost": report.lost, "missed": report.missed, "arrived": report.arrived})
     elif report.idle:
         click.echo("Nothing is due.")
     else:
-        parts = [
-            f"{len(report.launched)} launched",
-            f"{len(report.lost)} found lost",
-            f"{count(len(report.missed), 'ref')} waiting for inputs",
-        ]
-        click.echo(", ".join(parts) + ".")
+        click.echo(f"{'; '.join(_doings(report, launches))}.")
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """What one tick launched, for whoever reads it."""
+
+    told: list[str]
+
+    def launching(self, job: str, n_partitions: int) -> None:
+        self.told.append(f"{job} ({count(n_partitions, 'partition')})")
+
+    def waiting(self, jobs: Sequence[str]) -> None:
+        """One tick waits for nobody."""
+
+
+def _doings(report: TickReport, launches: _Launches) -> Iterator[str]:
+    if launches.told:
+        yield f"Launched {', '.join(launches.told)}"
+    others = {
+        ("ref", "wanted by arcs"): report.fired,
+        ("ref", "waiting for inputs"): report.missed,
+        ("ref", "found to be there, or not any more"): report.arrived,
+        ("launch", "found lost"): report.lost,
+        ("want", "expired"): report.expired,
+        ("want", "past its SLA"): report.sla_missed,
+        ("request", "ended while it waited"): report.given_up,
+    }
+    for (noun, doing), found in others.items():
+        if found:
+            yield f"{count(len(found), noun, 'launches' if noun == 'launch' else None)} {doing}"
 
 
 def _workshop(where: Where) -> Workshop:

@@ -74,6 +74,14 @@ class Workshop:
                     pass
         return whole
 
+    def keep_copies(self) -> None:
+        """What was built last is followed by no tick of ours any more; other tools are to find it all the same."""
+        from databuild_dagster.bindings.lot_copies import keep_copies
+
+        for location in self.locations:
+            assert location.deployment is not None, "only locations with a deployment are opened"
+            keep_copies(self.instance, location.deployment)
+
 
 class NotLive(NamedTuple):
     """A ref of the request that is not live in the end."""
@@ -148,6 +156,7 @@ def build_refs(
     _count_job_runs(engine, first_seq, built)
     _tell_refs(engine, refs, built)
     built.seconds = time.monotonic() - began
+    workshop.keep_copies()
     return built
 
 

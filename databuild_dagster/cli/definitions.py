@@ -9,7 +9,7 @@ import click
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.model.commands import Command
-from databuild_dagster.model.errors import NotFound, UnknownAsset
+from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -43,6 +43,7 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
 
     Raises `LocationTaken`.
     """
+    from databuild_dagster.bindings.readable import unknown_sources
     from databuild_dagster.bindings.registration import datasets_of, register
 
     left = [(each, each.deployment.location) for each in locations if each.deployment is not None]
@@ -55,6 +56,16 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
     for _, name in left:
         for refusal in taken[name]:
             click.echo(f"Warning: {refusal}", err=True)
+    loaded = {each.deployment.location for each in locations if each.deployment is not None}
+    datasets = [spec for spec in engine.queries.datasets().values() if spec.location in loaded]
+    for sentence in unknown_sources(engine.queries, datasets):
+        click.echo(f"Warning: {sentence}", err=True)
+
+
+class NotLoaded(InvalidRequest):
+    """{asset} belongs to code location {location!r}, which is not among the definitions that are loaded here."""
+
+    hint = "Name its definitions with -f, -m or -w."
 
 
 class DeployedDataset(NamedTuple):
@@ -69,7 +80,7 @@ class DeployedDataset(NamedTuple):
 def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     """Load the locations, tell the store of them, and find the one that has the asset.
 
-    Raises `CannotLoad`, `UnknownAsset`, `NotFound`.
+    Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`.
     """
     from databuild_dagster.bindings.instance import engine_for, warehouse_of
     from databuild_dagster.bindings.readable import unknown_asset
@@ -86,7 +97,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
         if location.deployment is not None and location.deployment.location == dataset.location:
             root = location.deployment.warehouse or warehouse_of(instance)
             return DeployedDataset(engine, instance, dataset, Warehouse(root))
-    raise NotFound(kind="loaded code location", name=dataset.location)
+    raise NotLoaded(asset=asset, location=dataset.location)
 
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:

@@ -93,7 +93,7 @@ def _moment(option: str, told: str | None) -> float | None:
     """What an end of the range means: a day, a time, or where a lot begins. Raises `InvalidTime`, `InvalidLot`."""
     if told is None:
         return None
-    if "P" in told.upper():
+    if told[:1].isdigit() and "P" in told.upper():
         return Lot.parse(told).start
     try:
         day = date.fromisoformat(told)

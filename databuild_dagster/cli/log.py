@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import nullcontext, suppress
 
 import click
@@ -11,7 +12,7 @@ import click
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
-from databuild_dagster.cli.state import the_queries, the_store
+from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import Queries, Violation
@@ -99,24 +100,65 @@ def migrate(as_json: bool) -> None:
 @click.option(
     "--deep",
     is_flag=True,
-    help="Also look at the database's own file, and whether every file of every live instance exists.",
+    help="Also look at the database's own file, whether every file of every live instance exists, and for storage that "
+    "no manifest lists.",
+)
+@click.option(
+    "--repair-keys",
+    is_flag=True,
+    help="First write anew every copy of a manifest and state of an arc that other tools look at, and remove what is "
+    "nobody's among them.",
 )
 @common
-def check(deep: bool, as_json: bool) -> None:
+def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     """Look for anything that must not be, in the tables and in the log; exit code 1 if there is."""
     store = the_store()
+    keys = _repaired(as_json=as_json) if repair_keys else {}
     found = check_store(store, deep=deep)
     if deep:
         # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
         with suppress(StoreUnusable) if found else nullcontext():
             found += _lost_files()
+            found += _unlisted()
+            found += _wrong_copies()
     if as_json:
-        emit({"ok": not found, "violations": [each._asdict() for each in found]})
+        emit({"ok": not found, "violations": [each._asdict() for each in found], **keys})
     else:
         rows = [(each.invariant, each.entity, each.detail) for each in found]
         table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
     if found:
         raise Exit(FAILED)
+
+
+def _repaired(*, as_json: bool) -> dict[str, object]:
+    """What was done to the keys that other tools look at (SPEC 10.2)."""
+    from databuild_dagster.bindings.lot_copies_check import repair_lot_copies
+
+    done = repair_lot_copies(the_instance())
+    if not as_json:
+        told = f"{count(done.written, 'key')} written, {done.removed:,} removed"
+        click.echo(f"{told}, for {count(done.refs, 'ref')}.")
+    return {"keys": done._asdict()}
+
+
+def _wrong_copies() -> list[Violation]:
+    """The keys that other tools look at, where they do not say what is so (SPEC 10.2)."""
+    from databuild_dagster.bindings.lot_copies_check import wrong_lot_copies
+
+    try:
+        return [
+            Violation(
+                "SPEC 10.2",
+                each.path,
+                f"{f'a key of {each.ref}' if each.ref else 'a key'} that other tools look at is wrong: {each.why}; "
+                "`databuild check --repair-keys` puts it right",
+            )
+            for each in wrong_lot_copies(the_instance())
+        ]
+    except DatabuildError as error:
+        return [
+            Violation("SPEC 10.2", "keys", f"those that other tools look at cannot be looked through: {error.message}")
+        ]
 
 
 def _lost_files() -> list[Violation]:
@@ -140,4 +182,25 @@ def _lost_files() -> list[Violation]:
                 )
                 for uri in lost
             ]
+    return found
+
+
+def _unlisted() -> list[Violation]:
+    """Storage that nobody reads and nobody gives back (SPEC 10.8)."""
+    from databuild_dagster.bindings.unlisted import unlisted_storage, warehouses_of
+
+    queries = the_queries()
+    found = []
+    for warehouse in warehouses_of(queries, the_warehouse()):
+        try:
+            unlisted = unlisted_storage(queries, warehouse, time.time())
+        except DatabuildError as error:
+            found.append(
+                Violation("SPEC 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
+            )
+            continue
+        for each in unlisted:
+            whose = f" of {each.ref}" if each.ref else ""
+            what = f"{count(each.n_files, 'file')}, {each.bytes:,} bytes" if each.is_folder else f"{each.bytes:,} bytes"
+            found.append(Violation("SPEC 10.8", each.path, f"nobody reads this{whose} ({what}): {each.why}"))
     return found

@@ -1,4 +1,4 @@
-"""`databuild lot`: one lot of a boundary."""
+"""`databuild lot`: what lets lots of a boundary arrive, one of them by hand, or all that lies in the landing folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from databuild_dagster.cli.definitions import deployed_dataset
+from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
+from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.arriving import Arrived
+    from databuild_dagster.bindings.watching import Look
+
+
+class NothingWatched(InvalidRequest):
+    """No landing folder is watched for {what}."""
+
+    hint = "Declare where its files land: databuild_boundary(…, files=…); `databuild lot arrive` needs no folder."
 
 
 @click.group()
@@ -54,6 +64,62 @@ def arrive(
         emit(_as_json(arrived))
         return
     click.echo(_told(arrived))
+
+
+@lot.command()
+@click.argument("dataset", required=False)
+@definitions
+@common
+def look(dataset: str | None, where: Where, as_json: bool) -> None:
+    """Record what lies in the landing folder of DATASET, or of every boundary that has one.
+
+    One look, as the sensor of the boundary takes it every so many seconds while Dagster's daemon runs.
+    """
+    from databuild_dagster.bindings.arrival_sensors import look_once, told, warnings, watched
+
+    instance = the_instance()
+    locations = load_deployed(where)
+    register_all(the_engine(), locations)
+    looks: dict[str, Look] = {}
+    refused: list[DatabuildError] = []
+    for location in locations:
+        assert location.deployment is not None, "only locations with a deployment are opened"
+        for asset, boundary in watched(location.repository):
+            if dataset not in (None, asset):
+                continue
+            try:
+                looks[asset] = look_once(instance, location.repository, location.deployment, asset, boundary)
+            except (
+                DatabuildError
+            ) as error:  # Such as a folder that is not there: the others are looked at all the same.
+                refused.append(error)
+    if not looks and not refused:
+        if dataset is not None:
+            deployed_dataset(dataset, where)
+        raise NothingWatched(what=dataset or "any dataset of these definitions")
+    if as_json:
+        emit([_look_as_json(asset, each) for asset, each in looks.items()])
+    else:
+        for asset, each in looks.items():
+            click.echo(f"{asset}: {told(each)}")
+            for sentence in warnings(each):
+                click.echo(f"  {sentence}")
+    if refused:
+        raise refused[0]
+    if any(each.held for each in looks.values()):
+        raise Exit(FAILED)
+
+
+def _look_as_json(asset: str, look: Look) -> dict[str, object]:
+    return {
+        "dataset": asset,
+        "recorded": [each.ref for each in look.recorded],
+        "late": look.late,
+        "held": look.held,
+        "strangers": look.strangers,
+        "unsettled": look.unsettled,
+        "more": look.more,
+    }
 
 
 def _told(arrived: Arrived) -> str:

@@ -9,6 +9,7 @@ from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import NotFound, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
@@ -95,7 +96,9 @@ def show(ref: str, as_of: str | None, as_json: bool) -> None:
         "built from": f"{len(told['inputs'])} instances" if told["inputs"] else None,
         "rows": told["rows"],
         "files": f"{len(told['files'])}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
-        "manifest": canonical.manifest_uri,
+        "manifest": canonical.manifest_uri + (" (its data was removed)" if canonical.manifest_state == REMOVED else "")
+        if canonical.manifest_uri is not None
+        else None,
         "origin": canonical.origin,
     }
     width = max(len(name) for name in lines)
@@ -126,7 +129,7 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
         return {"ref": canonical.ref, "state": None, "canonical": None}
     instance = queries.instance(canonical.uuid)
     files = []
-    if canonical.manifest_uri is not None:
+    if canonical.manifest_uri is not None and canonical.manifest_state != REMOVED:
         warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset_of(canonical.ref))
         files = list(file_paths(warehouse, read_manifest(warehouse, asset_of(canonical.ref), canonical.uuid)))
     return {
@@ -176,7 +179,15 @@ def history(ref: str, as_json: bool) -> None:
             each.actor,
             each.job_run,
             f"{len(each.inputs)} instances" if each.inputs else None,
-            "; ".join(_taints(queries, each.uuid)) or each.reason,
+            "; ".join(
+                told
+                for told in (
+                    "data removed" if each.manifest_state == REMOVED else "",
+                    *(_taints(queries, each.uuid) or [each.reason or ""]),
+                )
+                if told
+            )
+            or None,
         )
         for each in instances
     ]

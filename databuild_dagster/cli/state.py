@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from databuild_dagster.bindings.home import store_url_of_home
+from databuild_dagster.bindings.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.cli.home import dagster_home
 from databuild_dagster.store import Queries, Store, open_store
 
@@ -28,6 +28,17 @@ def the_store(*, check_projections: bool = True) -> Store:
 
 def the_queries() -> Queries:
     return Queries(the_store())
+
+
+def the_warehouse() -> str:
+    """Where data goes unless a code location says otherwise."""
+    home = dagster_home()
+    warehouse = warehouse_of_home(home)
+    if warehouse is None:
+        from databuild_dagster.bindings.instance import warehouse_of
+
+        warehouse = warehouse_of(the_instance(home))
+    return warehouse
 
 
 def the_instance(home: Path | None = None) -> DagsterInstance:

@@ -127,6 +127,7 @@ class Engine:
     def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
         head = log.head(work.connection)
         now = max(self.clock(), head.at)
+        work.seq = head.seq
         deciding = Deciding(work, now, self.new_id, self.catalog)
         recording = _Recording(work, head.seq, now, command_id, actor)
         facts = decide(command, deciding)

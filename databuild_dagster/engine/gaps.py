@@ -83,6 +83,8 @@ _OF_STATE = {
     _S.UPSTREAM_BUILDING: GapCause.WAITING,
     _S.UPSTREAM_FAILED: GapCause.FAILED_UPSTREAM,
 }
+#: Nothing here builds lots of these, whoever wants them: they come, or they do not.
+_FROM_OUTSIDE = frozenset({DatasetKind.SOURCE, DatasetKind.BOUNDARY})
 #: They name what they lead to.
 _NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
 #: Nothing keeps these but that they are not asked for, or not yet begun: what they are made of may be why.
@@ -333,7 +335,7 @@ class _Following:
             return _Node(_OF_STATE[row.state], standing, leads_to)
         if not row.n_open_wants:
             return self._with_inputs(row.ref, self._of_unwanted(row.ref, last_want, standing))
-        if self._kind(row.ref) is DatasetKind.SOURCE:
+        if self._kind(row.ref) in _FROM_OUTSIDE:
             return self._of_unwanted(row.ref, None, standing)
         if row.wanted_until <= self._now:
             why = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
@@ -344,7 +346,7 @@ class _Following:
         return self._with_inputs(row.ref, _Node(GapCause.DUE, why))
 
     def _of_unwanted(self, ref: str, last_want: LastWant | None, standing: str = "") -> _Node:
-        if self._kind(ref) is DatasetKind.SOURCE:
+        if self._kind(ref) in _FROM_OUTSIDE:
             return _Node(
                 GapCause.NEVER_ARRIVED, _sentence(standing, "nothing has arrived for it, and nothing here builds it")
             )

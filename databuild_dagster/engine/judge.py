@@ -62,9 +62,12 @@ class Judge:
             holder = launch.holder
         if holder is None:
             return self.never_began(dagster_run, now)
+        return self.why_gone(holder, max(heartbeat or 0.0, launch.started_at or launch.buffered_at), now)
+
+    def why_gone(self, holder: str, heard: float, now: float) -> str | None:
+        """Why a process does not hold any more what it held; `heard` is when something was heard of it last."""
         if self._gone(holder):
             return "its process is gone"
-        heard = max(heartbeat or 0.0, launch.started_at or launch.buffered_at)
         if self.undisturbed(now) and now - heard > self.lease_seconds + self._unseen:
             return f"nothing was heard of it for {now - heard:.0f} s"
         return None

@@ -6,6 +6,7 @@ import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, RunSuccess
+from databuild_dagster.model.meta_storage import Statement
 
 #: A want lives a week unless it says otherwise (SPEC 5.5).
 DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
@@ -237,6 +238,25 @@ class FireArcs(Command, frozen=True, kw_only=True):
     published: tuple[Published, ...] = ()
 
 
+class RemoveManifests(Command, frozen=True, kw_only=True):
+    """Take instances' data away: from the event on nobody reads them, then their files go (SPEC 10.8).
+
+    What must stay, by `model.removals`, is left out: somebody may have gone back to it since it was looked at. That no
+    kept manifest lists its files is for the caller to see.
+    """
+
+    uuids: tuple[str, ...]
+    reason: str
+    #: Also what is tainted, and has no successor yet.
+    tainted: bool = False
+
+
+class FinishRemovals(Command, frozen=True, kw_only=True):
+    """The files of removed instances are gone. Those that somebody else has finished are left out."""
+
+    uuids: tuple[str, ...]
+
+
 class ArriveLots(Command, frozen=True, kw_only=True):
     """Data of refs came from outside. Leased refs are refused; an origin that is known already is left out.
 
@@ -245,3 +265,21 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
     arrivals: tuple[Arrival, ...]
     seen: dict[str, str | None] = {}
+
+
+class InvokeMeta(Command, frozen=True, kw_only=True):
+    """Evaluate statements on the meta storage one after another, each seeing what those before it did (SPEC 9.1).
+
+    All that they touch gets one revision: the event's seq. It is recorded even if nothing is touched.
+    """
+
+    statements: tuple[Statement, ...]
+
+
+class CompactMeta(Command, frozen=True, kw_only=True):
+    """Forget what the meta storage's keys went through, and its tombstones, up to a revision.
+
+    Never more than what every watcher with a lease has seen; nothing where that was forgotten before.
+    """
+
+    up_to: int

@@ -74,6 +74,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     concurrency: int | None = None
     #: Not there at all in what is not an arc, so that its registration stays the text that older versions wrote.
     arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
+    #: As whoever takes its lots up outside of Dagster knows it; declared by a tag, and not there where it is not.
+    version: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

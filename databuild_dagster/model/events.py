@@ -256,6 +256,20 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
     reason: str = ""
 
 
+class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
+    """Instances' data is taken away; nobody reads them from now on, and their files go next (SPEC 10.8)."""
+
+    uuids: tuple[str, ...]
+    #: `removals.Reason`
+    reason: str
+
+
+class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):
+    """The files of removed instances are gone."""
+
+    uuids: tuple[str, ...]
+
+
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data of one ref that came from outside; the job run id only gives the instance its uuid (SPEC 4.2)."""
 
@@ -299,6 +313,23 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
     removed: tuple[str, ...] = ()
 
 
+class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
+    """An invoke on the meta storage: what it answered, and what it wrote. Its seq is the revision (SPEC 9.1)."""
+
+    #: One for each statement.
+    answers: tuple[bool | int | bytes | None, ...]
+    #: Every key that began so was removed, before what follows.
+    cleared: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    puts: dict[str, bytes] = {}
+
+
+class MetaCompacted(Fact, frozen=True, tag="MetaCompacted"):
+    """What the meta storage's keys went through up to a revision is forgotten, and so are the tombstones of that time."""
+
+    revision: int
+
+
 EVENT_TYPES: tuple[type[Fact], ...] = (
     WantCreated,
     WantCanceled,
@@ -317,9 +348,13 @@ EVENT_TYPES: tuple[type[Fact], ...] = (
     TaintCreated,
     TaintCanceled,
     CanonicalReverted,
+    ManifestRemoved,
+    RemovalFinished,
     LotArrived,
     ArcFired,
     DatasetRegistered,
+    MetaInvoked,
+    MetaCompacted,
 )
 
 

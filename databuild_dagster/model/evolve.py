@@ -17,6 +17,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
 from databuild_dagster.model.react import count_want, settle
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import (
     NEVER,
     ArcRow,
@@ -407,6 +408,19 @@ def _canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
     folding.revert(ref, instance)
 
 
+def _manifest_removed(folding: Folding, fact: e.ManifestRemoved) -> None:
+    """It has no state of its own among the instance's: what was live once was so for whoever read it."""
+    instances = folding.found(folding.view.instances_by_uuid(fact.uuids), fact.uuids, "instance")
+    for instance in instances.values():
+        instance.manifest_state = REMOVED
+
+
+def _removal_finished(folding: Folding, fact: e.RemovalFinished) -> None:
+    instances = folding.found(folding.view.instances_by_uuid(fact.uuids), fact.uuids, "instance")
+    for instance in instances.values():
+        instance.cleared_at = folding.at
+
+
 def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
     """Each arrival is a job run that was never ours to run, so that its instance has a uuid like any other."""
     refs = folding.view.ensure_refs(arrival.ref for arrival in fact.arrivals)
@@ -480,6 +494,17 @@ def _arc_fired(folding: Folding, fact: e.ArcFired) -> None:
     view.add_firings((fired[each.arc].id, sources[each.source].id, folding.seq) for each in fact.firings)
 
 
+def _meta_invoked(folding: Folding, fact: e.MetaInvoked) -> None:
+    writes: dict[str, bytes | None] = {**dict.fromkeys(fact.removed), **fact.puts}
+    for prefix in fact.cleared:
+        folding.view.clear_meta(prefix, writes)
+    folding.view.write_meta(writes)
+
+
+def _meta_compacted(folding: Folding, fact: e.MetaCompacted) -> None:
+    folding.view.compact_meta(fact.revision)
+
+
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCreated: _want_created,
     e.WantCanceled: _want_canceled,
@@ -498,7 +523,11 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.TaintCreated: _taint_created,
     e.TaintCanceled: _taint_canceled,
     e.CanonicalReverted: _canonical_reverted,
+    e.ManifestRemoved: _manifest_removed,
+    e.RemovalFinished: _removal_finished,
     e.LotArrived: _lot_arrived,
     e.ArcFired: _arc_fired,
     e.DatasetRegistered: _dataset_registered,
+    e.MetaInvoked: _meta_invoked,
+    e.MetaCompacted: _meta_compacted,
 }

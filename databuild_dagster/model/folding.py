@@ -11,6 +11,7 @@ from typing import TypeVar
 from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
     INSTANCE,
@@ -175,7 +176,8 @@ class Folding:
         for instance in instances.values():
             canonical = self.ref_of(instance).canonical_id == instance.id
             is_tainted = instance.state is InstanceState.TAINTED
-            if is_tainted and canonical and instance.n_taints == 0 and instance.was_live:
+            has_data = instance.was_live and instance.manifest_state != REMOVED
+            if is_tainted and canonical and instance.n_taints == 0 and has_data:
                 self.move_instance(instance, cause)
 
     def revert(self, ref: RefRow, instance: InstanceRow) -> None:

@@ -112,6 +112,7 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: Why it failed or waits.
     reason: str | None = None
     code_version: str | None = None
+    #: "complete" or "empty" once it was live; "removed" when its data was taken away, whatever it had been.
     manifest_state: str | None = None
     manifest_uri: str | None = None
     n_files: int | None = None
@@ -119,6 +120,8 @@ class InstanceRow(msgspec.Struct, gc=False):
     n_bytes: int | None = None
     #: Where data from outside came from.
     origin: str | None = None
+    #: When the files of what was removed were gone.
+    cleared_at: float | None = None
 
 
 class JobRunRow(msgspec.Struct, gc=False):

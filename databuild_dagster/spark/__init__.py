@@ -4,6 +4,7 @@ Importing this package does not import PySpark: that costs half a second, which 
 store should not pay. The functions that need it import it."""
 
 from databuild_dagster.spark.errors import (
+    BadPartColumn,
     BadPartitionKeyColumn,
     BadSetting,
     BadSparkUrl,
@@ -28,6 +29,7 @@ from databuild_dagster.spark.frames import filtered, frame_type, no_rows, read_i
 from databuild_dagster.spark.java import Java, find_java
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address
+from databuild_dagster.spark.parts import rows_of, values_of
 from databuild_dagster.spark.progress import OnProgress, watch_progress
 from databuild_dagster.spark.schemas import Columns, check_schema, columns_of, united_schema, why_not_fitting
 from databuild_dagster.spark.server import (
@@ -65,6 +67,7 @@ from databuild_dagster.spark.temporary import temporary, temporary_home
 
 __all__ = [
     "PARTITION_KEY",
+    "BadPartColumn",
     "BadPartitionKeyColumn",
     "BadSetting",
     "BadSparkUrl",
@@ -117,6 +120,7 @@ __all__ = [
     "read_pandas",
     "read_staged",
     "refuse_taken",
+    "rows_of",
     "server_status",
     "server_statuses",
     "session_address",
@@ -130,6 +134,7 @@ __all__ = [
     "temporary_home",
     "united",
     "united_schema",
+    "values_of",
     "watch_progress",
     "why_not_fitting",
     "with_key",

@@ -122,3 +122,9 @@ class KeyColumnTaken(Refused):
     """{asset} has a column {column} of its own, so partition keys cannot come under that name."""
 
     hint = "Give another name, as in table(…, key_column='key'); for a batched asset rename that column upstream."
+
+
+class BadPartColumn(DatabuildError):
+    """{asset} cannot be split by {column!r}: {why}."""
+
+    hint = "Name another column in parts=ByKey(…), or list its values there."

@@ -197,16 +197,20 @@ def publish(
     state: ManifestState | None = None,
     comment: str = "",
     created_at: datetime | None = None,
+    children: Sequence[str] = (),
+    lot_id: str | None = None,
 ) -> Manifest:
     """Give what is staged its place and its manifest, which comes last; zero rows are `empty` unless `state` says otherwise.
 
-    Raises `DiskTrouble`, `ManifestConflict`.
+    Of a lot in parts the `children` are named, and the files have their place already. Raises `DiskTrouble`, `ManifestConflict`.
     """
     asset = asset_of(ref)
-    publish_files(staged.folder, warehouse.instance_dir(asset, uuid), staged.files)
+    if not children:
+        publish_files(staged.folder, warehouse.instance_dir(asset, uuid), staged.files)
     manifest = Manifest(
         dataset=asset,
         ref=ref,
+        lot_id=lot_id,
         instance_uuid=uuid,
         job_run=job_run,
         attempt=attempt,
@@ -216,6 +220,7 @@ def publish(
         schema=staged.schema,
         inputs=dict(inputs),
         comment=comment,
+        children=tuple(children),
         format=staged.file_format.name,
     )
     write_manifest(warehouse, manifest)

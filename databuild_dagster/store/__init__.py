@@ -7,6 +7,7 @@ from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
 from databuild_dagster.store.migrate import Migration, migrate
 from databuild_dagster.store.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.store.store import Store, open_store
 
 __all__ = [
@@ -18,7 +19,10 @@ __all__ = [
     "Migration",
     "NotedSession",
     "Queries",
+    "Removable",
+    "Removals",
     "Store",
+    "Stored",
     "Violation",
     "check",
     "migrate",

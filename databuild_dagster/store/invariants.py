@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from databuild_dagster.model.meta_storage import LAST, Entry
+from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store.database import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.unit_of_work import from_stored
 
 
 class Violation(NamedTuple):
@@ -189,12 +192,35 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I7",
         f"""SELECT i.uuid, 'is Live with a manifest that is ' || i.manifest_state FROM {P}instances i
-        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')""",
+        JOIN {P}refs r ON r.id = i.ref_id
+        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')
+        AND NOT (i.manifest_state = 'removed' AND r.canonical_id <> i.id)""",
+    ),
+    (
+        "I7",
+        f"""SELECT i.uuid, 'its data was removed while it was ' || i.state FROM {P}instances i
+        WHERE i.manifest_state = 'removed' AND i.state IN ('Building', 'UpstreamBuilding')""",
+    ),
+    (
+        "SPEC 10.8",
+        f"""SELECT i.uuid, 'its files are gone, and its data was never removed' FROM {P}instances i
+        WHERE i.cleared_at IS NOT NULL AND i.manifest_state IS NOT 'removed'""",
     ),
     (
         "I7",
         f"""SELECT i.uuid, 'is Live without a manifest, and did not come from outside' FROM {P}instances i
         WHERE i.state = 'Live' AND i.manifest_state IS NULL AND i.origin IS NULL""",
+    ),
+    (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', which is no invoke of the meta storage' FROM {P}meta_entries m
+        LEFT JOIN {P}events e ON e.seq = m.revision WHERE e.type IS NOT 'MetaInvoked'""",
+    ),
+    (
+        "I8",
+        f"""SELECT m.key, 'has revision ' || m.revision || ', and changed last by revision ' || c.revision FROM {P}meta_entries m
+        JOIN (SELECT key, max(revision) AS revision FROM {P}meta_changes GROUP BY key) c ON c.key = m.key
+        WHERE c.revision <> m.revision""",
     ),
     (
         "SPEC 3.1",
@@ -247,7 +273,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'is Tainted, was live, and has no taint' FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id
-        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0""",
+        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0 AND i.manifest_state IS NOT 'removed'""",
     ),
     (
         "SPEC 8.3",
@@ -294,7 +320,21 @@ def violations(connection: Connection) -> list[Violation]:
         for invariant, query in QUERIES
         for entity, detail in connection.execute(query)
     ]
-    return found + _wrong_uuids(connection)
+    return found + _wrong_uuids(connection) + _stray_keys(connection)
+
+
+def _stray_keys(connection: Connection) -> list[Violation]:
+    """I9, the keys: an operation without state has none under its root, and is not in runOps."""
+    prefix = ROOT + SEPARATOR
+    rows = connection.execute(
+        f"SELECT key, revision, value FROM {P}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key",
+        (prefix, prefix + LAST),
+    )
+    try:
+        entries = [Entry(key, from_stored(value), revision) for key, revision, value in rows]
+    except ValueError as error:
+        return [Violation("I9", f"{P}meta_entries", f"cannot be read: {error}")]
+    return [Violation("I9", key, detail) for key, detail in strays(entries)]
 
 
 def _wrong_uuids(connection: Connection) -> list[Violation]:

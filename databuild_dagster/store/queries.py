@@ -10,6 +10,7 @@ import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
@@ -64,6 +65,21 @@ class Instance(NamedTuple):
     live_at: float | None
     #: Who had it built, in the words of the log.
     actor: str
+
+
+class Kept(NamedTuple):
+    """Whose the storage of an instance is."""
+
+    ref: str
+    state: InstanceState
+    #: Whether its job run has ended, so that nobody writes to it any more.
+    has_ended: bool
+    #: Whether readers see it.
+    is_canonical: bool
+
+    @property
+    def is_live(self) -> bool:
+        return self.is_canonical and self.state is InstanceState.LIVE
 
 
 class StateChange(NamedTuple):
@@ -488,6 +504,28 @@ class Queries:
         """The live canonical instances of a dataset, ordered by ref."""
         sql = f"{_INSTANCES} WHERE {_OF_DATASET} AND r.canonical_id = i.id AND i.state = 'Live' ORDER BY r.ref"
         return [_instance(row) for row in self._all(sql, *_dataset_range(asset))]
+
+    def kept(self, uuids: Iterable[str]) -> dict[str, Kept]:
+        """Whose storage is that of each uuid; those that are no instance's are left out."""
+        sql = f"""
+            SELECT i.uuid, r.ref, i.state, CASE WHEN j.ended_at IS NULL THEN 0 ELSE 1 END,
+                   CASE WHEN r.canonical_id = i.id THEN 1 ELSE 0 END
+            FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
+                 JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        return {
+            uuid: Kept(ref, InstanceState(state), bool(has_ended), bool(is_canonical))
+            for uuid, ref, state, has_ended, is_canonical in self._all(sql, Keys(uuids))
+        }
+
+    def dataset_folders(self) -> list[tuple[str, str]]:
+        """(asset, folder of a warehouse) wherever instances of a dataset have manifests. Looks at every instance."""
+        end = len("/data/instance=/manifest.json") + 36
+        sql = f"""
+            SELECT substr(i.manifest_uri, 1, length(i.manifest_uri) - {end}) AS folder, min(r.ref)
+            FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE length(i.manifest_uri) > {end}
+            GROUP BY substr(i.manifest_uri, 1, length(i.manifest_uri) - {end})"""
+        return [(asset_of(ref), folder) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """Of these instances, those built from one that is tainted, or no longer canonical, by now (SPEC 4.6)."""

@@ -30,10 +30,11 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
 #: Version of what stands in the log: raised with its shape, and with each new type of event. A higher one than this in a
-#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs.
-LOG_VERSION = 2
+#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs; 3 removals and the meta
+#: storage.
+LOG_VERSION = 3
 #: Version of the projections; another one means that they have to be computed anew.
-PROJECTION_VERSION = 6
+PROJECTION_VERSION = 8
 
 PREFIX = "databuild_"
 
@@ -203,8 +204,12 @@ instances = _table(
     Column("n_rows", INTEGER),
     Column("n_bytes", INTEGER),
     Column("origin", TEXT),
+    Column("cleared_at", Float),
     _in("state", InstanceState),
 )
+#: Data that is being taken away, which a crash may have left half-way.
+_UNFINISHED = text("manifest_state = 'removed' AND cleared_at IS NULL")
+Index(PREFIX + "instances_unfinished", instances.c.id, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED)
 
 job_runs = _table(
     "job_runs",
@@ -395,6 +400,33 @@ history = _table(
     clustered=True,
 )
 
+#: The meta storage's keys (SPEC 9.1). Not `meta`, which is about this database.
+meta_entries = _table(
+    "meta_entries",
+    Column("key", TEXT, primary_key=True),
+    Column("revision", INTEGER, nullable=False),
+    #: In base64, as in the log; NULL for a tombstone.
+    Column("value", TEXT),
+    clustered=True,
+)
+
+#: What watchers are told of: each change of a key, until it is compacted.
+meta_changes = _table(
+    "meta_changes",
+    Column("revision", INTEGER, nullable=False),
+    Column("key", TEXT, nullable=False),
+    Column("value", TEXT),
+    PrimaryKeyConstraint("revision", "key"),
+    clustered=True,
+)
+
+#: Up to where changes were forgotten.
+meta_compactions = _table(
+    "meta_compactions",
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("revision", INTEGER, nullable=False),
+)
+
 #: What a rebuild computes anew; everything else is the log.
 PROJECTIONS: tuple[Table, ...] = (
     datasets,
@@ -414,6 +446,9 @@ PROJECTIONS: tuple[Table, ...] = (
     arc_firings,
     delegations,
     history,
+    meta_entries,
+    meta_changes,
+    meta_compactions,
 )
 
 #: For people and their tools: the delegation seed's two questions (SPEC 13). A build request is the Dagster run that

@@ -7,6 +7,7 @@ but a row's own key is written first, so that a lookup always sees what this tra
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
 from itertools import compress
@@ -18,6 +19,7 @@ from msgspec.structs import astuple
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
     ArcRow,
@@ -230,6 +232,11 @@ class UnitOfWork:
         self._turned: list[tuple[int, Openness]] = []
         #: How the delegations of (requester, ref) stand, as far as they were met; None where there is none.
         self._outcomes: dict[tuple[str, int], str | None] = {}
+        #: Keys of the meta storage, as far as they were met; None for those that never were.
+        self._entries: dict[str, Entry | None] = {}
+        #: Of these, what is not written yet, and whether it is new; and every change of it.
+        self._entries_written: dict[str, bool] = {}
+        self._changes: list[tuple[int, str, str | None]] = []
         #: Refs of wants, as far as they were met.
         self._seen_links: dict[int, Collection[int]] = {}
 
@@ -456,6 +463,20 @@ class UnitOfWork:
     def inputs_of(self, instance_ids: Iterable[int]) -> list[int]:
         return sorted({input_id for _, input_id in self._linked(_INPUTS_OF, instance_ids)})
 
+    def pointings(self, ref_ids: Iterable[int]) -> list[tuple[int, int, int]]:
+        self.flush()
+        refs = Keys(ref_ids)
+        return sorted(self.connection.execute(POINTINGS, (refs, refs)), key=itemgetter(0, 1))
+
+    def moved_by(self, instance_ids: Iterable[int]) -> dict[int, int]:
+        self.flush()
+        return dict(self.connection.execute(_MOVED_BY, (Keys(instance_ids),)))
+
+    def building_since(self) -> int | None:
+        self.flush()
+        ((oldest,),) = self.connection.execute(OLDEST_OPEN)
+        return None if oldest is None else int(oldest) >> ROWS_PER_EVENT_BITS
+
     def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None:
         self._link(_ADD_REVERT, [(ref_id, seq, instance_id)])
 
@@ -507,6 +528,59 @@ class UnitOfWork:
         ended = list(ends)
         self._outcomes.update({(who, ref_id): outcome for outcome, _, _, _, who, ref_id in ended})
         self._link(_END_DELEGATION, ended)
+
+    # Meta storage
+
+    def meta_entries(self, keys: Iterable[str]) -> dict[str, Entry]:
+        wanted, known = list(keys), self._entries
+        if unknown := [key for key in dict.fromkeys(wanted) if key not in known]:
+            known.update(dict.fromkeys(unknown))
+            for key, revision, value in _META_ENTRIES.ask(self.connection, unknown):
+                known[key] = Entry(key, from_stored(value), revision)
+        return {key: entry for key in wanted if (entry := known[key]) is not None}
+
+    def meta_under(self, prefix: str) -> list[Entry]:
+        self._flush_meta()
+        found = self.connection.execute(_META_UNDER, (prefix, prefix + LAST))
+        return [Entry(key, from_stored(value), revision) for key, revision, value in found]
+
+    def write_meta(self, writes: Mapping[str, bytes | None]) -> None:
+        met = self.meta_entries(writes)
+        for key, value in writes.items():
+            self._entries_written.setdefault(key, key not in met)
+            self._entries[key] = Entry(key, value, self.seq)
+            self._changes.append((self.seq, key, to_stored(value)))
+
+    def clear_meta(self, prefix: str, but: Iterable[str]) -> None:
+        """By whole statements: there may be very many."""
+        self._flush_meta()
+        place = (prefix, prefix + LAST, Keys(but))
+        self.connection.execute(_CLEAR_CHANGES, (self.seq, *place))
+        self.connection.execute(_CLEAR_ENTRIES, (self.seq, *place))
+        self._entries.clear()
+
+    def meta_compacted(self) -> int:
+        return int(self.connection.execute(_META_COMPACTED).fetchone()[0])
+
+    def compact_meta(self, revision: int) -> None:
+        self._flush_meta()
+        self.connection.execute(_FORGET_CHANGES, (revision,))
+        self.connection.execute(_FORGET_TOMBSTONES, (revision,))
+        self.connection.execute(_ADD_COMPACTION, (self.seq, revision))
+        self._entries.clear()
+
+    def _flush_meta(self) -> None:
+        written, self._entries_written = self._entries_written, {}
+        changes, self._changes = self._changes, []
+        new: list[tuple[Any, ...]] = []
+        old: list[tuple[Any, ...]] = []
+        for key, is_new in written.items():
+            entry = self._entries[key]
+            assert entry is not None, "it was written"
+            (new if is_new else old).append((entry.revision, to_stored(entry.value), key))
+        for statement, rows in ((_ADD_ENTRY, new), (_CHANGE_ENTRY, old), (_ADD_CHANGE, changes)):
+            if rows:
+                self.connection.executemany(statement, rows)
 
     # Writing
 
@@ -588,10 +662,37 @@ class UnitOfWork:
                 rows.flush()
         if self._links or self._turned:
             self._flush_links()
+        if self._changes:
+            self._flush_meta()
         if self._moves:
             self.connection.executemany(_ADD_MOVE, self._moves)
             self._moves = []
 
+
+def to_stored(value: bytes | None) -> str | None:
+    """A value of the meta storage as its tables have it."""
+    return None if value is None else b64encode(value).decode()
+
+
+def from_stored(value: str | None) -> bytes | None:
+    return None if value is None else b64decode(value, validate=True)
+
+
+_META_ENTRIES = _Lookup(f"SELECT key, revision, value FROM {PREFIX}meta_entries WHERE", "key")
+_META_UNDER = f"SELECT key, revision, value FROM {PREFIX}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key"
+_ADD_ENTRY = f"INSERT INTO {PREFIX}meta_entries (revision, value, key) VALUES (?, ?, ?)"
+_CHANGE_ENTRY = f"UPDATE {PREFIX}meta_entries SET revision = ?, value = ? WHERE key = ?"
+_ADD_CHANGE = f"INSERT INTO {PREFIX}meta_changes (revision, key, value) VALUES (?, ?, ?)"
+_CLEARED = "key >= ? AND key < ? AND value IS NOT NULL AND key NOT IN (SELECT value FROM json_each(?))"
+_CLEAR_CHANGES = (
+    f"INSERT INTO {PREFIX}meta_changes (revision, key, value) "
+    f"SELECT CAST(? AS BIGINT), key, NULL FROM {PREFIX}meta_entries WHERE {_CLEARED}"
+)
+_CLEAR_ENTRIES = f"UPDATE {PREFIX}meta_entries SET revision = ?, value = NULL WHERE {_CLEARED}"
+_META_COMPACTED = f"SELECT coalesce(max(revision), 0) FROM {PREFIX}meta_compactions"
+_FORGET_CHANGES = f"DELETE FROM {PREFIX}meta_changes WHERE revision <= ?"
+_FORGET_TOMBSTONES = f"DELETE FROM {PREFIX}meta_entries WHERE value IS NULL AND revision <= ?"
+_ADD_COMPACTION = f"INSERT INTO {PREFIX}meta_compactions (seq, revision) VALUES (?, ?)"
 
 _IDS_TAKEN = _Lookup(
     f"SELECT launch_id FROM {PREFIX}launches WHERE launch_id = ? "
@@ -633,6 +734,28 @@ _TAINTS_OF_INSTANCE = _Lookup(
 )
 _BUILT_FROM = _Lookup(f"SELECT input_id, instance_id FROM {PREFIX}instance_inputs WHERE", "input_id")
 _INPUTS_OF = _Lookup(f"SELECT instance_id, input_id FROM {PREFIX}instance_inputs WHERE", "instance_id")
+
+#: An instance is canonical from its creation on (SPEC 4.2), and its id begins with the seq of that.
+POINTINGS = f"""
+WITH RECURSIVE chain(ref_id, id) AS (
+    SELECT r.id, r.last_id FROM {PREFIX}refs r
+    WHERE r.last_id IS NOT NULL AND r.id IN (SELECT value FROM json_each(?))
+    UNION ALL
+    SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+    WHERE p.previous_id IS NOT NULL
+)
+SELECT ref_id, id >> {ROWS_PER_EVENT_BITS}, id FROM chain
+UNION ALL
+SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
+_MOVED_BY = (
+    f"SELECT entity_id, max(seq) FROM {PREFIX}history WHERE kind = 'instances' "
+    "AND entity_id IN (SELECT value FROM json_each(?)) GROUP BY entity_id"
+)
+#: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
+OLDEST_OPEN = (
+    f"SELECT min(i.job_run_id) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id "
+    "WHERE r.due = 0 AND r.state = 'Building'"
+)
 
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
 _ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"

@@ -59,6 +59,24 @@ def publish(staging: str, folder: str, names: Iterable[str]) -> None:
         move_file(os.path.join(staging, name), os.path.join(folder, name))
 
 
+def share(folder: str, into: str, names: Iterable[str]) -> None:
+    """Link files of a folder into another one, which is made if need be: no byte is written.
+
+    Raises FileNotFoundError as it is.
+    """
+    make_dirs(into)
+    for name in names:
+        path = os.path.join(into, name)
+        try:
+            os.link(os.path.join(folder, name), path)
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DiskTrouble(path=path, done="linked", why=_reason(error)) from error
+
+
 def local_copies(files: Sequence[tuple[str, int]]) -> list[str]:
     """The paths as they are: whether they are there, who opens them will say."""
     return [path for path, _ in files]

@@ -119,11 +119,16 @@ def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
     assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
     path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
     _check_uris(manifest, path)
-    contents = msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
+    contents = manifest_text(manifest).encode()
     storage = warehouse.storage
     if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
         raise ManifestConflict(path=path, entity=path)
     return path
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """As JSON, the same text for the same facts."""
+    return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic").decode(), indent=1) + "\n"
 
 
 def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
@@ -169,8 +174,10 @@ def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
 def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str]:
     """Where this machine can open all listed files: the very files, or copies of what an object store holds.
 
-    Raises `ListedFileLost`, `StorageTrouble`.
+    Raises `ListedFileLost`, `EscapingFile`, `StorageTrouble`.
     """
+    for manifest in manifests:
+        _check_links(warehouse, manifest)
     listed = [
         (path, file.bytes)
         for manifest in manifests
@@ -207,11 +214,23 @@ def _decode(contents: bytes, path: str) -> Manifest:
         raise ManifestDamaged(path=path, why=str(error)) from error
 
 
+def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
+    """Nothing we write is a link, which could lead out of the folder as a way up does."""
+    if manifest.uri_type is UriType.IDENTIFIER or protocol_of(warehouse.root) is not None:
+        return
+    for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True):
+        if os.path.islink(path):
+            where = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
+            raise EscapingFile(path=where, uri=file.uri)
+
+
 def _check_uris(manifest: Manifest, path: str) -> None:
-    """A plain file name cannot leave its folder, and nothing we write lies deeper."""
+    """A plain file name, or the beginning of one, cannot leave its folder, and nothing we write lies deeper."""
     for file in manifest.files:
         uri = file.uri
         if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):
             raise ManifestDamaged(path=path, why=f"it lists {uri!r}, which is no whole path or url")
-        if manifest.uri_type is UriType.PATH and (uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri):
+        if manifest.uri_type is not UriType.IDENTIFIER and (
+            uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri
+        ):
             raise EscapingFile(path=path, uri=uri)

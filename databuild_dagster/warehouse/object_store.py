@@ -107,6 +107,14 @@ class ObjectStore:
         self.for_each(upload, list(names))
         local_copies.prune_sometimes()
 
+    def share(self, folder: str, into: str, names: Iterable[str]) -> None:
+        def copy(name: str) -> None:
+            # Within the store, and whole or not at all: no byte comes to this machine.
+            with self._reading(f"{folder}/{name}"):
+                self._file_system.cp_file(f"{folder}/{name}", f"{into}/{name}")
+
+        self.for_each(copy, list(names))
+
     def create_only(self, path: str, contents: bytes) -> bool:
         for _ in range(MAX_OVERLAPS):
             try:

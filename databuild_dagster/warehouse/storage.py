@@ -38,6 +38,12 @@ class Storage(Protocol):
     def publish(self, staging: str, folder: str, names: Iterable[str]) -> None:
         """Take files from a local staging folder to `folder`, where they stay unchanged."""
 
+    def share(self, folder: str, into: str, names: Iterable[str]) -> None:
+        """Have files of a folder in another one too, whole and for good. What is there already is taken for the same.
+
+        Raises FileNotFoundError as it is.
+        """
+
     def create_only(self, path: str, contents: bytes) -> bool:
         """Write what must not exist yet, whole or not at all; False if it does."""
 

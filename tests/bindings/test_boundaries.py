@@ -16,11 +16,15 @@ from databuild_dagster.bindings import watching
 from databuild_dagster.bindings.adoption_errors import OwnFiles
 from databuild_dagster.bindings.arrival_errors import NoLandingFolder
 from databuild_dagster.bindings.arrival_sensors import look_once, told, warnings
-from databuild_dagster.bindings.boundaries import boundary_of
-from databuild_dagster.bindings.deployment import deployment_of_repository
+from databuild_dagster.bindings.boundaries import Boundary, boundary_of
+from databuild_dagster.bindings.deployment import Deployment, deployment_of_repository
+from databuild_dagster.bindings.inprocess import execute_order
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.landing import BadLandingPattern
+from databuild_dagster.bindings.launcher import OrderCollector
+from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.registration import datasets_of, register
+from databuild_dagster.bindings.taint_check import TAINT_CHECK
 from databuild_dagster.bindings.tuning import tune_dagster_writes
 from databuild_dagster.bindings.watching import Look, Watcher
 from databuild_dagster.engine import Engine
@@ -128,7 +132,7 @@ def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
     assert place.lots() == {"05": [file.name]}
     assert manifest.lot_id == "20130101PT1H005"
     assert (manifest.uri_type, manifest.files[0].uri, manifest.rows) == (UriType.IDENTIFIER, str(file), 2)
-    assert told(look) == "1 lots arrived with 1 files."
+    assert told(look) == "1 lot arrived with 1 file."
     assert place.green() == {"2013-01-01-05:00"}
 
 
@@ -536,10 +540,6 @@ def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instan
     assert boundary is not None
     look_once(instance, repository, deployment, "flights", boundary)
     place.engine.handle(CreateWants(wants=(("flights@2013-01-01-06:00",),)))
-    from databuild_dagster.bindings.inprocess import execute_order
-    from databuild_dagster.bindings.launcher import OrderCollector
-    from databuild_dagster.bindings.orchestrator import run_tick
-
     launcher = OrderCollector(instance)
     place.engine.handle(CreateWants(wants=(("delays@2013-01-01-05:00",), ("delays@2013-01-01-07:00",))))
     for _ in range(3):
@@ -551,6 +551,55 @@ def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instan
         ["flights@2013-01-01-05:00", "delays@2013-01-01-05:00", "delays@2013-01-01-07:00", "flights@2013-01-01-06:00"]
     )
     assert list(states.values()) == [InstanceState.LIVE, InstanceState.LIVE, InstanceState.UPSTREAM_BUILDING, None]
+
+
+def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_path):
+    """SPEC 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, whatever else it does."""
+    place = Place(instance, tmp_path / "landing")
+    place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)
+
+    @databuild_asset(partitions_def=hourly, subscribe="flights")
+    def delays(flights: pd.DataFrame) -> pd.DataFrame:
+        return flights
+
+    repository, deployment, boundary = deployed(flights, delays)
+    orders = OrderCollector(instance)
+    run_tick(instance, repository, deployment, orders)
+    assert orders.take_orders() == []
+
+    look_once(instance, repository, deployment, "flights", boundary)
+    report = run_tick(instance, repository, deployment, orders)
+
+    assert report.fired == ["delays@2013-01-01-05:00"]
+    assert [(order.job, order.partition_keys) for order in orders.take_orders()] == [("delays", ("2013-01-01-05:00",))]
+
+
+def test_a_tainted_lot_is_red_in_dagster_and_no_check_is_told_that_it_does_not_declare(instance, tmp_path):
+    place = Place(instance, tmp_path / "landing")
+    place.drop("flights_20130101T0500.parquet", 1.0)
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)
+    repository, deployment, boundary = deployed(flights)
+    look_once(instance, repository, deployment, "flights", boundary)
+    run_tick(instance, repository, deployment, OrderCollector(instance))
+
+    place.engine.handle(TaintPartitions(refs=("flights@2013-01-01-05:00",), reason="wrong units"))
+    run_tick(instance, repository, deployment, OrderCollector(instance))
+
+    check = dg.AssetCheckKey(dg.AssetKey("flights"), TAINT_CHECK)
+    assert instance.event_log_storage.get_latest_asset_check_execution_by_key([check]) == {}
+    (red,) = instance.get_runs()
+    (said,) = [each.message for each in instance.all_logs(red.run_id) if "wrong units" in each.message]
+    assert "red until other files arrive or until the taint is taken back" in said
+
+
+def deployed(*assets: Any) -> tuple[dg.RepositoryDefinition, Deployment, Boundary]:
+    """A code location whose first asset is a boundary."""
+    repository = build_definitions(assets, location="tests").get_repository_def()
+    deployment, boundary = deployment_of_repository(repository), boundary_of(assets[0])
+    assert deployment is not None
+    assert boundary is not None
+    return repository, deployment, boundary
 
 
 def test_the_sensor_of_a_boundary_runs_as_soon_as_it_is_deployed(instance, tmp_path):
@@ -566,7 +615,7 @@ def test_the_sensor_of_a_boundary_runs_as_soon_as_it_is_deployed(instance, tmp_p
 
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     assert isinstance(said, dg.SkipReason)
-    assert said.skip_message == "1 lots arrived with 1 files."
+    assert said.skip_message == "1 lot arrived with 1 file."
 
 
 # In a bucket

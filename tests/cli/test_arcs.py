@@ -37,6 +37,10 @@ def clean(orders: pd.DataFrame) -> pd.DataFrame:
 
 defs = build_definitions([orders, clean])
 """
+TYPO = (
+    "clean subscribes to ordesr, which no code location has registered, so nothing of that name wakes it; "
+    "did you mean orders?"
+)
 DAYS = [f"2024-01-0{day}" for day in range(1, 5)]
 
 
@@ -63,22 +67,24 @@ def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -
 
     lots = project.ask("arcs")
 
-    states = {lot["lot"]: lot["state"] for lot in lots}
+    states = {lot["ref"]: lot["state"] for lot in lots}
     assert states == dict(
         zip((f"clean@{day}" for day in DAYS), ("complete", "complete", "partial", "missing"), strict=True)
     )
-    assert [set(lot) for lot in lots] == [{"arc", "lot", "state", "uuid"}] * 4
+    assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
+    assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid"}] * 4
     assert lots[3]["uuid"] is None
     assert project.ask("arcs", "clean") == lots
-    assert [lot["lot"] for lot in project.ask("arcs", "--state", "partial")] == [f"clean@{DAYS[2]}"]
+    assert [lot["ref"] for lot in project.ask("arcs", "--state", "partial")] == [f"clean@{DAYS[2]}"]
     head, line, typo = project.call("arcs").out.splitlines()
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
-    assert typo.startswith("ordesr: 1 source that no code location has registered")
-    assert f"clean@{DAYS[3]}  missing" in project.call("arcs", "clean", "--list").out
+    assert typo == TYPO
+    assert project.call("arcs", "--state", "running").out == "No lot is running.\n"
+    assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arcs", "clean", "--list").out
 
     project.run("build", "--rebuild", f"orders@{DAYS[0]}")
-    assert f"clean@{DAYS[0]}  complete (stale)" in project.call("arcs", "--list").out
+    assert f"complete (stale)  clean@{DAYS[0]}" in project.call("arcs", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 
@@ -86,9 +92,20 @@ def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -
 def test_an_arc_that_is_none_is_said_to_be_none(project: Project) -> None:
     project.run("tick")
 
-    done = project.call("arcs", "orders")
+    none, unknown = project.call("arcs", "orders"), project.call("arcs", "claen")
 
-    assert (done.code, done.err) == (2, "Error: There is no arc 'orders'. Check the spelling.\n")
+    assert (none.code, unknown.code) == (2, 2)
+    assert none.err.startswith("Error: orders subscribes to nothing, so it is no arc. `databuild arcs` lists")
+    assert unknown.err == "Error: No code location has registered an asset 'claen'. Did you mean clean?\n"
+
+
+def test_a_source_that_nobody_has_is_said_to_be_none_when_definitions_load(project: Project) -> None:
+    """SPEC 10.5: not refused, for another location may bring it; but a typo is not to be looked for."""
+    assert project.run("tick").err == f"Warning: {TYPO}\n"
+
+    (project.folder / "definitions.py").write_text(DEFINITIONS.replace('"ordesr"', '"landed"'))
+
+    assert "subscribes to landed, which no code location has registered" in project.run("tick").err
 
 
 def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Project) -> None:

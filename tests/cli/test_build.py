@@ -100,6 +100,20 @@ def test_a_deep_check_names_the_ref_whose_file_is_gone(project: Project) -> None
     assert file.name in violation["detail"]
 
 
+def test_a_deep_check_names_storage_that_no_manifest_lists(project: Project) -> None:
+    """SPEC 10.8"""
+    project.build(DAYS[0])
+    stray = Path(project.ask("show", DAYS[0])["canonical"]["files"][0]).with_name("part-9.parquet")
+    stray.write_bytes(b"abc")
+
+    done = project.call("check", "--deep", "--json")
+
+    assert done.code == 1
+    (violation,) = done.json["violations"]
+    assert (violation["invariant"], violation["entity"]) == ("SPEC 10.8", str(stray))
+    assert violation["detail"] == f"nobody reads this of {DAYS[0]} (3 bytes): its manifest does not list it"
+
+
 def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None:
     (want,) = project.ask("want", "create", DAYS[0], "--priority", "3", "--ttl", "12h")
     (listed,) = project.ask("want", "list")

@@ -170,6 +170,19 @@ def test_a_tainted_lot_takes_the_same_file_only_if_that_is_meant(landing):
     assert [row["n"] for row in landing.rows()] == [1]
 
 
+def test_a_dataset_of_definitions_that_are_not_loaded_is_said_to_be_theirs(landing):
+    landing.arrive(landing.write("a.parquet", 1))
+    (landing.project.folder / "others.py").write_text(
+        "from databuild_dagster import build_definitions\n\ndefs = build_definitions([])\n"
+    )
+
+    done = landing.project.call("lot", "arrive", "clicks", LOT, "outside/a.parquet", "-f", "others.py")
+
+    assert done.code == 2
+    assert "clicks belongs to code location" in done.err
+    assert "not among the definitions that are loaded here. Name its definitions with -f, -m or -w." in done.err
+
+
 def test_a_lot_need_not_be_of_a_time(landing):
     done = landing.arrive(landing.write("a.parquet", 1), lot="eu", dataset="prices")
 

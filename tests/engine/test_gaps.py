@@ -108,6 +108,18 @@ def test_never_arrived(days):
     )
 
 
+def test_a_wanted_lot_of_a_boundary_is_awaited_and_not_due(make_world):
+    """SPEC 10.6, 10.7: nothing here could launch it, so the next tick is not to blame."""
+    world = make_world(dataset("landed", keys=DAYS, kind=DatasetKind.BOUNDARY), dataset("a", "landed", keys=DAYS))
+
+    world.want("a@2024-02-27")
+    world.miss("a@2024-02-27", "landed@2024-02-27")
+
+    told = "landed@2024-02-27: nothing has arrived for it, and nothing here builds it"
+    assert only(world, "landed") == ("never arrived", told)
+    assert only(world, "a") == ("waiting for upstream landed@2024-02-27", told)
+
+
 def test_wanted_and_due(days):
     days.want("a@2024-02-27")
 

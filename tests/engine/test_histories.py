@@ -17,7 +17,7 @@ from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.store import open_store, schema
+from databuild_dagster.store import Removals, open_store, schema
 from databuild_dagster.store.log import events_after
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import HERE, dataset
@@ -270,6 +270,25 @@ class Histories(RuleBasedStateMachine):
     def arrive(self, ref, origin):
         self.world.clock.turn(0)
         self.do(c.ArriveLots(arrivals=(c.Arrival(job_run_id=self.world.ids(), ref=ref, origin=origin),)))
+
+    @rule(at=which, tainted=st.booleans())
+    def remove_the_data_of_instances(self, at, tainted):
+        uuids = [each.uuid for ref in REFS for each in self.world.queries.history(ref)]
+        if uuids:
+            some = tuple(uuids[at % len(uuids) :][:3])
+            self.do(c.RemoveManifests(uuids=some, reason="enough of it", tainted=tainted))
+
+    @rule()
+    def finish_removals(self):
+        if left := Removals(self.world.store).unfinished():
+            self.do(c.FinishRemovals(uuids=tuple(each.uuid for each in left)))
+
+    @rule(ref=st.sampled_from(REFS))
+    def go_back_to_what_may_be_removed(self, ref):
+        for each in self.world.queries.history(ref):
+            if each.manifest_state == "removed":
+                self.do(c.RevertCanonical(ref=ref, uuid=each.uuid, force=True))
+                assert not (self.world.uuid(ref) == each.uuid and self.world.state(ref) is InstanceState.LIVE)
 
     # What time does, and what a lost answer does
 

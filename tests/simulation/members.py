@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRu
 from databuild_dagster.store.queries import JobRunView
 from tests.support.catalog import HERE
 
+from .landing import WATCHER, deliver, watch
 from .processes import Broken
 from .scenario import Deed, Scenario
 from .world import Member, World
@@ -45,6 +47,10 @@ def populate(world: World) -> None:
     dagster = Dagster(world)
     for number in range(world.scenario.n_orchestrators):
         _orchestrate(world, dagster, f"orchestrator {number}", 1)
+    for number in range(world.scenario.n_watchers):
+        _watch(world, f"{WATCHER} {number}", 1)
+    for delivery in world.scenario.deliveries:
+        world.start(f"sender {delivery.number}", partial(deliver, delivery=delivery), after=delivery.after)
     for deed in world.scenario.deeds:
         if deed.name.startswith("user"):
             _use(world, deed, _Memory(), 1)
@@ -76,6 +82,17 @@ def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) ->
     def ended(crashed: bool) -> None:
         if not world.scheduler.is_over:
             _orchestrate(world, dagster, name, incarnation + 1)
+
+    process.at_end.append(ended)
+
+
+def _watch(world: World, name: str, incarnation: int) -> None:
+    """A boundary's sensor, and again when it has died."""
+    process = world.start(_again(name, incarnation), watch, after=0.0 if incarnation == 1 else 5.0)
+
+    def ended(crashed: bool) -> None:
+        if not world.scheduler.is_over:
+            _watch(world, name, incarnation + 1)
 
     process.at_end.append(ended)
 
@@ -593,7 +610,9 @@ def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
 
 def _data_arrives(me: Member, deed: Deed) -> c.Command:
     scenario = me.world.scenario
-    refs = [ref for spec in scenario.sources for ref in scenario.refs_of(spec)] or scenario.refs
+    refs = [ref for spec in scenario.sources for ref in scenario.refs_of(spec)]
+    # What comes from a landing folder is its watchers' to tell.
+    refs = refs or [ref for ref in scenario.refs if ref not in scenario.landed]
     return c.ArriveLots(arrivals=(Arrival(job_run_id=me.engine.new_id(), ref=me.rng.choice(refs), origin=me.name),))
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from databuild_dagster.engine import engine as engine_module
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import decide as decide_module
 from databuild_dagster.model import events as e
 from databuild_dagster.model import evolve as evolve_module
+from databuild_dagster.model.decide import arcs as arcs_module
+from databuild_dagster.model.decide import datasets as datasets_module
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
@@ -188,6 +192,33 @@ def _with_second_starters() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _with_arcs_that_start_over() -> Iterator[None]:
+    """Where an arc stands is not asked: who followed the log at the same time fires it once more."""
+    in_force = arcs_module._in_force
+
+    def from_the_start(deciding: Deciding) -> Iterator[Any]:
+        for arc in in_force(deciding):
+            yield arc._replace(row=msgspec.structs.replace(arc.row, seq=0))
+
+    with patch.object(arcs_module, "_in_force", from_the_start):
+        yield
+
+
+@contextmanager
+def _with_lost_wakes() -> Iterator[None]:
+    """That an arc was woken is recorded, and what it wanted for that is not."""
+    with patch.object(arcs_module, "_wanted", lambda *woken: []):
+        yield
+
+
+@contextmanager
+def _without_a_look_at_what_has_come_since() -> Iterator[None]:
+    """Of two watchers, the slower one records what it saw before the faster one did."""
+    with patch.object(datasets_module, "_check_seen", lambda *seen: None):
+        yield
+
+
 MUTATIONS = (
     Mutation(
         "fencing is switched off",
@@ -212,6 +243,9 @@ MUTATIONS = (
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
     Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters),
+    Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over),
+    Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),
+    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since),
 )
 
 

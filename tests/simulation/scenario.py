@@ -7,7 +7,7 @@ or single incidents by their name.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -54,6 +54,22 @@ class Deed:
         return f"{kind} {self.number}"
 
 
+#: What senders drop into the landing folder, the frequent more often.
+DELIVERIES = (*["a file"] * 4, "the same again", "a copy", "written again")
+#: The dataset whose lots are those files.
+LANDED = "landed"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Something that one sender drops; its number stays when others are left out."""
+
+    number: int
+    ref: str
+    what: str
+    after: float
+
+
 @dataclass(frozen=True)
 class Mishaps:
     """What goes wrong outside of the processes, as probabilities."""
@@ -82,6 +98,8 @@ class Scenario:
     mishaps: Mishaps
     #: Whether orchestrators look for what lost launches had finished.
     adopts: bool = True
+    deliveries: tuple[Delivery, ...] = ()
+    n_watchers: int = 0
     muted: frozenset[str] = frozenset()
 
     @property
@@ -95,7 +113,12 @@ class Scenario:
     @property
     def foreign(self) -> set[str]:
         """Assets of which Dagster knows more than the store."""
-        return {spec.asset for spec in self.datasets if spec.kind is not DatasetKind.OURS}
+        return {spec.asset for spec in self.datasets if spec.kind.is_foreign}
+
+    @property
+    def landed(self) -> list[str]:
+        """Refs that come as files."""
+        return [ref for spec in self.datasets if spec.kind is DatasetKind.BOUNDARY for ref in self.refs_of(spec)]
 
     def refs_of(self, spec: DatasetSpec) -> list[str]:
         return (
@@ -113,6 +136,8 @@ def scenario_of(seed: int) -> Scenario:
     datasets, hidden = _graph(rng)
     # With numbers of its own, so that everything else of a seed is what it was.
     datasets = _with_arcs(datasets, random.Random(f"arcs {seed}"))
+    of_boundary = random.Random(f"boundary {seed}")
+    datasets = _with_a_boundary(datasets, of_boundary)
     n_users = rng.randint(1, 10)
     kinds = [rng.choice(USERS) for _ in range(n_users)] + [rng.choice(DOORS) for _ in range(rng.randint(0, 3))]
     deeds = tuple(
@@ -138,7 +163,19 @@ def scenario_of(seed: int) -> Scenario:
         said_again=0.3 * rng.random(),
     )
     adopts = rng.random() < 0.7
-    return Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
+    made = Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
+    if not made.landed:
+        return made
+    deliveries = tuple(
+        Delivery(
+            number,
+            of_boundary.choice(made.landed),
+            of_boundary.choice(DELIVERIES),
+            of_boundary.uniform(0, STORM_SECONDS),
+        )
+        for number in range(of_boundary.randint(2, 8))
+    )
+    return replace(made, deliveries=deliveries, n_watchers=of_boundary.choice([1, 2, 2, 3]))
 
 
 def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple[str, ...]]]:
@@ -178,4 +215,26 @@ def _with_arcs(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[D
             sources = tuple(InputSpec(asset=name, mapping="same") for name in names)
             arc = ArcSpec(sources, follow_late=rng.random() < 0.5)
             found[at] = msgspec.structs.replace(spec, arc=arc)
+    return tuple(found)
+
+
+def _with_a_boundary(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[DatasetSpec, ...]:
+    """In some storms files land, and are needed, or wake what subscribes to them, or both (SPEC 10.6)."""
+    if rng.random() < 0.6:
+        return datasets
+    landed = InputSpec(asset=LANDED, mapping="same", param=LANDED)
+    found = [
+        dataset(
+            LANDED,
+            keys=(datasets[0].partitions or "").split(",") if datasets[0].partitions else (),
+            kind=DatasetKind.BOUNDARY,
+        )
+    ]
+    for spec in datasets:
+        if spec.kind is DatasetKind.OURS and rng.random() < 0.5:
+            spec = msgspec.structs.replace(spec, inputs=(*spec.inputs, landed))
+        if spec.kind is DatasetKind.OURS and rng.random() < 0.5:
+            before = spec.arc if isinstance(spec.arc, ArcSpec) else ArcSpec((), follow_late=rng.random() < 0.5)
+            spec = msgspec.structs.replace(spec, arc=ArcSpec((*before.sources, landed), follow_late=before.follow_late))
+        found.append(spec)
     return tuple(found)

@@ -46,6 +46,10 @@ def _smaller(failure: Failure) -> Iterator[Scenario]:
         yield replace(scenario, trouble=quiet[0], mishaps=quiet[1])
     for deeds in _without_some(scenario.deeds):
         yield replace(scenario, deeds=deeds)
+    for deliveries in _without_some(scenario.deliveries):
+        yield replace(scenario, deliveries=deliveries)
+    if scenario.n_watchers > 1:
+        yield replace(scenario, n_watchers=scenario.n_watchers - 1)
     if scenario.n_orchestrators > 1:
         yield replace(scenario, n_orchestrators=scenario.n_orchestrators - 1)
     for what in fields(Trouble):
@@ -82,7 +86,7 @@ def told(failure: Failure, before: Failure | None = None) -> str:
         if spec.asset not in story:
             continue
         needs = [need.asset for need in spec.inputs]
-        hidden = [asset for asset in scenario.hidden[spec.asset] if asset not in needs]
+        hidden = [asset for asset in scenario.hidden.get(spec.asset, ()) if asset not in needs]
         parts = [
             f"{spec.asset} ({spec.kind.value}" + (f", built by job {spec.job}" if spec.job != spec.asset else "") + ")"
         ]

@@ -15,7 +15,7 @@ MOST_SEEDS = 1000
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_missing_guard_is_found(mutation):
-    """SPEC 3.3, 6.4, 6.5, 6.9"""
+    """SPEC 3.3, 6.4, 6.5, 6.9, 10.5, 10.6"""
     deck = Deck(mutation.store_class)
     with mutation.patched():
         found = next(

@@ -37,6 +37,8 @@ def said(command: object, refs_of: RefsOf) -> str:
             return f"{name}({_some(refs)})"
         case c.RevertCanonical(ref=ref):
             return f"{name}({ref})"
+        case c.ArriveLots(arrivals=arrivals):
+            return f"{name}({'; '.join(f'{each.ref} ({each.origin})' for each in arrivals)})"
     return name
 
 
@@ -61,7 +63,7 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
         case e.PartitionDelegated(delegations=delegations):
             what = "; ".join(f"{each.ref} {each.kind}" for each in delegations)
         case e.LotArrived(arrivals=arrivals):
-            what = "; ".join(each.ref for each in arrivals)
+            what = "; ".join(f"{each.ref} ({each.origin})" for each in arrivals)
         case e.CanonicalReverted(ref=ref):
             what = ref
         case e.ArcFired(firings=firings):

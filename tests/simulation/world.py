@@ -9,8 +9,9 @@ from collections.abc import Callable
 from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec
-from databuild_dagster.model.events import ArcFired, RunSuccess
+from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
 from databuild_dagster.store.invariants import violations
@@ -18,6 +19,7 @@ from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
 
+from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
 from .processes import Broken, Process, Scheduler, Turns
 from .scenario import STORM_SECONDS, Scenario
@@ -69,6 +71,7 @@ class World:
         self.ids = Ids()
         self.heartbeats = Heartbeats(FileAside(None))
         self.foreign = HandForeign()
+        self.landing = Landing()
         #: Complete manifests, by the job run that wrote them.
         self.written: dict[str, RunSuccess] = {}
         self.onlooker = Onlooker(self.written)
@@ -154,23 +157,26 @@ class World:
         for ref, canonical in self.queries.canonical(refs).items():
             if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
+        for ref, canonical in self.queries.canonical(self.scenario.landed).items():
+            supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")
 
     def is_at_rest(self) -> bool:
         """Only orchestrators are there, they have nothing to do, and nobody is said to wait."""
-        busy = any(not name.startswith("orchestrator") for name in self.scheduler.processes)
+        busy = any(not name.startswith(("orchestrator", WATCHER)) for name in self.scheduler.processes)
         is_idle = not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
-        return is_idle and not self._unfired()
+        return is_idle and not self._unfired() and not unrecorded(self)
 
     def _what_is_open(self) -> str:
         wants = [
             f"a want for {', '.join(w.refs)} ({w.state.value}, {w.source})" for w in self.queries.wants(open_only=True)
         ]
         launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
-        others = [name for name in self.scheduler.processes if not name.startswith("orchestrator")]
+        others = [name for name in self.scheduler.processes if not name.startswith(("orchestrator", WATCHER))]
         states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
-        return f"{'; '.join([*wants, *launches, *others, *waiting, *unfired])}, with {states}"
+        landed = [f"{ref} has files that nobody recorded" for ref in unrecorded(self)]
+        return f"{'; '.join([*wants, *launches, *others, *waiting, *unfired, *landed])}, with {states}"
 
     def _unfired(self) -> list[tuple[str, str]]:
         """(arc, source instance) of what became live and has not woken who subscribes to it (SPEC 10.5)."""
@@ -191,6 +197,20 @@ class World:
         times = Counter((firing.arc, firing.source) for fact in facts for firing in fact.firings)
         return [each for each, n in times.items() if n > 1]
 
+    def _fired_without_a_want(self) -> list[tuple[str, str]]:
+        """(lot, source instance) that an arc was woken for, and that no want of the arc's names."""
+        facts = [event.fact for event in self.onlooker.log]
+        wanted = {
+            (ref, fact.source_id)
+            for fact in facts
+            if isinstance(fact, WantCreated) and fact.source == ARC
+            for want in fact.wants
+            for ref in want.refs
+        }
+        fired = [fact for fact in facts if isinstance(fact, ArcFired)]
+        woken = [(lot, firing.source) for fact in fired for firing in fact.firings for lot in firing.lots]
+        return [each for each in woken if each not in wanted]
+
     def check(self) -> None:
         self.check_invariants()
         for difference in self.deck.differences():
@@ -210,6 +230,9 @@ class World:
             raise Broken("lost data", f"{job_run_id} succeeded, and what it wrote was removed")
         for arc, uuid in self._fired_twice():
             raise Broken("arc", f"{arc} was woken by {uuid} more than once")
+        for lot, uuid in self._fired_without_a_want():
+            raise Broken("arc", f"{lot} was to be wanted because of {uuid}, and is not")
+        check_landed(self)
         for requester, ref, state in self._waiting():
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 

@@ -270,10 +270,12 @@ SAID_ONCE = {
     "WantCanceled.reason",
     "TaintCanceled.reason",
     "CanonicalReverted.reason",
+    "ManifestRemoved.reason",
     "DatasetRegistered.location",
     "JobRunDepMissed.retry_at",
     "JobRunDepMissed.misses.impacted.cycle",
     "PartitionDelegated.delegations.job_run_id",
+    "MetaInvoked.answers",
 }
 
 

@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
-import psycopg
 import pytest
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import rebuild, schema
 from tests.support.catalog import HERE, dataset
+from tests.support.crashes import MOST_STATEMENTS, killed_at
 from tests.support.world import COMPLETE, World
-
-#: More statements than any of these commands has; a command that is not done by then is a mistake.
-MOST_STATEMENTS = 300
 
 
 def tables(world):
     with world.store.reading() as connection:
         names = [table.name for table in schema.metadata.sorted_tables]
-        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in names}
-
-
-def on_each_statement(store, call):
-    """Before it is run; in a process that does nothing else afterwards."""
-    if store.path is not None:
-        store._connection().set_trace_callback(call)
-        return
-    for name in ("execute", "executemany"):
-        run = getattr(psycopg.Cursor, name)
-
-        def told(cursor, sql, *rest, run=run, **more):
-            call(sql)
-            return run(cursor, sql, *rest, **more)
-
-        setattr(psycopg.Cursor, name, told)
-
-
-def killed_at(world, statement, act):
-    """Whether a forked child was killed as it was about to run its n-th statement."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            count = 0
-
-            def die_in_time(_sql):
-                nonlocal count
-                count += 1
-                if count == statement:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            on_each_statement(world.store, die_in_time)
-            act(world)
-            os._exit(0)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
+        # Sorted by all of a row: two that are equal in their first columns have no order of their own.
+        return {name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in names}
 
 
 def a_bit_of_everything(world):
@@ -85,6 +40,16 @@ def a_bit_of_everything(world):
     world.miss("f", "e")
     world.fail("e")
     world.claim("b", dagster_run_id="asker")
+    world.fail("k")
+    world.handle(c.RemoveManifests(uuids=(first(world, "k"),), reason="left by an attempt"))
+    kept(world, "old", "other", "some/key", "some/other")
+
+
+def kept(world, *keys):
+    """Of the meta storage; a tombstone and a watcher of old beside them."""
+    watching = m.WATCHERS + "gone", b'{"revision":1,"until":1}'
+    world.handle(c.InvokeMeta(statements=(m.do(*(m.Put(key, b"0") for key in (*keys, "gone")), m.Put(*watching)),)))
+    world.handle(c.InvokeMeta(statements=(m.do(m.Remove("gone")),)))
 
 
 def running_job_run(world, ref="h"):
@@ -134,11 +99,22 @@ COMMANDS = {
     c.TaintPartitions: lambda w: c.TaintPartitions(refs=("c", "e"), reason="wrong", downstream=True),
     c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.taints_of(w.uuid("d"))[0].taint_id),
     c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
+    c.RemoveManifests: lambda w: c.RemoveManifests(
+        uuids=(first(w, "c"), w.uuid("d"), w.uuid("e")), reason="enough of it", tainted=True
+    ),
+    c.FinishRemovals: lambda w: c.FinishRemovals(uuids=(first(w, "k"),)),
     c.RetryRefs: lambda w: c.RetryRefs(refs=("f",)),
     c.FireArcs: lambda w: c.FireArcs(
         up_to_seq=w.seq, published=(c.Published(w.uuid("c"), "c", w.seq), c.Published(w.uuid("g"), "g", w.seq))
     ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
+    c.InvokeMeta: lambda w: c.InvokeMeta(
+        statements=(
+            m.do(m.RemovePrefix("some/"), m.Put("new", b"1"), m.Put("old", b"2"), m.Remove("other")),
+            m.iif(m.exists("new"), m.do(m.Put("some/key", b"3"))),
+        )
+    ),
+    c.CompactMeta: lambda w: c.CompactMeta(up_to=w.seq),
 }
 
 
@@ -156,7 +132,7 @@ def test_every_command_is_among_them():
 def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make):
     """SPEC 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
     arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
-    world = World([*(dataset(name) for name in "abcdefghi"), *arcs], url=shared_url)
+    world = World([*(dataset(name) for name in "abcdefghik"), *arcs], url=shared_url)
     a_bit_of_everything(world)
     world.start("h")
     world.clock.turn(3600)

@@ -136,6 +136,8 @@ STORED = [
     ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
     ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
     ("CanonicalReverted", '{"type":"CanonicalReverted","ref":"a","uuid":"u","reason":"the new one is wrong"}'),
+    ("ManifestRemoved", '{"type":"ManifestRemoved","uuids":["u"],"reason":"superseded"}'),
+    ("RemovalFinished", '{"type":"RemovalFinished","uuids":["u"]}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),
     (
         "ArcFired",

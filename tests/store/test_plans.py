@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
+from databuild_dagster.store import Removals
+from databuild_dagster.store.meta_storage import MetaQueries
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -19,6 +22,10 @@ def world():
     world.live("d")
     yield world
     world.store.close()
+
+
+def meta(world):
+    return MetaQueries(world.store)
 
 
 ASKED = [
@@ -54,6 +61,14 @@ ASKED = [
     ("how many wants are open", lambda world: world.queries.n_open_wants()),
     ("what a request got", lambda world: world.engine.ledger.of_requester("R")),
     ("who asked for a ref", lambda world: world.engine.ledger.of_ref("a")),
+    ("what may be removed of a dataset", lambda world: Removals(world.store).of_dataset("a")),
+    ("what may be removed by uuid", lambda world: Removals(world.store).of_uuids([world.uuid("d")])),
+    ("what was not removed to its end", lambda world: Removals(world.store).unfinished()),
+    ("removing", lambda world: world.handle(c.RemoveManifests(uuids=(world.uuid("d"),), reason="enough"))),
+    ("keys of the meta storage", lambda world: meta(world).get_all(["a", "b"])),
+    ("keys that begin alike", lambda world: meta(world).prefix("a")),
+    ("what happened to keys", lambda world: meta(world).changes(1, "a", "b")),
+    ("an invoke", lambda world: world.invoke(do(Put("a", b"1"), Put("b", b"1"), RemovePrefix("b")))),
     ("the last event by a time", lambda world: world.queries.seq_at(world.clock.now)),
 ]
 
@@ -84,9 +99,18 @@ def walks(connection, statements):
         if not text.endswith("ORDER BY seq DESC LIMIT 1")
         for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}")
     ]
+    # The head of the log is a row.
     # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number; and the
-    # open wants have an index of their own.
-    few = ("json_each", "databuild_datasets", "SCAN chain", "SCAN newest", "databuild_wants_expiring")
+    # open wants have an index of their own, as has what was not removed to its end.
+    few = (
+        "json_each",
+        "databuild_datasets",
+        "SCAN chain",
+        "SCAN newest",
+        "SCAN head",
+        "databuild_wants_expiring",
+        "databuild_instances_unfinished",
+    )
     return [
         step
         for step in steps

@@ -6,6 +6,7 @@ import pytest
 
 from databuild_dagster.model.commands import RevertCanonical
 from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.meta_storage import Put, Remove, do
 from databuild_dagster.store import check, open_store, rebuild, schema
 from databuild_dagster.store.log import all_events
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -47,6 +48,9 @@ def eventful(make_world, shared_url):
     world.live("left")
     world.handle(RevertCanonical(ref="left", uuid=first))
     world.fire()
+    world.invoke(do(Put("a", b"1"), Put("b", b"2")))
+    world.compact_meta()
+    world.invoke(do(Put("a", b"2"), Remove("b")))
     return world
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
 from .world import EMPTY, World
@@ -38,9 +39,11 @@ def tell(world: World) -> None:
     _misses(world)
     _failures(world)
     _taints(world)
+    _removals(world)
     _delegations(world)
     _time_goes_by(world)
     _arcs(world)
+    _meta_storage(world)
     _registrations(world)
     _still_going_on(world)
 
@@ -158,6 +161,15 @@ def _taints(world: World) -> None:
     world.live("c")
 
 
+def _removals(world: World) -> None:
+    """What is superseded goes, and what an attempt left; of one that was tainted the files are still there."""
+    earlier = world.queries.history("m")[0].uuid
+    world.handle(c.RemoveManifests(uuids=(earlier,), reason="superseded"))
+    world.handle(c.FinishRemovals(uuids=(earlier,)))
+    world.taint("source7")
+    world.handle(c.RemoveManifests(uuids=(world.uuid("source7"),), reason="tainted", tainted=True))
+
+
 def _delegations(world: World) -> None:
     """Reused, joined and waited for until live, until failed, until enough; refused; and nothing to do at all."""
     world.claim("left", dagster_run_id="asks-for-what-is-live")
@@ -195,6 +207,17 @@ def _arcs(world: World) -> None:
     world.live("source0")
     world.fire()
     _turn(world)
+
+
+def _meta_storage(world: World) -> None:
+    """Keys put, changed, removed one by one and by their beginning; an invoke that does nothing; a past that is forgotten."""
+    world.invoke(do(Put("a.first", b"\x00\xff"), Put("a.second", b"2"), Put("b", b""), yields=b"put"))
+    world.invoke(do(Remove("b")))
+    world.compact_meta()
+    world.invoke(iif(exists("b"), do(Put("never", b"1"))))
+    world.invoke(do(Put("a.second", b"3")), iif(exists("a.second"), do(Put("c", b"4"), Put("d", b"5"), yields=1)))
+    _turn(world)
+    world.invoke(do(RemovePrefix("a."), Put("a.third", "ü".encode()), Remove("d")))
 
 
 def _registrations(world: World) -> None:

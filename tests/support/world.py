@@ -13,6 +13,7 @@ from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
 from databuild_dagster.store import Store, Violation, check, open_store
@@ -176,6 +177,13 @@ class World:
     def fire(self) -> list[str]:
         """The orchestrator follows the arcs; the lots that they want."""
         return fire_arcs(self.engine, "orchestrator")
+
+    def invoke(self, *statements: Statement) -> Outcome:
+        """On the meta storage."""
+        return self.handle(c.InvokeMeta(statements=statements))
+
+    def compact_meta(self) -> Outcome:
+        return self.handle(c.CompactMeta(up_to=self.seq))
 
     def taint(self, *refs: str, reason: str = "it looks wrong") -> str:
         taint_id = self.handle(c.TaintPartitions(refs=refs, reason=reason)).taint_id

@@ -1,6 +1,7 @@
 """Manifests: written once, refused when they lie, cheap to read."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,9 @@ from databuild_dagster.warehouse import (
     ManifestState,
     NewerManifest,
     TableSchema,
+    UriType,
     Warehouse,
+    local_paths,
     missing_files,
     read_manifest,
     write_manifest,
@@ -55,6 +58,37 @@ def manifest_of(*uris, **changes):
 def damage(warehouse, change):
     path = Path(warehouse.manifest_path("raw/flights", UUID))
     path.write_bytes(change(path.read_bytes()))
+
+
+#: As many as write one manifest at once.
+PROCESSES = 4
+
+
+def write_in_processes(root):
+    """What became of each writer, the attempt being its number; they begin when all of them are there."""
+    context = multiprocessing.get_context("spawn")
+    together, outcomes = context.Barrier(PROCESSES), context.Queue()
+    writers = [
+        context.Process(target=write_one, args=(root, number, together, outcomes)) for number in range(PROCESSES)
+    ]
+    for writer in writers:
+        writer.start()
+    found = dict(outcomes.get(timeout=120) for _ in writers)
+    for writer in writers:
+        writer.join()
+    return [found[number] for number in range(PROCESSES)]
+
+
+def write_one(root, number, together, outcomes):
+    manifest = manifest_of(*(f"part-{n}.parquet" for n in range(200)), attempt=number)
+    together.wait(60)
+    try:
+        write_manifest(Warehouse(root), manifest)
+        outcomes.put((number, "wrote"))
+    except ManifestConflict:
+        outcomes.put((number, "conflict"))
+    except Exception as error:
+        outcomes.put((number, repr(error)))
 
 
 def test_what_was_written_is_read(warehouse):
@@ -154,6 +188,76 @@ def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehou
     damage(warehouse, lambda contents: contents.replace(b'"part-0.parquet"', json.dumps(uri).encode()))
     with pytest.raises(EscapingFile):
         read_manifest(warehouse, "raw/flights", UUID)
+
+
+@pytest.mark.parametrize("uri", ["../other/part-", "/etc/pass", "..", "", "sub/part-"])
+def test_the_beginning_of_names_cannot_leave_the_instance_either(warehouse, uri):
+    """SPEC 10.2: uri type prefix."""
+    with pytest.raises(EscapingFile):
+        write_manifest(warehouse, manifest_of(uri, uri_type=UriType.PREFIX))
+
+    write_manifest(warehouse, manifest_of("part-", uri_type=UriType.PREFIX))
+    damage(warehouse, lambda contents: contents.replace(b'"part-"', json.dumps(uri).encode()))
+    with pytest.raises(EscapingFile):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+@pytest.mark.parametrize("uri", ["part-0.parquet", "../part-0.parquet", "/data/../etc/passwd", "s3://bucket/../x", ""])
+def test_a_file_outside_is_named_whole_or_not_at_all(warehouse, uri):
+    """SPEC 10.2: uri type identifier."""
+    with pytest.raises(ManifestDamaged, match="no whole path or url"):
+        write_manifest(warehouse, manifest_of(uri, uri_type=UriType.IDENTIFIER))
+
+
+def test_a_listed_name_that_leads_elsewhere_is_missing_and_is_not_read(warehouse, tmp_path):
+    """A link leaves the folder as a way up does."""
+    write_manifest(warehouse, manifest := manifest_of("part-0.parquet"))
+    (tmp_path / "secret").write_bytes(b"abc")
+    Path(warehouse.instance_dir("raw/flights", UUID), "part-0.parquet").symlink_to(tmp_path / "secret")
+
+    assert missing_files(warehouse, manifest) == ("part-0.parquet",)
+    with pytest.raises(EscapingFile, match=r"lists 'part-0.parquet', which does not lie in the folder"):
+        local_paths(warehouse, [manifest])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'{"schema_version": 1}',
+        b'{"schema_version": "1"}',
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"schema_version": 1, "state": "half"}',
+    ],
+)
+def test_what_is_no_manifest_is_damaged(warehouse, told):
+    write_manifest(warehouse, manifest_of())
+    damage(warehouse, lambda _: told)
+
+    with pytest.raises(ManifestDamaged, match="cannot be read"):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_of_many_processes_that_write_one_manifest_one_wins_and_it_is_whole(warehouse):
+    """SPEC 10.2: written create-only."""
+    outcomes = write_in_processes(warehouse.root)
+
+    assert outcomes.count("wrote") == 1, outcomes
+    assert outcomes.count("conflict") == PROCESSES - 1
+    assert read_manifest(warehouse, "raw/flights", UUID).attempt == outcomes.index("wrote")
+    assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == ["manifest.json"]
+
+
+def test_of_many_processes_that_write_one_manifest_to_an_object_store_one_wins(bucket):
+    """SPEC 10.2: `If-None-Match`."""
+    warehouse = Warehouse(f"s3://{bucket}/wh")
+
+    outcomes = write_in_processes(warehouse.root)
+
+    assert outcomes.count("wrote") == 1, outcomes
+    assert outcomes.count("conflict") == PROCESSES - 1
+    assert read_manifest(warehouse, "raw/flights", UUID).attempt == outcomes.index("wrote")
 
 
 def test_files_that_are_gone_or_cut_short_are_missing(warehouse):

@@ -15,7 +15,9 @@ from databuild_dagster.model.decide.datasets import arrive_lots, register_datase
 from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
+from databuild_dagster.model.decide.meta_storage import compact_meta, invoke_meta
 from databuild_dagster.model.decide.misses import miss_deps
+from databuild_dagster.model.decide.removals import finish_removals, remove_manifests
 from databuild_dagster.model.decide.retries import retry_refs
 from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
 from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
@@ -43,8 +45,12 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.UntaintPartitions: untaint_partitions,
     c.RevertCanonical: revert_canonical,
     c.RetryRefs: retry_refs,
+    c.RemoveManifests: remove_manifests,
+    c.FinishRemovals: finish_removals,
     c.FireArcs: fire_arcs,
     c.ArriveLots: arrive_lots,
+    c.InvokeMeta: invoke_meta,
+    c.CompactMeta: compact_meta,
 }
 
 

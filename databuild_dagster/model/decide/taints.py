@@ -15,6 +15,7 @@ from databuild_dagster.model.errors import (
     NothingToUntaint,
     UnknownAsset,
 )
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import TAINTABLE, InstanceState
 
@@ -84,9 +85,11 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
     why = [] if instances else ["no instance has it any more"]
     for instance in instances.values():
         ref = refs[instance.ref_id]
-        if ref.canonical_id == instance.id and instance.was_live:
+        if ref.canonical_id == instance.id and instance.manifest_state == REMOVED:
+            why.append(f"the data of {ref.ref} was removed, so there is nothing to bring back")
+        elif ref.canonical_id == instance.id and instance.was_live:
             return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
-        if ref.canonical_id == instance.id:
+        elif ref.canonical_id == instance.id:
             why.append(f"{ref.ref} was never live, so there is nothing to bring back")
         elif ref.canonical_id is not None:
             replaced_by = deciding.view.instances_by_id([ref.canonical_id])[ref.canonical_id].uuid
@@ -105,6 +108,8 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     why = None
     if not instance.was_live:
         why = "it was never live"
+    elif instance.manifest_state == REMOVED:
+        why = "its data was removed"
     elif ref.canonical_id == instance.id and instance.state is InstanceState.LIVE:
         why = "readers see it already"
     elif not command.force and (bad := _tainted_input(instance, deciding)) is not None:

@@ -1,0 +1,158 @@
+"""`databuild clean` and `gc`: data that nobody will read again is shown, and goes when it is said (SPEC 10.8)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import click
+
+from databuild_dagster.bindings.cleaning import Cleaner, Done, Going, Leftover, Plan
+from databuild_dagster.cli.durations import DURATION
+from databuild_dagster.cli.exits import FAILED, Exit
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.model.refs import asset_of
+
+A_WEEK = 7 * 24 * 3600.0
+
+_yes = click.option("--yes", is_flag=True, help="Do it. Without, it is only told what would go.")
+
+
+@click.command()
+@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also what no instance is known of. Only where no other Dagster instance writes to the same warehouse.",
+)
+@_yes
+@common
+def clean(datasets: tuple[str, ...], orphans: bool, yes: bool, as_json: bool) -> None:
+    """Remove what attempts have left that failed, were canceled or lost, of DATASETs or of all.
+
+    What is live, or was, stays: `databuild gc` is for that. A clean-up that died half-way is finished.
+    """
+    cleaner = Cleaner(the_engine(), the_warehouse())
+    _carry_out(cleaner, cleaner.plan_clean(datasets), orphans=orphans, yes=yes, as_json=as_json)
+
+
+@click.command()
+@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.option(
+    "--keep",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="So many earlier instances of each partition stay, the newest, beside the one that readers see.",
+)
+@click.option(
+    "--older-than",
+    type=DURATION,
+    default=A_WEEK,
+    metavar="DURATION",
+    help="Only what readers have not seen for so long: 90s, 15m, 12h, 7d; 7d unless set, `none` for no matter when.",
+)
+@click.option("--tainted", is_flag=True, help="Also the data of what is tainted and not built anew yet.")
+@_yes
+@common
+def gc(datasets: tuple[str, ...], keep: int, older_than: float | None, tainted: bool, yes: bool, as_json: bool) -> None:
+    """Remove the data of instances that others have taken the place of, of DATASETs or of all.
+
+    Never what readers see, what a running job run may be reading, nor files that came from outside. What is removed
+    cannot be reverted to, nor read --as-of.
+    """
+    cleaner = Cleaner(the_engine(), the_warehouse())
+    plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
+    _carry_out(cleaner, plan, orphans=False, yes=yes, as_json=as_json)
+
+
+def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:
+    done = cleaner.carry_out(plan, orphans=orphans) if yes else None
+    if as_json:
+        emit(_as_json(plan, done))
+    else:
+        _tell(plan, done, orphans=orphans)
+    if done is not None and done.failed:
+        raise Exit(FAILED)
+
+
+def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
+    gone = plan if done is None else done
+    leftovers = gone.leftovers
+    return {
+        "done": done is not None,
+        "instances": [
+            {"ref": each.ref, "uuid": each.uuid, "why": each.reason.value, "files": each.files, "bytes": each.bytes}
+            for each in gone.going
+        ],
+        "leftovers": [
+            {"path": each.path, "why": each.why, "files": each.files, "bytes": each.bytes, "orphan": each.is_nobodys}
+            for each in leftovers
+        ],
+        "unfinished": [each.uuid for each in (plan.unfinished if done is None else done.finished)],
+        "kept": [
+            {"ref": each.ref, "uuid": each.uuid, "why": each.why}
+            for each in [*plan.kept, *(done.kept if done is not None else ())]
+        ],
+        "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
+        "files": sum(each.files for each in gone.going) + sum(each.files for each in leftovers),
+        "bytes": _bytes(gone.going, leftovers),
+    }
+
+
+def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
+    going = plan.going if done is None else done.going
+    leftovers = [each for each in plan.leftovers if orphans or not each.is_nobodys] if done is None else done.leftovers
+    table(
+        ("dataset", "why", "instances", "files", "bytes"),
+        [*_by_dataset(going), *_of_leftovers(leftovers)],
+        empty="There is nothing to remove." if done is None else "Nothing was removed.",
+    )
+    unfinished = plan.unfinished if done is None else done.finished
+    if unfinished:
+        which = f"{count(len(unfinished), 'instance')} whose data an earlier clean-up has begun to remove"
+        click.echo(
+            f"{which}: {'it goes on with' if done is None else 'finished'} {shown([e.ref for e in unfinished])}."
+        )
+    for why, refs in _reasons(plan, done).items():
+        click.echo(f"Kept: {count(len(refs), 'instance')} ({shown(refs)}), for {why}.")
+    nobodys = [] if orphans else [each for each in plan.leftovers if each.is_nobodys]
+    if nobodys:
+        size_bytes = sum(each.bytes for each in nobodys)
+        click.echo(
+            f"Kept: {count(len(nobodys), 'folder or file', 'folders or files')} of {size_bytes:,} bytes that no instance "
+            f"is known of ({shown([each.path for each in nobodys], 2)}); --orphans takes them along."
+        )
+    for what, why in done.failed if done is not None else ():
+        click.echo(f"Not removed: {what}, for {why} The next clean-up tries again.", err=True)
+    total = f"{count(len(going), 'instance')}, {_bytes(going, leftovers):,} bytes"
+    if done is not None:
+        click.echo(f"Removed {total}.")
+    elif not plan.is_empty:
+        click.echo(f"{total} would go. Nothing was done; --yes does it.")
+
+
+def _bytes(going: list[Going], leftovers: list[Leftover]) -> int:
+    return sum(each.bytes for each in going) + sum(each.bytes for each in leftovers)
+
+
+def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for each in going:
+        found[asset_of(each.ref), each.reason.value] += Counter(instances=1, files=each.files, bytes=each.bytes)
+    return [
+        (asset, why, counts["instances"], counts["files"], f"{counts['bytes']:,}")
+        for (asset, why), counts in sorted(found.items())
+    ]
+
+
+def _of_leftovers(leftovers: list[Leftover]) -> list[tuple[object, ...]]:
+    return [(each.path, each.why, None, each.files, f"{each.bytes:,}") for each in leftovers]
+
+
+def _reasons(plan: Plan, done: Done | None) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in [*plan.kept, *(done.kept if done is not None else ())]:
+        found[each.why].append(each.ref)
+    return found

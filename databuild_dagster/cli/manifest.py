@@ -1,0 +1,80 @@
+"""`databuild manifest`: what an instance holds, as its record says it, and what such a record may say (SPEC 10.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import emit
+from databuild_dagster.cli.partitions import canonical_of
+from databuild_dagster.cli.state import the_queries, the_warehouse
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.store import Queries
+from databuild_dagster.warehouse import Manifest, ManifestMissing, Warehouse, read_manifest, with_whole_uris
+from databuild_dagster.warehouse.manifest import manifest_text
+
+_A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@click.group()
+def manifest() -> None:
+    """Manifests: what a job run wrote for one ref, listed in JSON."""
+
+
+@manifest.command()
+@common
+def schema(as_json: bool) -> None:
+    """The JSON schema of a manifest, for tools that read them; with --json on one line."""
+    from databuild_dagster.warehouse.manifest_schema import shipped_schema
+
+    _tell(shipped_schema(), as_json=as_json)
+
+
+@manifest.command("show")
+@click.argument("name", metavar="REF|UUID")
+@click.option("--whole", is_flag=True, help="Name each file by its whole path or url, as copies for other tools do.")
+@common
+def show(name: str, whole: bool, as_json: bool) -> None:
+    """The manifest of what readers of REF see, or of the instance UUID, whatever became of it; with --json on one line."""
+    queries = the_queries()
+    warehouse, found = _found(queries, *_instance(queries, name))
+    _tell(manifest_text(with_whole_uris(warehouse, found) if whole else found), as_json=as_json)
+
+
+def _tell(text: str, *, as_json: bool) -> None:
+    """JSON either way: as it stands in its file, or as one line among those of other programs."""
+    emit(json.loads(text)) if as_json else click.echo(text, nl=False)
+
+
+def _instance(queries: Queries, name: str) -> tuple[str, str, str | None]:
+    """Its ref, its uuid, and where its manifest is known to be. Raises `NotFound`, `UnknownPartition`."""
+    if _A_UUID.fullmatch(name):
+        instance = queries.instance(name)
+        if instance is None:
+            raise NotFound(kind="instance", name=name)
+        return instance.ref, instance.uuid, instance.manifest_uri
+    canonical = canonical_of(queries, name)
+    if canonical.uuid is None:
+        raise NotFound(kind="instance of", name=name)
+    return name, canonical.uuid, canonical.manifest_uri
+
+
+def _found(queries: Queries, ref: str, uuid: str, uri: str | None) -> tuple[Warehouse, Manifest]:
+    """Of an instance that was never live the log does not say where it is. Raises what reading raises."""
+    asset = asset_of(ref)
+    if uri is not None:
+        warehouse = Warehouse.of_manifest(uri, asset)
+        return warehouse, read_manifest(warehouse, asset, uuid)
+    from databuild_dagster.bindings.unlisted import warehouses_of
+
+    *others, last = warehouses_of(queries, the_warehouse())
+    for warehouse in others:
+        try:
+            return warehouse, read_manifest(warehouse, asset, uuid)
+        except ManifestMissing:
+            continue
+    return last, read_manifest(last, asset, uuid)

@@ -1,0 +1,182 @@
+"""The coordinator: completes operations whose jobs have ended, and cleans up after those that nobody else can (SPEC 9.6).
+
+Any orchestrator may be it, by a lease for each dataset; several at once do no harm, for what counts is one invoke at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from databuild_dagster.engine.executing import Executor, JobContext, gone_of
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
+from databuild_dagster.engine.tracking import Tracked, Tracker
+from databuild_dagster.model import operations as ops
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.meta_storage import LAST, Remove, as_read, do, iif
+from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState
+from databuild_dagster.model.wording import one_line
+
+#: Notes of unclean jobs that one pass sees to.
+MAX_CLEANED = 100
+#: Revisions after which a coordinator has the past forgotten.
+COMPACT_EVERY = 20_000
+
+
+class Coordination(NamedTuple):
+    """What one pass has found and done."""
+
+    completed: dict[OperationId, OperationState]
+    #: Operation to why it cannot go on here; canceling always works.
+    problems: dict[OperationId, str]
+    #: Operation to how many of its jobs have nobody who runs them.
+    waiting: dict[OperationId, int]
+    cleaned: int
+
+
+class Coordinator:
+    """One per process, asked in every tick; remembers what it has seen, so that a pass costs what has changed."""
+
+    def __init__(
+        self, manager: DistributedOperationManager, *, judge: Judge | None = None, holder: str | None = None
+    ) -> None:
+        self.manager = manager
+        self.meta = manager.meta
+        self.judge = judge or Judge()
+        self.holder = holder or this_process()
+        self.id = manager.engine.new_id()
+        self.tracker = Tracker(self.meta)
+        #: Completion code that raised: how often, and when to try again.
+        self._backoff: dict[OperationId, tuple[int, float]] = {}
+        self._cleans = Executor(manager, judge=self.judge, holder=self.holder)
+
+    def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
+        """One pass: bounded, and nothing but a question where nothing has happened."""
+        now = self.manager.engine.clock()
+        self.judge.look(now, interval_seconds=interval_seconds)
+        self.tracker.look()
+        done = Coordination({}, {}, {}, self._clean_up())
+        running = self.tracker.operations
+        if running:
+            self.manager.engine.beat([self.id])
+        for tracked in running:
+            self._see_to(tracked, done, now)
+        return done
+
+    def _see_to(self, tracked: Tracked, done: Coordination, now: float) -> None:
+        id = tracked.id
+        if problem := tracked.unreadable or self.manager.problem_of(id, tracked.arg):
+            done.problems[id] = problem
+            return
+        if not tracked.is_complete:
+            if n_waiting := self.n_waiting(tracked):
+                done.waiting[id] = n_waiting
+            return
+        attempts, due_at = self._backoff.get(id, (0, 0.0))
+        if now < due_at or not self._leads(id.dataset):
+            return
+        try:
+            outcome = self.complete(id)
+        except DatabuildError:
+            raise
+        except Exception as error:
+            wait = min(BACKOFF_SECONDS * 2.0**attempts, MAX_BACKOFF_SECONDS)
+            self._backoff[id] = attempts + 1, now + wait
+            done.problems[id] = f"its completion raised {type(error).__name__}: {one_line(str(error))}"
+        else:
+            self._backoff.pop(id, None)
+            if outcome is not None:
+                done.completed[id] = outcome
+
+    def n_waiting(self, tracked: Tracked) -> int:
+        """Jobs that nobody has, or whose executor is gone: as many executors as there are may be started for these."""
+        leases = [taken.lease for taken in tracked.taken.values()]
+        gone = gone_of(leases, self.manager, self.judge, self.manager.engine.clock())
+        return len(tracked.free) + sum(lease.executor in gone for lease in leases)
+
+    # Who does it
+
+    def _leads(self, dataset: str) -> bool:
+        """Whether this is the coordinator of a dataset, by now; it takes over from one that is gone."""
+        before = self.tracker.coordinators.get(dataset)
+        now = self.manager.engine.clock()
+        if before is not None:
+            lease = ops.lease_of(before)
+            if lease.executor == self.id:
+                return True
+            if not gone_of([lease], self.manager, self.judge, now):
+                return False
+        mine = Lease(self.manager.engine.new_id(), self.id, self.holder, now)
+        if not self.meta.invoke_all([ops.lead(dataset, before, mine)]).value:
+            return False
+        self.tracker.coordinators[dataset] = ops.to_bytes(mine)
+        return True
+
+    # Completing
+
+    def complete(self, id: OperationId) -> OperationState | None:
+        """SPEC 9.6: read again, run the completion code, then one invoke; once more if that was not applied.
+
+        None when somebody else had ended it. Raises what the completion code does; the operation goes on running then.
+        """
+        for _ in range(MAX_RACES):
+            run_ops = self.meta.get(DatasetKeys.of(id.dataset).run_ops)
+            seen = self.manager.read(id)
+            if not seen.is_running:
+                return None
+            completion = seen.completion()
+            if not completion.success and not completion.failed:
+                return None
+            operation = self.manager.type_named(id.type)
+            arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
+            report = operation.complete_operation(arg, id.dataset, completion)
+            outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
+            ended = seen.ended(outcome, self.manager.engine.clock(), report=report)
+            if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+                self._compact()
+                return outcome
+        raise ops.OperationRace(type_name=id.type, dataset=id.dataset)
+
+    def _compact(self) -> None:
+        head = self.manager.engine.queries.head().seq
+        if head - self.meta.queries.compacted() > COMPACT_EVERY:
+            self.meta.compact()
+
+    # Cleaning up
+
+    def _clean_up(self) -> int:
+        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself."""
+        notes = self.meta.queries.range(
+            ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST, limit=MAX_CLEANED
+        ).entries
+        if not notes:
+            return 0
+        found = {entry.key: (entry, ops.unclean_of(entry.value or b"")) for entry in notes}
+        gone = gone_of(
+            [note.lease for _, note in found.values()], self.manager, self.judge, self.manager.engine.clock()
+        )
+        n_cleaned = 0
+        for key, (entry, note) in found.items():
+            name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
+            id = OperationId.parse(name)
+            if note.lease.executor not in gone or id.type not in self.manager.types:
+                continue
+            ended = self.meta.get(id.history).value
+            record = ops.ended_of(ended or b"").arg
+            try:
+                arg = self.manager.arg_for(id, ops.to_bytes(record))
+                for token in (*note.lease.adopted_from, note.lease.token):
+                    lease = replace(note.lease, token=token)
+                    context = JobContext(self._cleans, id, ops.unescape(partition), lease, note.instance)
+                    context.is_stopped = True
+                    self.manager.types[id.type].cancel_job_and_cleanup(arg, context.ref, context)
+            except Exception:
+                # It stays noted, for the next pass or for newer code.
+                continue
+            self.meta.invoke_all([iif(as_read(entry), do(Remove(key), yields=True))])
+            n_cleaned += 1
+        return n_cleaned

@@ -1,0 +1,410 @@
+"""An executor takes jobs of an operation, runs them, and says how they ended (SPEC 9.5, 9.7).
+
+| what befalls a job                                    | what becomes of it                                             |
+|-------------------------------------------------------|----------------------------------------------------------------|
+| it returns                                            | marked success                                                 |
+| it raises, or says that it failed; `can_fail`         | cleaned up, then marked failed                                 |
+| it raises `RetryJob`; or anything, not `can_fail`     | tried again later, by this executor                            |
+| its clean-up raises                                   | cleaned up again later; not marked before                      |
+| its lease, or its operation, is gone                  | stopped and cleaned up, marked by nobody here                  |
+| its mark is not applied                               | ignored, and cleaned up                                        |
+| its executor is gone                                  | taken by another: resumed from its progress, or begun anew     |
+
+Nothing here waits or starts threads: who hosts an executor calls it, in a Dagster run or on a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from msgspec.structs import replace
+
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
+from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.tracking import Tracked, Tracker
+from databuild_dagster.model import operations as ops
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.meta_storage import Statement
+from databuild_dagster.model.operations import JobState, Lease, LeaseLost, Mark, OperationId
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.errors import StoreUnusable
+
+#: Marks that are said together, at most.
+MARKS_AT_ONCE = 100
+#: Letters of an error that are kept with a mark.
+MAX_ERROR = 2_000
+
+
+class RetryJob(Exception):
+    """Raised by a job when trying again may help: a service was down, a connection broke."""
+
+
+class JobContext:
+    """What a job is told of itself, and what it can say while it runs."""
+
+    def __init__(self, executor: Executor, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
+        self._executor = executor
+        self.operation = id
+        #: The partition's key, "" for a dataset without partitions.
+        self.partition = partition
+        self.lease = lease
+        #: What was live when the operation began; what the job finds out is said of this one, whatever came since.
+        self.instance_uuid = instance
+        #: What the job has saved before, under whichever executor; None to begin from scratch.
+        self.progress: bytes | None = None
+        #: Counts from 1, for this executor.
+        self.attempt = 1
+        #: True once the lease or the operation is gone. A job that runs for long looks at it.
+        self.is_stopped = False
+        #: Called when it becomes so, perhaps by another thread: to interrupt what cannot look.
+        self.on_stop: list[Callable[[], None]] = []
+        #: For whoever hosts executors: Spark, logging.
+        self.extras = executor.extras
+        self.said: Mark | None = None
+
+    @property
+    def ref(self) -> PartitionRef:
+        return self.operation.ref(self.partition)
+
+    @property
+    def token(self) -> str:
+        """Of this lease alone: what a job writes under it is told apart from what it wrote under another."""
+        return self.lease.token
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether another executor has begun it."""
+        return bool(self.lease.adopted_from)
+
+    def check(self) -> None:
+        """Raises `LeaseLost` when another executor has the job by now, or the operation has ended: ask before each write."""
+        self._executor._beat_if_due()
+        keys = self.operation.job(self.partition)
+        state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
+        if state.value != ops.RUNNING or lease.value != ops.to_bytes(self.lease) or ended.value is not None:
+            self._lost()
+
+    def save_progress(self, progress: bytes) -> None:
+        """From here whoever runs the job next goes on. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
+        if not self._executor.manager.type_named(self.operation.type).resumable:
+            raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
+        self._executor._beat_if_due()
+        statement = ops.save(self.operation, self.partition, self.lease, progress)
+        if not self._executor.meta.invoke_all([statement]).value:
+            self._lost()
+        self.progress = progress
+
+    @property
+    def outcome(self) -> Mark:
+        """What it has said, or what returning says."""
+        return self.said or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
+
+    def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
+        """How the job ended, and what to tell of it (JSON). It is recorded when the job returns; the last word counts."""
+        self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
+
+    def stop(self) -> None:
+        if not self.is_stopped:
+            self.is_stopped = True
+            for call in self.on_stop:
+                call()
+
+    def _lost(self) -> None:
+        self.stop()
+        raise LeaseLost(id=str(self.operation), partition=self.partition)
+
+
+class Job:
+    """One job that this executor has."""
+
+    def __init__(self, operation: DistributedOperation[Any], arg: Any, context: JobContext) -> None:
+        self.operation = operation
+        self.arg = arg
+        self.context = context
+        #: When it may be tried (again).
+        self.due_at = 0.0
+        #: Set once it has failed for good: what is left is to clean up, and then to say so.
+        self.failed: Mark | None = None
+
+    @property
+    def place(self) -> tuple[OperationId, str]:
+        return self.context.operation, self.context.partition
+
+
+class Executor:
+    """Runs jobs in one process. Its heartbeat (`beat`) counts for every job that it has."""
+
+    def __init__(
+        self,
+        manager: DistributedOperationManager,
+        *,
+        judge: Judge | None = None,
+        holder: str | None = None,
+        extras: Any = None,
+    ) -> None:
+        self.manager = manager
+        self.meta = manager.meta
+        self.judge = judge or Judge()
+        self.holder = holder or this_process()
+        self.extras = extras
+        self.id = manager.engine.new_id()
+        #: What it has, and has not ended.
+        self.jobs: dict[tuple[OperationId, str], Job] = {}
+        self._beaten_at = float("-inf")
+        self._trackers: dict[OperationId, Tracker] = {}
+        #: Jobs whose end is not said yet.
+        self._ended: list[tuple[Job, Mark]] = []
+        #: Invokes that were begun and not answered: said again under the same command id.
+        self._unanswered: tuple[str, list[tuple[Job, Mark]]] | None = None
+
+    @property
+    def now(self) -> float:
+        return self.manager.engine.clock()
+
+    def beat(self) -> None:
+        """Say that this executor is alive; at least every `HEARTBEAT_SECONDS` while it has jobs."""
+        self._beaten_at = self.now
+        self.manager.engine.beat([self.id])
+
+    def _beat_if_due(self) -> None:
+        if not 0 <= self.now - self._beaten_at < HEARTBEAT_SECONDS / 2:
+            self.beat()
+
+    # Taking
+
+    def take(self, id: OperationId, most: int) -> list[Job]:
+        """Jobs that nobody has, or whose executor is gone, in one invoke.
+
+        Raises `UnknownOperationType`, `NewerOperation`, for what this executor cannot run.
+        """
+        self.beat()
+        self.judge.look(self.now)
+        tracked = self._tracked(id)
+        if tracked is None or tracked.arg is None:
+            return []
+        operation, arg = self.manager.type_named(id.type), self.manager.arg_for(id, tracked.arg)
+        # Who was left alone has waited longer.
+        wanted: dict[str, bytes | None] = {**self._abandoned(tracked, most)}
+        wanted.update((partition, None) for partition in islice(tracked.free, most - len(wanted)))
+        if not wanted:
+            return []
+        leases = {partition: self._lease(before) for partition, before in wanted.items()}
+        statements = [ops.take(id, partition, wanted[partition], lease) for partition, lease in leases.items()]
+        values = self.meta.invoke_all(statements).values
+        taken = [partition for partition, value in zip(leases, values, strict=True) if value]
+        jobs = [
+            Job(operation, arg, JobContext(self, id, partition, leases[partition], tracked.partitions[partition]))
+            for partition in taken
+        ]
+        self._resume(jobs)
+        self.jobs.update({job.place: job for job in jobs})
+        return jobs
+
+    def _tracked(self, id: OperationId) -> Tracked | None:
+        tracker = self._trackers.setdefault(id, Tracker(self.meta, id))
+        tracker.look()
+        return tracker.find(id)
+
+    def _abandoned(self, tracked: Tracked, most: int) -> dict[str, bytes]:
+        """Jobs whose executor is gone; and what this one took without hearing that it has it."""
+        others = (taken.lease for taken in tracked.taken.values() if taken.lease.executor != self.id)
+        gone = gone_of(others, self.manager, self.judge, self.now)
+        found: dict[str, bytes] = {}
+        for partition, (value, lease) in tracked.taken.items():
+            is_unheard = lease.executor == self.id and (tracked.id, partition) not in self.jobs
+            if (lease.executor in gone or is_unheard) and len(found) < most:
+                found[partition] = value
+        return found
+
+    def _lease(self, before: bytes | None) -> Lease:
+        adopted_from: tuple[str, ...] = ()
+        if before is not None:
+            lease = ops.lease_of(before)
+            adopted_from = (*lease.adopted_from, lease.token)[-ops.MAX_ADOPTIONS :]
+        return Lease(self.manager.engine.new_id(), self.id, self.holder, self.now, adopted_from)
+
+    def _resume(self, jobs: list[Job]) -> None:
+        """With what each has saved before."""
+        resumed = [job for job in jobs if job.operation.resumable]
+        if resumed:
+            keys = [job.context.operation.job(job.context.partition).progress for job in resumed]
+            for job, entry in zip(resumed, self.meta.get_all(keys).entries, strict=True):
+                job.context.progress = entry.value
+
+    # Running
+
+    def run(self, job: Job) -> None:
+        """Once, now; how it ended is said by `flush`. Never raises what the job does."""
+        context = job.context
+        if context.is_stopped:
+            self._drop(job)
+            return
+        try:
+            if job.failed is None:
+                self._attempt(job)
+            else:
+                self._clean(job)
+                self._ended.append((job, job.failed))
+        except LeaseLost:
+            context.stop()
+            self._drop(job)
+        except StoreUnusable:
+            # Not the job's fault, and nobody could be told.
+            raise
+        except Exception as error:
+            self._failed(job, error)
+        if len(self._ended) >= MARKS_AT_ONCE:
+            self.flush()
+
+    def _attempt(self, job: Job) -> None:
+        context = job.context
+        if not job.operation.resumable:
+            # What an attempt before has left is in the way of one that begins anew.
+            for token in context.lease.adopted_from if context.attempt == 1 else ():
+                before = JobContext(self, *job.place, replace(context.lease, token=token), context.instance_uuid)
+                before.is_stopped = True
+                job.operation.cancel_job_and_cleanup(job.arg, context.ref, before)
+            if context.attempt > 1:
+                self._clean(job)
+        context.said = None
+        job.operation.start_or_resume_job(job.arg, context.ref, context)
+        said = context.outcome
+        if said.state is JobState.SUCCESS:
+            self._ended.append((job, said))
+        elif not job.operation.can_fail:
+            self._again(job)
+        else:
+            job.failed = said
+            self._clean(job)
+            self._ended.append((job, said))
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        if job.failed is None and job.operation.can_fail and not isinstance(error, RetryJob):
+            detail = {"error": f"{type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]}
+            job.failed = Mark(JobState.FAILED, job.context.instance_uuid, detail, job.context.token)
+            try:
+                self._clean(job)
+            except LeaseLost:
+                self._drop(job)
+            except Exception:
+                self._again(job)
+            else:
+                self._ended.append((job, job.failed))
+        else:
+            self._again(job)
+
+    def _again(self, job: Job) -> None:
+        wait = min(BACKOFF_SECONDS * 2.0 ** (job.context.attempt - 1), MAX_BACKOFF_SECONDS)
+        job.due_at = self.now + wait
+        job.context.attempt += 1
+
+    def _clean(self, job: Job) -> None:
+        job.operation.cancel_job_and_cleanup(job.arg, job.context.ref, job.context)
+
+    # Saying
+
+    def flush(self) -> None:
+        """Say how jobs have ended, many in one invoke; what is not taken is cleaned up (SPEC 9.5)."""
+        while self._ended or self._unanswered is not None:
+            if self._unanswered is None:
+                some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
+                self._unanswered = self.manager.engine.new_id(), some
+            command_id, some = self._unanswered
+            statements = [ops.mark(*job.place, job.context.lease, mark) for job, mark in some]
+            values = self.meta.invoke_all(statements, command_id=command_id).values
+            self._unanswered = None
+            for (job, mark), is_taken in zip(some, values, strict=True):
+                if is_taken:
+                    self.jobs.pop(job.place, None)
+                elif mark is job.failed:
+                    # Cleaned up before it was said.
+                    self._forget(job)
+                else:
+                    job.context.stop()
+                    self._drop(job)
+
+    # Stopping
+
+    def watch(self) -> list[Job]:
+        """Hear of operations that are gone, and of jobs that another has (SPEC 9.7); those are told to stop.
+
+        Whoever runs jobs in threads calls this beside the heartbeat; `run` cleans up what was stopped.
+        """
+        stopped = []
+        for id in dict.fromkeys(id for id, _ in self.jobs):
+            tracked = self._tracked(id)
+            for job in [job for (of, _), job in self.jobs.items() if of == id]:
+                context = job.context
+                taken = tracked.taken.get(context.partition) if tracked is not None else None
+                is_mine = taken is not None and taken.lease.token == context.token
+                if not is_mine and not context.is_stopped:
+                    context.stop()
+                    job.due_at = 0.0
+                    stopped.append(job)
+        return stopped
+
+    def give_back(self) -> None:
+        """Let others have at once what this executor has not begun or not ended, as it ends in good order."""
+        self.flush()
+        left = list(self.jobs.values())
+        for job in left:
+            if not job.operation.resumable:
+                self._clean(job)
+        statements: list[Statement] = [ops.give_back(*job.place, job.context.lease) for job in left]
+        if statements:
+            self.meta.invoke_all(statements)
+        self.jobs.clear()
+
+    def _drop(self, job: Job) -> None:
+        """Another has it, or nobody needs it: take away what it left here, and the note that somebody has to."""
+        try:
+            self._clean(job)
+        except StoreUnusable:
+            raise
+        except Exception:
+            self._again(job)
+        else:
+            self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        self.jobs.pop(job.place, None)
+        unclean = job.context.operation.job(job.context.partition).unclean
+        note = self.meta.get(unclean)
+        if note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token:
+            self.meta.remove(unclean)
+
+    # All of it
+
+    def step(self, operation: OperationId, most: int) -> bool:
+        """Take jobs, run what is due, say how it ended. False when there was nothing to do."""
+        self.watch()
+        if len(self.jobs) < most:
+            self.take(operation, most - len(self.jobs))
+        ended = {id(job) for job, _ in self._ended}
+        due = [job for job in self.jobs.values() if job.due_at <= self.now and id(job) not in ended]
+        for job in due:
+            self._beat_if_due()
+            self.run(job)
+        self.flush()
+        return bool(due)
+
+
+def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:
+    """The executors, or coordinators, among those of leases that are gone (SPEC 9.5)."""
+    latest: dict[str, Lease] = {}
+    for lease in leases:
+        if lease.executor not in latest or latest[lease.executor].at < lease.at:
+            latest[lease.executor] = lease
+    if not latest:
+        return set()
+    heard = manager.engine.heartbeats.last(latest)
+    return {
+        executor
+        for executor, lease in latest.items()
+        if judge.why_gone(lease.holder, max(lease.at, heard.get(executor, 0.0)), now) is not None
+    }

@@ -1,0 +1,70 @@
+"""Taking data away, and saying that it is gone (SPEC 10.8). What may go, `model.removals` says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.removals import REMOVED, Held, left_by, why_kept
+from databuild_dagster.model.rows import InstanceRow
+from databuild_dagster.model.states import OPEN_JOB_RUNS
+
+
+def remove_manifests(command: c.RemoveManifests, deciding: Deciding) -> list[e.Fact]:
+    """What must stay by now is left out: it was decided about before."""
+    instances = _instances(command.uuids, deciding)
+    held = _held(list(instances.values()), deciding)
+    gone = tuple(uuid for uuid in command.uuids if why_kept(held[uuid], tainted=command.tainted) is None)
+    return [e.ManifestRemoved(uuids=gone, reason=command.reason)] if gone else []
+
+
+def finish_removals(command: c.FinishRemovals, deciding: Deciding) -> list[e.Fact]:
+    """Only what was removed, and once."""
+    instances = _instances(command.uuids, deciding)
+    finished = tuple(
+        uuid
+        for uuid, instance in instances.items()
+        if instance.manifest_state == REMOVED and instance.cleared_at is None
+    )
+    return [e.RemovalFinished(uuids=finished)] if finished else []
+
+
+def _instances(uuids: tuple[str, ...], deciding: Deciding) -> dict[str, InstanceRow]:
+    """Raises `NotFound`, `DuplicateRef`."""
+    no_duplicates(uuids)
+    instances = deciding.view.instances_by_uuid(uuids)
+    for uuid in uuids:
+        if uuid not in instances:
+            raise NotFound(kind="instance", name=uuid)
+    return instances
+
+
+def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
+    view = deciding.view
+    refs = view.refs_by_id({instance.ref_id for instance in instances})
+    job_runs = view.job_runs_by_id({instance.job_run_id for instance in instances})
+    pointings: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for ref_id, seq, instance_id in view.pointings(refs):
+        pointings[ref_id].append((seq, instance_id))
+    moved_by = view.moved_by([instance.id for instance in instances])
+    building_since = view.building_since()
+    found = {}
+    for instance in instances:
+        ref = refs[instance.ref_id]
+        found[instance.uuid] = Held(
+            state=instance.state,
+            canonical_state=ref.state,
+            is_canonical=ref.canonical_id == instance.id,
+            was_live=bool(instance.was_live),
+            manifest_state=instance.manifest_state,
+            has_manifest=instance.manifest_uri is not None,
+            is_from_outside=instance.origin is not None,
+            job_run_has_ended=job_runs[instance.job_run_id].state not in OPEN_JOB_RUNS,
+            is_wanted=ref.n_open_wants > 0,
+            left_seq=left_by(instance.id, pointings[ref.id], moved_by[instance.id]),
+            building_since=building_since,
+        )
+    return found

@@ -1,0 +1,359 @@
+"""The meta storage's own language: a statement, evaluated against entries, becomes writes and a value (SPEC 9.1).
+
+Keys are texts, values bytes. What was removed is a tombstone: it has a revision, no value, and counts as not existing.
+
+| the key                     | exists | tombstone | value eq, lt, le, gt, ge | value ne | revision     |
+|-----------------------------|--------|-----------|--------------------------|----------|--------------|
+| has a value                 | yes    | no        | compared byte by byte    | compared | of its put   |
+| was removed                 | no     | yes       | false                    | true     | of its end   |
+| never was, or is forgotten  | no     | no        | false                    | true     | 0            |
+
+Pure: nothing here knows where entries are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, assert_never
+
+import msgspec
+
+from databuild_dagster.model.errors import Conflict, InvalidRequest
+from databuild_dagster.model.machine import Label
+
+#: Longest key: PostgreSQL's index takes no more than 2,700 bytes.
+MAX_KEY_BYTES = 2_048
+#: Largest value; a place for what must be agreed on, not for data.
+MAX_VALUE_BYTES = 16 * 1024 * 1024
+#: Keys that one invoke may name; those under a prefix that it clears are not counted.
+MAX_KEYS = 100_000
+#: How deep conditions, and statements within statements, may stand in each other.
+MAX_DEPTH = 50
+#: Behind every key: none may hold it.
+LAST = "\U0010ffff"
+#: Where watchers say how far they have come.
+WATCHERS = "metaWatch."
+
+#: What a statement may yield.
+Value = bool | int | bytes | None
+
+
+class CompactedRevision(Conflict):
+    """What happened behind revision {revision} is not remembered any more: it was compacted up to {compacted}."""
+
+    hint = "Read what there is now, and watch from the revision of that answer."
+
+
+class Entry(NamedTuple):
+    """A key as it stands; `value` None is a tombstone."""
+
+    key: str
+    value: bytes | None
+    #: Of the invoke that touched it last; 0 for what never was.
+    revision: int
+
+    @property
+    def exists(self) -> bool:
+        return self.value is not None
+
+
+class Batch(NamedTuple):
+    """All that one revision changed among the keys that are watched, by key."""
+
+    revision: int
+    entries: tuple[Entry, ...]
+
+
+# Conditions
+
+
+class Test(Label):
+    """What is asked of a key by itself."""
+
+    #: It has a value.
+    EXISTS = "exists"
+    NOT_EXISTS = "not_exists"
+    #: It had one, which was removed.
+    TOMBSTONE = "tombstone"
+    NOT_TOMBSTONE = "not_tombstone"
+
+
+class Compare(Label):
+    """How a value, or a revision, is compared with another."""
+
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+
+
+class Is(msgspec.Struct, frozen=True):
+    """A test of a key."""
+
+    key: str
+    test: Test
+
+
+class ValueIs(msgspec.Struct, frozen=True):
+    """A key's value compared with bytes. What does not exist has no value: it only differs."""
+
+    key: str
+    how: Compare
+    operand: bytes
+
+
+class RevisionIs(msgspec.Struct, frozen=True):
+    """A key's revision compared with a number."""
+
+    key: str
+    how: Compare
+    operand: int
+
+
+class Both(msgspec.Struct, frozen=True):
+    """All of these; of none, true."""
+
+    conditions: tuple[Condition, ...]
+
+
+class Either(msgspec.Struct, frozen=True):
+    """One of these; of none, false."""
+
+    conditions: tuple[Condition, ...]
+
+
+Condition = Is | ValueIs | RevisionIs | Both | Either
+
+
+def exists(key: str) -> Is:
+    return Is(key, Test.EXISTS)
+
+
+def not_exists(key: str) -> Is:
+    return Is(key, Test.NOT_EXISTS)
+
+
+def tombstone(key: str) -> Is:
+    return Is(key, Test.TOMBSTONE)
+
+
+def not_tombstone(key: str) -> Is:
+    return Is(key, Test.NOT_TOMBSTONE)
+
+
+def both(*conditions: Condition) -> Both:
+    return Both(conditions)
+
+
+def either(*conditions: Condition) -> Either:
+    return Either(conditions)
+
+
+def value_is(key: str, how: str, operand: bytes) -> ValueIs:
+    return ValueIs(key, Compare(how), operand)
+
+
+def revision_is(key: str, how: str, operand: int) -> RevisionIs:
+    return RevisionIs(key, Compare(how), operand)
+
+
+def as_read(entry: Entry) -> Condition:
+    """Whether a key still has the value it was read with, or still has none."""
+    return not_exists(entry.key) if entry.value is None else value_is(entry.key, "eq", entry.value)
+
+
+# Statements
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Give a key a value."""
+
+    key: str
+    value: bytes
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Make a key a tombstone; what does not exist is not touched."""
+
+    key: str
+
+
+class RemovePrefix(msgspec.Struct, frozen=True):
+    """The same for every key that begins so, also those that nobody has read yet."""
+
+    prefix: str
+
+
+Op = Put | Remove | RemovePrefix
+
+
+class Do(msgspec.Struct, frozen=True):
+    """Operations one after another, and what to answer."""
+
+    ops: tuple[Op, ...] = ()
+    yields: Value = None
+
+
+class Iif(msgspec.Struct, frozen=True):
+    """One of two statements."""
+
+    condition: Condition
+    then: Statement
+    otherwise: Statement
+
+
+Statement = Do | Iif
+
+
+def do(*ops: Op, yields: Value = None) -> Do:
+    return Do(ops, yields)
+
+
+def iif(condition: Condition, then: Statement | None = None, otherwise: Statement | None = None) -> Iif:
+    """Without branches it only answers whether the condition holds."""
+    return Iif(
+        condition, Do(yields=True) if then is None else then, Do(yields=False) if otherwise is None else otherwise
+    )
+
+
+# Evaluation
+
+_TESTS: dict[Test, Callable[[Entry | None], bool]] = {
+    Test.EXISTS: lambda entry: entry is not None and entry.value is not None,
+    Test.NOT_EXISTS: lambda entry: entry is None or entry.value is None,
+    Test.TOMBSTONE: lambda entry: entry is not None and entry.value is None,
+    Test.NOT_TOMBSTONE: lambda entry: entry is None or entry.value is not None,
+}
+_COMPARES: dict[Compare, Callable[[Any, Any], bool]] = {
+    Compare.EQ: operator.eq,
+    Compare.NE: operator.ne,
+    Compare.LT: operator.lt,
+    Compare.LE: operator.le,
+    Compare.GT: operator.gt,
+    Compare.GE: operator.ge,
+}
+
+
+def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
+    """Whether a condition is true of what is there; `look` has None for what never was."""
+    match condition:
+        case Is(key, test):
+            return _TESTS[test](look(key))
+        case ValueIs(key, how, operand):
+            entry = look(key)
+            if entry is None or entry.value is None:
+                return how is Compare.NE
+            return _COMPARES[how](entry.value, operand)
+        case RevisionIs(key, how, operand):
+            found = look(key)
+            return _COMPARES[how](0 if found is None else found.revision, operand)
+        case Both(conditions):
+            return all(holds(each, look) for each in conditions)
+        case Either(conditions):
+            return any(holds(each, look) for each in conditions)
+    assert_never(condition)
+
+
+class Draft:
+    """What an invoke would write, while its statements are evaluated: each sees what those before it did.
+
+    What it has touched has `revision` for them, which it will have for all.
+    """
+
+    def __init__(self, look: Callable[[str], Entry | None], revision: int) -> None:
+        self._look = look
+        self._revision = revision
+        #: Key to its value; None is removed.
+        self.writes: dict[str, bytes | None] = {}
+        self.cleared: list[str] = []
+
+    def look(self, key: str) -> Entry | None:
+        if key in self.writes:
+            return Entry(key, self.writes[key], self._revision)
+        entry = self._look(key)
+        if entry is not None and entry.value is not None and any(key.startswith(prefix) for prefix in self.cleared):
+            return Entry(key, None, self._revision)
+        return entry
+
+    def run(self, statement: Statement) -> Value:
+        while isinstance(statement, Iif):
+            statement = statement.then if holds(statement.condition, self.look) else statement.otherwise
+        for op in statement.ops:
+            self._apply(op)
+        return statement.yields
+
+    def _apply(self, op: Op) -> None:
+        match op:
+            case Put(key, value):
+                self.writes[key] = value
+            case Remove(key):
+                entry = self.look(key)
+                if entry is not None and entry.value is not None:
+                    self.writes[key] = None
+            case RemovePrefix(prefix):
+                if prefix not in self.cleared:
+                    self.cleared.append(prefix)
+                for key in [key for key in self.writes if key.startswith(prefix)]:
+                    before = self._look(key)
+                    if before is None:
+                        # Put and taken away again by one invoke: it never was.
+                        del self.writes[key]
+                    else:
+                        self.writes[key] = None
+            case _:
+                assert_never(op)
+
+
+# What may be asked for
+
+
+def check_statements(statements: Iterable[Statement]) -> list[str]:
+    """The keys that they name. Raises `InvalidRequest`."""
+    keys: dict[str, None] = {}
+    for statement in statements:
+        for key in _named(statement, 0):
+            keys[key] = None
+    if len(keys) > MAX_KEYS:
+        raise InvalidRequest(what="the number of keys in one invoke", value=len(keys), why=f"at most {MAX_KEYS:,}")
+    for key in keys:
+        check_key(key)
+    return list(keys)
+
+
+def check_key(key: str) -> str:
+    """Raises `InvalidRequest`."""
+    if not key or "\0" in key or LAST in key:
+        raise InvalidRequest(what="a key", value=key, why="it must be a text without NUL and U+10FFFF")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(what="a key", value=repr(key), why="it is not Unicode text") from None
+    if size > MAX_KEY_BYTES:
+        why = f"it has {size:,} bytes, and {MAX_KEY_BYTES:,} is the most"
+        raise InvalidRequest(what="a key", value=f"{key[:60]}…", why=why)
+    return key
+
+
+def _named(part: Statement | Condition, depth: int) -> Iterator[str]:
+    if depth > MAX_DEPTH:
+        raise InvalidRequest(what="a statement", value="…", why=f"it is nested deeper than {MAX_DEPTH}")
+    match part:
+        case Is() | ValueIs() | RevisionIs():
+            yield part.key
+        case Both(conditions) | Either(conditions):
+            for each in conditions:
+                yield from _named(each, depth + 1)
+        case Iif(condition, then, otherwise):
+            for inner in (condition, then, otherwise):
+                yield from _named(inner, depth + 1)
+        case Do(ops):
+            for op in ops:
+                if isinstance(op, Put) and len(op.value) > MAX_VALUE_BYTES:
+                    why = f"it has {len(op.value):,} bytes, and {MAX_VALUE_BYTES:,} is the most"
+                    raise InvalidRequest(what=f"the value of {op.key}", value="…", why=why)
+                yield op.prefix if isinstance(op, RemovePrefix) else op.key
+        case _:
+            assert_never(part)

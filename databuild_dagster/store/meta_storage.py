@@ -1,0 +1,96 @@
+"""Reading the meta storage (SPEC 9.1): each answer is of one moment, and says of which revision.
+
+Nothing here changes anything; what does is a command, as everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from databuild_dagster.model.meta_storage import LAST, Batch, CompactedRevision, Entry, check_key
+from databuild_dagster.store.database import Keys
+from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.store import Store
+from databuild_dagster.store.unit_of_work import from_stored
+
+#: Revisions that one answer tells of at most.
+MAX_BATCHES = 1_000
+
+#: One statement, so that what it finds is of one moment. A row is there also when no entry is.
+_HEAD = f"(SELECT coalesce(max(seq), 0) AS seq FROM {PREFIX}events) head"
+_GET = (
+    f"SELECT head.seq, m.key, m.revision, m.value FROM {_HEAD} LEFT JOIN {PREFIX}meta_entries m "
+    "ON m.key IN (SELECT value FROM json_each(?))"
+)
+_RANGE = (
+    f"SELECT head.seq, m.key, m.revision, m.value FROM {_HEAD} LEFT JOIN {PREFIX}meta_entries m "
+    "ON m.key >= ? AND m.key < ? AND m.value IS NOT NULL ORDER BY m.key LIMIT ?"
+)
+_CHANGES = (
+    "SELECT head.seq, head.compacted, m.revision, m.key, m.value FROM (SELECT coalesce(max(seq), 0) AS seq, "
+    f"(SELECT coalesce(max(revision), 0) FROM {PREFIX}meta_compactions) AS compacted FROM {PREFIX}events) head "
+    f"LEFT JOIN {PREFIX}meta_changes m ON m.revision > ? AND m.key >= ? AND m.key < ? AND m.revision <= "
+    f"(SELECT max(l.revision) FROM (SELECT DISTINCT revision FROM {PREFIX}meta_changes "
+    "WHERE revision > ? AND key >= ? AND key < ? ORDER BY revision LIMIT ?) l) "
+    "ORDER BY m.revision, m.key"
+)
+#: More entries than anybody has.
+_ALL = 1 << 40
+
+
+class Look(NamedTuple):
+    """Entries as they stood when the log had come to `revision`."""
+
+    revision: int
+    entries: tuple[Entry, ...]
+
+
+class Changes(NamedTuple):
+    """What has happened to keys, and up to where this is all of it."""
+
+    up_to: int
+    batches: tuple[Batch, ...]
+
+
+class MetaQueries:
+    """Questions to the meta storage of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get_all(self, keys: Iterable[str]) -> Look:
+        """An entry for each key, in their order; one that never was has revision 0."""
+        wanted = [check_key(key) for key in keys]
+        rows = self._store.ask(_GET, (Keys(wanted),))
+        found = {key: Entry(key, from_stored(value), revision) for _, key, revision, value in rows if key is not None}
+        return Look(rows[0][0], tuple(found.get(key) or Entry(key, None, 0) for key in wanted))
+
+    def range(self, start: str, end: str, limit: int = _ALL) -> Look:
+        """Keys with a value from `start` up to, without, `end`."""
+        rows = self._store.ask(_RANGE, (start, end, limit))
+        found = tuple(Entry(key, from_stored(value), revision) for _, key, revision, value in rows if key is not None)
+        return Look(rows[0][0], found)
+
+    def prefix(self, prefix: str) -> Look:
+        return self.range(prefix, prefix + LAST)
+
+    def changes(self, after: int, start: str, end: str, limit: int = MAX_BATCHES) -> Changes:
+        """What happened to keys of a range behind a revision, the oldest first. Raises `CompactedRevision`."""
+        place = (after, start, end)
+        rows = self._store.ask(_CHANGES, (*place, *place, limit))
+        head, compacted = rows[0][0], rows[0][1]
+        if after < compacted:
+            raise CompactedRevision(revision=after, compacted=compacted)
+        batches = tuple(
+            Batch(revision, tuple(Entry(key, from_stored(value), revision) for _, _, _, key, value in changes))
+            for revision, changes in groupby(rows, key=itemgetter(2))
+            if revision is not None
+        )
+        return Changes(batches[-1].revision if len(batches) >= limit else max(head, after), batches)
+
+    def compacted(self) -> int:
+        """Up to which revision changes are forgotten; 0 for none."""
+        return int(self._store.ask(f"SELECT coalesce(max(revision), 0) FROM {PREFIX}meta_compactions")[0][0])

@@ -1,0 +1,135 @@
+"""Clusterless's keys: where other tools look for the manifests of lots and for the states of arcs (SPEC 10.2).
+
+    <root>/datasets/name=<dataset>/version=<v>/lot=<lot>/state=<state>[/attempt=<uuid>]/manifest.json
+    <root>/arcs/project=<p>/version=<v>/arc=<arc>/lot=<lot>/<state>.arc
+
+They are copies: the record lies beside the data, and the log says which of them count. So they are replaced and removed
+as it moves, and nothing of ours reads them. No asset's own folder is among them: an encoded name has no `=`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, encode_segment
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_text, with_whole_uris
+from databuild_dagster.warehouse.storage import is_whole
+
+#: The version of what declares none.
+NO_VERSION = "0"
+#: What stands where a dataset without partitions has no lot; no encoded name is that.
+NO_LOT = "_"
+#: States of which a lot may have several attempts.
+_BY_ATTEMPT = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
+#: The beginnings, below the root, of everything that is kept here.
+_BEGINNINGS = (("datasets", "name="), ("arcs", "project="))
+_OF_A_LOT = re.compile(r"(?P<lot>.*?/lot=[^/]*)/", re.DOTALL)
+
+
+class Put(NamedTuple):
+    """What was done to a lot's folder."""
+
+    written: int
+    removed: int
+
+
+def lot_folder(warehouse: Warehouse, dataset: str, version: str, lot: str | None) -> str:
+    """Where copies of a lot's manifest lie; `lot` is a lot id, any partition key, or None."""
+    names = ("datasets", f"name={encode_segment(dataset)}", f"version={encode_segment(version)}", _lot(lot))
+    return os.path.join(warehouse.root, *names)
+
+
+def arc_folder(warehouse: Warehouse, project: str, version: str, arc: str, lot: str | None) -> str:
+    """Where an arc's state of a lot lies."""
+    names = ("arcs", f"project={encode_segment(project)}", f"version={encode_segment(version)}")
+    return os.path.join(warehouse.root, *names, f"arc={encode_segment(arc)}", _lot(lot))
+
+
+def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tuple[str, bytes]:
+    """Where the copy of a manifest lies in its lot's folder, and what it says.
+
+    It lies elsewhere than the files do, so that each is named by its whole path or url, and each child too.
+    """
+    attempt = (f"attempt={manifest.instance_uuid}",) if manifest.state in _BY_ATTEMPT else ()
+    path = os.path.join(folder, f"state={manifest.state}", *attempt, MANIFEST_NAME)
+    beside = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
+    children = tuple(child if is_whole(child) else os.path.join(beside, child) for child in manifest.children)
+    copy = msgspec.structs.replace(with_whole_uris(warehouse, manifest), children=children)
+    return path, manifest_text(copy).encode()
+
+
+def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str, bytes]:
+    """Where an arc's state of a lot lies, and the little that it says: its name is what counts."""
+    return os.path.join(folder, f"{state}.arc"), msgspec.json.encode(facts, order="deterministic") + b"\n"
+
+
+def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None) -> Put:
+    """Have a lot's folder hold these files and no others; the new ones are there before the old ones go.
+
+    `present` is what is there, where that is known. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    storage = warehouse.storage
+    present = _names(warehouse, folder) if present is None else present
+    written = [path for path, contents in files.items() if path not in present or not _says(warehouse, path, contents)]
+    for path in written:
+        storage.replace(path, files[path])
+    left = sorted(present - files.keys())
+    storage.remove_files(left, folder)
+    return Put(len(written), len(left))
+
+
+def wrong_copies(
+    warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None
+) -> dict[str, str]:
+    """What a lot's folder does not hold as it should, and why. Raises `DiskTrouble`, `StorageTrouble`."""
+    present = _names(warehouse, folder) if present is None else present
+    wrong = {path: "it is missing" for path in files if path not in present}
+    for path in files.keys() & present:
+        if not _says(warehouse, path, files[path]):
+            wrong[path] = "it says something else than the record"
+    return wrong | dict.fromkeys(present - files.keys(), "it should not be there any more")
+
+
+def all_copies(warehouse: Warehouse) -> dict[str, set[str]]:
+    """Every file among the keys of a warehouse, whoever has put it there, by the folder of its lot.
+
+    What is in no lot's folder is a folder of its own. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    found: dict[str, set[str]] = {}
+    for top, beginning in _BEGINNINGS:
+        folder = os.path.join(warehouse.root, top)
+        start = os.path.join(folder, beginning)
+        for path in _names(warehouse, folder):
+            if path.startswith(start):
+                within = _OF_A_LOT.match(path, len(start))
+                found.setdefault(path if within is None else path[: within.end("lot")], set()).add(path)
+    return found
+
+
+def remove_copies(warehouse: Warehouse, paths: Sequence[str]) -> None:
+    """Remove files from among the keys, and the folders that are empty then."""
+    for top, _ in _BEGINNINGS:
+        folder = os.path.join(warehouse.root, top)
+        warehouse.storage.remove_files([path for path in paths if path.startswith(folder + "/")], folder)
+
+
+def _says(warehouse: Warehouse, path: str, contents: bytes) -> bool:
+    try:
+        return warehouse.storage.read_bytes(path) == contents
+    except FileNotFoundError:
+        return False
+
+
+def _names(warehouse: Warehouse, folder: str) -> set[str]:
+    try:
+        return {file.path for file in warehouse.storage.list_files(folder, deep=True)}
+    except FileNotFoundError:
+        return set()
+
+
+def _lot(lot: str | None) -> str:
+    return f"lot={NO_LOT if lot is None else encode_segment(lot)}"

@@ -1,0 +1,205 @@
+"""The parts of a lot in the warehouse (SPEC 10.4): a manifest each, beside the files that it lists.
+
+    <instance>/part-….parquet              files of all parts; no two writers use one name
+    <instance>/manifest.part-0003.json     what part 3 wrote: complete, or empty
+    <instance>/manifest.json               lists the files of all parts, and names their manifests as `children`
+
+A failed attempt keeps its good parts under a partial manifest. The next one has them in its own folder too, by a link
+or a copy, and writes manifests of its own for them; the failed attempt's folder goes, as a whole and with its manifest,
+only when the engine knows how the next one ended. So wherever a process dies, either folder is whole by itself. The
+folder goes, and no `removed` manifest stays in its place, because the event log never heard of it: nobody could ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from databuild_dagster.warehouse.errors import (
+    EscapingFile,
+    ManifestConflict,
+    ManifestDamaged,
+    ManifestMissing,
+    NewerManifest,
+    StorageTrouble,
+)
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, TableSchema, UriType, read_manifest
+
+#: Of what cannot be read as it should, nothing is kept: its parts are built again.
+_UNUSABLE = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile)
+_NO_COLUMNS = TableSchema(())
+
+
+class PartManifest(Manifest, frozen=True, kw_only=True):
+    """What one part of a lot wrote."""
+
+    #: From 0, in the order of the split.
+    number: int
+    #: Of how many.
+    n_parts: int
+    #: What a person calls it: `3 of 8`, or `origin=JFK`.
+    part: str
+    #: Which piece of what input it was made from; equal texts, equal pieces.
+    split: str
+    #: That of the asset's function.
+    code_version: str | None = None
+
+
+def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
+    """The state of a lot from those of its parts, None for a part that did not come to an end."""
+    states = set(parts)
+    if not states <= {ManifestState.COMPLETE, ManifestState.EMPTY}:
+        return ManifestState.PARTIAL
+    return ManifestState.COMPLETE if ManifestState.COMPLETE in states else ManifestState.EMPTY
+
+
+def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
+    """The columns of all parts: those of one that has rows, for what is empty has its columns from elsewhere."""
+    schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
+    return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
+
+
+def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
+    """What about the columns of a part does not go together with those of another one; None where they do."""
+    if not part.files or not before.files:
+        return None
+    found = {column.name: column.type for column in part.schema.columns}
+    known = {column.name: column.type for column in before.schema.columns}
+    for name in [*known, *found]:
+        if name not in found:
+            return f"it has no column {name!r}, which part {before.part} has"
+        if name not in known:
+            return f"it has a column {name!r}, which part {before.part} has not"
+        if found[name] != known[name]:
+            return f"its column {name!r} is {found[name]}, and that of part {before.part} is {known[name]}"
+    return None
+
+
+def child_name(number: int) -> str:
+    """The manifest of a part, as its lot's manifest names it: a file in the same folder."""
+    return f"manifest.part-{number:04}.json"
+
+
+def write_part(warehouse: Warehouse, manifest: PartManifest) -> None:
+    """Write a part's manifest, which must not exist yet. Raises `ManifestConflict`, `DiskTrouble`, `StorageTrouble`."""
+    assert manifest.state in (ManifestState.COMPLETE, ManifestState.EMPTY), manifest.state
+    path = _path(warehouse, manifest.dataset, manifest.instance_uuid, child_name(manifest.number))
+    contents = msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
+    storage = warehouse.storage
+    if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
+        raise ManifestConflict(path=path, entity=path)
+
+
+def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest]:
+    """The parts that a failed attempt has kept for the next one; none of one that was no failed attempt in parts.
+
+    Where every part was good, what failed was the lot as a whole, in a check for example. The same parts would come
+    to the same end, so none is used again.
+    """
+    try:
+        lot = read_manifest(warehouse, asset, uuid)
+        if lot.state is not ManifestState.PARTIAL:
+            return []
+        parts = warehouse.storage.for_each(lambda child: _read_part(warehouse, lot, child), lot.children)
+    except _UNUSABLE:
+        return []
+    return [part for part in parts if len(parts) < part.n_parts]
+
+
+def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inputs: Mapping[str, str]) -> bool:
+    """Whether a part would be built from the very same rows by the very same code. `inputs` are the declared ones."""
+    return (
+        kept.split == split
+        and kept.code_version == code_version
+        and all(kept.inputs.get(ref) == uuid for ref, uuid in inputs.items())
+    )
+
+
+def share_parts(
+    warehouse: Warehouse, kept: Mapping[int, PartManifest], *, uuid: str, job_run: str
+) -> list[PartManifest]:
+    """Have the files of parts that one attempt has kept in a new instance too; the manifests to write there, by
+    `write_part`.
+
+    `kept` is by the number that each has now. What is not whole any more is left out, and has to be built again. The
+    files stay where they were as well: a link on a disk, a copy in an object store. Raises `DiskTrouble`,
+    `StorageTrouble`.
+    """
+    if not kept:
+        return []
+    first = next(iter(kept.values()))
+    source = warehouse.instance_dir(first.dataset, first.instance_uuid)
+    names = [file.uri for part in kept.values() for file in part.files]
+    sizes = warehouse.storage.sizes(source, names) if names else {}
+    whole = {
+        number: part for number, part in kept.items() if all(sizes.get(file.uri) == file.bytes for file in part.files)
+    }
+    try:
+        names = [file.uri for part in whole.values() for file in part.files]
+        warehouse.storage.share(source, warehouse.instance_dir(first.dataset, uuid), names)
+    except FileNotFoundError as error:
+        # Some of it is in the new folder by now, which has to go: no file may lie there that no manifest lists.
+        raise StorageTrouble(path=source, done="kept", why="somebody removed it in this very moment") from error
+    return [
+        msgspec.structs.replace(
+            part,
+            instance_uuid=uuid,
+            job_run=job_run,
+            number=number,
+            created_at=datetime.now(UTC),
+            comment=f"kept from {part.instance_uuid}",
+        )
+        for number, part in whole.items()
+    ]
+
+
+def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
+    """Remove what failed attempts in parts have left; what others left is there to be looked at.
+
+    Also what has no manifest any more: whoever began to remove it may have died then. Raises `DiskTrouble`,
+    `StorageTrouble`.
+    """
+    for uuid in uuids:
+        try:
+            lot = read_manifest(warehouse, asset, uuid)
+        except ManifestMissing:
+            pass
+        except _UNUSABLE:
+            continue
+        else:
+            if lot.state is not ManifestState.PARTIAL or not lot.children:
+                continue
+        warehouse.remove_instance(asset, uuid)
+
+
+def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:
+    """How the lot's manifest names them."""
+    return tuple(child_name(part.number) for part in parts)
+
+
+def _read_part(warehouse: Warehouse, lot: Manifest, child: str) -> PartManifest:
+    path = _path(warehouse, lot.dataset, lot.instance_uuid, child)
+    try:
+        part = msgspec.json.decode(warehouse.storage.read_bytes(path), type=PartManifest)
+    except FileNotFoundError:
+        raise ManifestMissing(
+            asset=lot.dataset, uuid=lot.instance_uuid, path=path, kind="manifest", name=path
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ManifestDamaged(path=path, why=str(error)) from error
+    whose = (part.dataset, part.ref, part.instance_uuid)
+    if whose != (lot.dataset, lot.ref, lot.instance_uuid) or part.uri_type is not UriType.PATH:
+        raise ManifestDamaged(path=path, why=f"it is no part of instance {lot.instance_uuid} of {lot.ref}")
+    listed = {file.uri for file in lot.files}
+    if stray := [file.uri for file in part.files if file.uri not in listed]:
+        raise ManifestDamaged(path=path, why=f"it lists {stray[0]!r}, which the manifest of its lot does not")
+    return part
+
+
+def _path(warehouse: Warehouse, asset: str, uuid: str, child: str) -> str:
+    if child != os.path.basename(child) or not child.startswith("manifest.part-"):
+        raise ManifestDamaged(path=warehouse.manifest_path(asset, uuid), why=f"{child!r} is no manifest of a part")
+    return os.path.join(warehouse.instance_dir(asset, uuid), child)

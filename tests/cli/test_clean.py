@@ -1,0 +1,217 @@
+"""`databuild clean` and `gc`: told first, done when it is said, and gone for good (SPEC 10.8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAY, NEXT = "orders@2024-01-29", "orders@2024-01-30"
+ANY_TIME = ("--older-than", "none")
+
+
+def folder(project: Project, uuid: str, asset: str = "orders") -> Path:
+    return project.home / "warehouse" / asset / "data" / f"instance={uuid}"
+
+
+def uuids(project: Project, ref: str = DAY) -> list[str]:
+    return [each.uuid for each in project.queries.history(ref)]
+
+
+def manifest(project: Project, uuid: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder(project, uuid) / "manifest.json").read_text())
+    return found
+
+
+def build_anew(project: Project, ref: str, times: int = 1) -> list[str]:
+    project.build(ref)
+    for _ in range(times):
+        project.build(ref, "--rebuild")
+    return uuids(project, ref)
+
+
+def left_by_a_failed_attempt(project: Project, ref: str = DAY) -> str:
+    """As a check that does not pass leaves it: stored, with a manifest that is partial, and never live."""
+    project.build(NEXT)
+    source = folder(project, uuids(project, NEXT)[0])
+    project.fail(ref.partition("@")[2])
+    assert project.run("build", ref).code == 1
+    uuid = uuids(project, ref)[-1]
+    shutil.copytree(source, folder(project, uuid))
+    path = folder(project, uuid) / "manifest.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "ref": ref, "instance_uuid": uuid, "state": "partial"}))
+    return uuid
+
+
+def test_what_a_failed_attempt_left_is_told_and_goes_when_it_is_said(project: Project) -> None:
+    uuid = left_by_a_failed_attempt(project)
+    events = project.n_events()
+
+    dry = project.ask("clean")
+
+    (told,) = dry["instances"]
+    assert (told["ref"], told["uuid"], told["why"], told["files"]) == (DAY, uuid, "left by an attempt", 1)
+    assert dry["bytes"] == told["bytes"] > 0
+    assert not dry["done"]
+    assert project.n_events() == events
+    assert len(list(folder(project, uuid).iterdir())) == 2
+    shown = project.call("clean")
+    assert "1 instance" in shown.out
+    assert "Nothing was done; --yes does it." in shown.out
+
+    done = project.ask("clean", "--yes")
+
+    assert (done["done"], [each["uuid"] for each in done["instances"]]) == (True, [uuid])
+    assert [path.name for path in folder(project, uuid).iterdir()] == ["manifest.json"]
+    assert manifest(project, uuid)["state"] == "removed"
+    assert [each["type"] for each in log(project, events)] == ["ManifestRemoved", "RemovalFinished"]
+    assert project.ask("clean")["instances"] == []
+    assert project.call("clean").out == "There is nothing to remove.\n"
+    assert project.is_sound()
+    assert project.ask("check", "--deep")["ok"]
+
+
+def log(project: Project, after: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in project.call("events", "--after", str(after)).out.splitlines()]
+
+
+def test_superseded_instances_go_but_for_the_newest_and_the_youngest(project: Project) -> None:
+    first, second, third = build_anew(project, DAY, times=2)
+    seq = project.n_events()
+
+    assert project.ask("gc")["instances"] == [], "readers saw both not long ago"
+    assert [each["uuid"] for each in project.ask("gc", *ANY_TIME)["instances"]] == [first]
+    assert project.ask("gc", *ANY_TIME, "--keep", "2")["instances"] == []
+    both = project.ask("gc", *ANY_TIME, "--keep", "0")
+    assert {each["uuid"] for each in both["instances"]} == {first, second}
+    assert {each["why"] for each in both["instances"]} == {"superseded"}
+    assert project.n_events() == seq
+
+    project.ask("gc", *ANY_TIME, "--yes")
+
+    assert [len(list(folder(project, uuid).iterdir())) for uuid in (first, second, third)] == [1, 2, 2]
+    assert project.ask("read", DAY) == [{"day": "2024-01-29", "amount": a} for a in (1.5, 2.5)]
+    assert project.ask("check", "--deep")["ok"]
+    assert "data removed" in project.call("history", DAY).out
+
+
+def test_what_was_removed_is_neither_gone_back_to_nor_read_as_of_then(project: Project) -> None:
+    """SPEC 7.4, 3.2: each in one sentence."""
+    project.build(DAY)
+    then = str(project.n_events())
+    first, _ = build_anew(project, DAY)
+    assert project.call("read", DAY, "--as-of", then).code == 0
+    project.ask("gc", *ANY_TIME, "--keep", "0", "--yes")
+    events = project.n_events()
+
+    for arguments in (("revert", DAY, "--to", first), ("read", DAY, "--as-of", then)):
+        refused = project.call(*arguments, "--json")
+        assert refused.code == 2
+        assert refused.json["error"]["type"] == "DataTakenAway"
+        assert (
+            f"{DAY} was built as instance {first}, and its data was removed since" in refused.json["error"]["message"]
+        )
+
+    assert project.n_events() == events
+    assert project.ask("show", DAY, "--as-of", then)["canonical"]["files"] == []
+    assert {each["uuid"] for each in project.ask("receipt", DAY, "--instance", first)["instances"]} == {first}
+
+
+def test_live_data_goes_after_a_taint_and_a_word_and_is_built_again(project: Project) -> None:
+    """SPEC 10.8"""
+    (uuid,) = build_anew(project, DAY, times=0)
+    everything = (*ANY_TIME, "--keep", "0", "--tainted")
+    assert project.ask("gc", *everything)["instances"] == []
+    taint_id = project.ask("taint", DAY, "--reason", "names in it")["taint_id"]
+    assert project.ask("gc", *ANY_TIME, "--keep", "0")["instances"] == []
+
+    done = project.ask("gc", *everything, "--yes")
+
+    assert [(each["uuid"], each["why"]) for each in done["instances"]] == [(uuid, "tainted")]
+    assert not list(folder(project, uuid).glob("*.parquet"))
+    assert project.call("untaint", taint_id, "--json").json["error"]["type"] == "NothingToUntaint"
+    assert project.call("read", DAY, "--allow-tainted", "--json").json["error"]["type"] == "DataTakenAway"
+    project.build(DAY)
+    assert project.ask("read", DAY)
+    assert project.is_sound()
+
+
+def test_what_cannot_be_removed_is_told_and_the_next_one_goes_on(project: Project) -> None:
+    first, _ = build_anew(project, DAY)
+    record = folder(project, first) / "manifest.json"
+    record.rename(aside := project.folder / "aside.json")
+    record.mkdir()  # Nobody reads a folder as if it were a file.
+
+    done = project.call("gc", *ANY_TIME, "--keep", "0", "--yes", "--json")
+
+    assert (done.code, done.json["failed"][0]["what"], done.json["instances"]) == (1, DAY, [])
+    again = project.call("gc", "--yes")
+    assert (again.code, again.err) == (
+        1,
+        f"Not removed: {DAY}, for {done.json['failed'][0]['why']} The next clean-up tries again.\n",
+    )
+    assert project.ask("gc")["unfinished"] == [first]
+    record.rmdir()
+    aside.rename(record)
+    assert project.ask("clean", "--yes")["unfinished"] == [first]
+    assert not list(folder(project, first).glob("*.parquet"))
+    assert project.ask("gc")["unfinished"] == []
+
+
+def test_a_file_that_a_dead_process_left_beside_live_data_goes(project: Project) -> None:
+    (uuid,) = build_anew(project, DAY, times=0)
+    half = folder(project, uuid) / ".manifest.json.0123456789abcdef"
+    half.write_text("{")
+
+    done = project.ask("clean", "--yes")
+
+    assert [each["path"] for each in done["leftovers"]] == [str(half)]
+    assert not half.exists()
+    assert project.ask("read", DAY)
+
+
+def test_what_no_instance_is_known_of_goes_only_when_it_is_said(project: Project) -> None:
+    """Another Dagster instance may write to the same warehouse, and know it."""
+    build_anew(project, DAY, times=0)
+    strange = folder(project, "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f")
+    strange.mkdir()
+    (strange / "part-0.parquet").write_bytes(b"whose?")
+    assert project.ask("clean", "--orphans")["leftovers"] == [], "somebody may be about to record it"
+    os.utime(strange / "part-0.parquet", (0, 0))
+
+    (told,) = project.ask("clean")["leftovers"]
+    assert (told["path"], told["orphan"]) == (str(strange), True)
+    assert project.ask("clean", "--yes")["leftovers"] == []
+    assert strange.exists()
+    assert "--orphans takes them along" in project.call("clean").out
+
+    project.ask("clean", "--yes", "--orphans")
+
+    assert not strange.exists()
+    assert project.ask("read", DAY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("clean", "nobody"), "NotFound"),
+        (("gc", "nobody"), "NotFound"),
+        (("gc", "--keep", "-1"), "BadParameter"),
+        (("gc", "--older-than", "soon"), "BadParameter"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(project: Project, arguments: tuple[str, ...], kind: str) -> None:
+    project.run("tick")
+
+    refused = project.call(*arguments, "--json")
+
+    assert (refused.code, refused.json["error"]["type"]) == (2, kind)

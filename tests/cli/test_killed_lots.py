@@ -1,0 +1,206 @@
+"""kill -9 between data, manifest, event, availability and the arc's want, each: in the end there is one complete manifest,
+one want, and after a clean-up nothing else (SPEC 10.2, 10.5, 10.8).
+
+Who is killed kills itself: a hook of the interpreter sees the very call that renames a file, links a manifest or removes
+its temporary name, and a thread sees in the log what was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+DEFINITIONS = '''
+import os
+import signal
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset, databuild_multi_asset
+
+HERE = Path(__file__).parent
+POINT = (HERE / "die").read_text() if (HERE / "die").exists() else ""
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")
+
+
+def die():
+    """Once: the next process finds no such file."""
+    (HERE / "die").unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+#: Which call it is that would come next, and a part of its path.
+CALLS = {
+    "data": ("os.rename", "/orders/data/instance="),
+    "manifest": ("os.link", "/orders/data/instance="),
+    "event": ("os.remove", "/.manifest.json."),
+    "second sink": ("os.rename", "/high/data/instance="),
+}
+
+
+def hook(event, arguments):
+    call, part = CALLS[POINT]
+    if event == call and any(part in str(each) for each in arguments):
+        die()
+
+
+def watch_the_log(kind):
+    connection = sqlite3.connect(f"file:{os.environ['DAGSTER_HOME']}/databuild.db?mode=ro", uri=True)
+    pause = threading.Event()
+    while True:
+        try:
+            if connection.execute("SELECT 1 FROM databuild_events WHERE type = ?", (kind,)).fetchone():
+                die()
+        except sqlite3.OperationalError:
+            pass
+        pause.wait(0.001)
+
+
+if POINT in ("JobRunSucceeded", "ArcFired"):
+    threading.Thread(target=watch_the_log, args=(POINT,), daemon=True).start()
+elif POINT:
+    sys.addaudithook(hook)
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.5]})
+
+
+@databuild_asset(partitions_def=daily, subscribe="orders")
+def doubled(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders * 2
+
+
+@databuild_multi_asset(outs={"low": dg.AssetSpec("low"), "high": dg.AssetSpec("high")}, partitions_def=daily)
+def sinks(orders: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {"low": orders, "high": orders}
+
+
+defs = build_definitions([orders, doubled, sinks])
+'''
+DAY = "2024-01-01"
+ORDERS, DOUBLED, LOW, HIGH = (f"{asset}@{DAY}" for asset in ("orders", "doubled", "low", "high"))
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    return project
+
+
+def kill_at(project: Project, point: str, *arguments: str) -> None:
+    (project.folder / "die").write_text(point)
+    done = project.run(*arguments)
+    assert done.code == -signal.SIGKILL, done
+    assert not (project.folder / "die").exists()
+
+
+def tick_until_idle(project: Project) -> None:
+    for _ in range(20):
+        done = project.run("tick", "--json")
+        assert done.code == 0, done
+        if not any(done.json.values()):
+            return
+    raise AssertionError("it goes on and on")
+
+
+def stored(project: Project) -> dict[str, list[str]]:
+    """Everything that lies in the folders of instances, by dataset and uuid, and what is being written."""
+    warehouse = project.home / "warehouse"
+    found: dict[str, list[str]] = {}
+    for folder in warehouse.glob("*/data/instance=*"):
+        name = f"{folder.parent.parent.name} {folder.name.removeprefix('instance=')}"
+        found[name] = sorted(each.name for each in folder.rglob("*"))
+    for staged in (warehouse / ".staging").glob("*"):
+        found[str(staged)] = ["staged"]
+    return found
+
+
+def manifest(project: Project, asset: str, uuid: str) -> dict[str, Any]:
+    path = project.home / "warehouse" / asset / "data" / f"instance={uuid}" / "manifest.json"
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
+    """One visible complete manifest for each, with exactly the files that it lists; of others at most the word `removed`."""
+    live = {}
+    for ref in refs:
+        asset = ref.partition("@")[0]
+        (canonical,) = [each for each in project.queries.live_instances(asset) if each.ref == ref]
+        told = manifest(project, asset, canonical.uuid)
+        assert told["state"] == "complete"
+        live[f"{asset} {canonical.uuid}"] = sorted(["manifest.json", *(file["uri"] for file in told["files"])])
+    found = stored(project)
+    assert {name: found.get(name) for name in live} == live
+    for name in found.keys() - live.keys():
+        assert found[name] == ["manifest.json"], name
+        assert manifest(project, *name.split(" "))["state"] == "removed"
+    assert project.ask("check", "--deep")["ok"]
+    assert project.ask("clean")["instances"] == project.ask("clean")["leftovers"] == []
+
+
+@pytest.mark.parametrize("point", ["data", "manifest", "event", "JobRunSucceeded", "ArcFired"])
+def test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end(project: Project, point: str) -> None:
+    if point == "ArcFired":
+        project.build(ORDERS)
+        kill_at(project, point, "tick")
+    else:
+        kill_at(project, point, "build", ORDERS)
+
+    project.build(ORDERS)
+    tick_until_idle(project)
+    project.build(DOUBLED)
+    project.ask("clean", "--yes")
+
+    assert_only_what_is_live_is_left(project, ORDERS, DOUBLED)
+    source = project.queries.canonical([ORDERS])[ORDERS].uuid
+    wants = [want for want in project.queries.wants_of_ref(DOUBLED) if want.source == "arc"]
+    assert [want.source_id for want in wants] == [source]
+    assert project.ask("read", DOUBLED) == [{"amount": 3.0}]
+
+
+def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(project: Project) -> None:
+    """SPEC 6.2: both outputs of one job run, or none."""
+    project.build(ORDERS)
+    in_the_way = project.home / "warehouse" / "high"
+    in_the_way.write_text("no folder can be made here")
+
+    assert project.run("build", LOW, HIGH).code == 1
+
+    assert [project.queries.states([ref])[ref] for ref in (LOW, HIGH)].count("Live") == 0
+    assert list(project.home.glob("warehouse/low/data/*")) == []
+    assert project.call("read", LOW).code == 2
+    in_the_way.unlink()
+    if project.ask("show", LOW)["state"] == "Failed":
+        project.ask("retry", LOW, HIGH)
+    assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
+    project.ask("clean", "--yes")
+    assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
+
+
+def test_killed_between_two_sinks_the_retry_writes_both_and_nothing_is_left_of_the_first(project: Project) -> None:
+    project.build(ORDERS)
+    kill_at(project, "second sink", "build", LOW, HIGH)
+    (first,) = project.home.glob("warehouse/low/data/instance=*/manifest.json")
+    assert json.loads(first.read_text())["state"] == "complete"
+    assert project.call("read", LOW).code == 2, "its event was never recorded, so nobody sees it"
+
+    assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
+    project.ask("clean", "--yes")
+
+    assert not first.exists()
+    assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)

@@ -1,0 +1,124 @@
+"""`databuild lot look` (SPEC 10.6): what lies in the landing folders is recorded now, without a daemon."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from .conftest import Project
+
+DEFINITIONS = """
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
+
+HERE = Path(__file__).parent
+hourly = dg.HourlyPartitionsDefinition("2024-01-29-00:00", end_date="2024-01-29-03:00")
+
+
+def landed(name, folder="landing", **options):
+    files = f"{HERE}/{folder}/{name}_{{time:%Y%m%dT%H}}.parquet"
+    return databuild_boundary(name, partitions_def=hourly, files=files, settle_seconds=0, **options)
+
+
+@databuild_asset(partitions_def=hourly, subscribe="clicks")
+def totals(clicks: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"total": [clicks["n"].sum()]})
+
+
+by_hand = databuild_boundary("by_hand", partitions_def=hourly)
+defs = build_definitions([landed("clicks", empty=True), landed("views"), by_hand, totals])
+"""
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    (project.folder / "landing").mkdir()
+    return project
+
+
+def drop(project: Project, name: str, *numbers: int) -> Path:
+    path = project.folder / "landing" / f"{name}.parquet"
+    pd.DataFrame({"n": list(numbers)}).to_parquet(path)
+    return path
+
+
+@pytest.mark.long
+def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project: Project) -> None:
+    """SPEC 10.5: from the arrival to the launch it takes one tick."""
+    drop(project, "clicks_20240129T01", 1, 2)
+
+    looked = project.call("lot", "look")
+    ticked = project.call("tick")
+
+    assert looked.out.splitlines() == [
+        "clicks: 3 lots arrived with 1 file; 2 of them empty.",
+        "views: Nothing has arrived.",
+    ]
+    assert ticked.out == "Launched totals (3 partitions); 3 refs wanted by arcs.\n"
+    assert project.ask("read", "totals@2024-01-29-01:00") == [{"total": 3}]
+    (again,) = project.ask("lot", "look", "clicks")
+    assert again == {
+        "dataset": "clicks",
+        "recorded": [],
+        "late": [],
+        "held": {},
+        "strangers": [],
+        "unsettled": [],
+        "more": False,
+    }
+
+
+def test_what_cannot_be_recorded_is_named_and_the_command_fails(project: Project) -> None:
+    drop(project, "views_20240129T00", 1)
+    (project.folder / "landing" / "views_20240129T01.parquet").write_bytes(b"PAR1")
+    drop(project, "views_20240131T00", 1)
+
+    looked = project.call("lot", "look", "views")
+
+    told, held, stranger = looked.out.splitlines()
+    assert looked.code == 1
+    assert told == "views: 1 lot arrived with 1 file; 1 lot cannot be recorded; 1 file belongs to no lot."
+    assert held.startswith("  views@2024-01-29-01:00 cannot be recorded: ")
+    assert stranger.startswith("  1 file belongs to no lot, for no time of a partition is told by ")
+
+
+def test_one_folder_that_is_not_there_is_told_in_a_sentence_and_the_others_are_looked_at(project: Project) -> None:
+    drop(project, "views_20240129T00", 1)
+    definitions = project.folder / "definitions.py"
+    definitions.write_text(DEFINITIONS.replace('landed("clicks"', 'landed("clicks", "gone"'))
+
+    looked = project.call("lot", "look")
+
+    assert looked.code == 2
+    assert "There is no folder" in looked.err
+    assert "where the files of clicks land. Create it, or correct files=" in looked.err
+    assert looked.out.splitlines() == ["views: 1 lot arrived with 1 file."]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ("by_hand", "No landing folder is watched for by_hand. Declare where its files land"),
+        ("totals", "No landing folder is watched for totals."),
+        ("click", "No code location has registered an asset 'click'. Did you mean clicks?"),
+    ],
+)
+def test_what_watches_nothing_says_so(project: Project, dataset: str, words: str) -> None:
+    done = project.call("lot", "look", dataset)
+
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_a_boundary_is_not_adopted_its_files_arrive(project: Project) -> None:
+    done = project.call("adopt", "clicks", "--files", "landing/*.parquet")
+
+    assert done.code == 2
+    assert "clicks is a boundary, whose lots arrive" in done.err
+    assert "`databuild lot arrive DATASET LOT URI…`" in done.err
+    assert "@databuild_asset" not in done.err

@@ -1,0 +1,82 @@
+"""`databuild manifest`, and the keys that other tools look at, from the command line (SPEC 10.2)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+REF = "orders@2024-01-29"
+
+
+def keys(project: Project) -> list[str]:
+    root = project.home / "warehouse"
+    return sorted(str(path.relative_to(root)) for path in (root / "datasets").rglob("*") if path.is_file())
+
+
+def copy_of(project: Project) -> Path:
+    return project.home / "warehouse/datasets/name=orders/version=0/lot=20240129P1D000/state=complete/manifest.json"
+
+
+def test_the_schema_is_there_without_a_home_or_a_project(project: Project) -> None:
+    schema: Any = project.ask("manifest", "schema")
+
+    assert schema["$defs"]["Manifest"]["properties"]["schema_version"]["const"] == 1
+
+
+def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(project: Project) -> None:
+    project.build(REF)
+    told = project.ask("show", REF)["canonical"]
+
+    by_ref: Any = project.ask("manifest", "show", REF)
+
+    assert by_ref == project.ask("manifest", "show", told["uuid"])
+    assert (by_ref["instance_uuid"], by_ref["lot_id"], by_ref["state"]) == (told["uuid"], "20240129P1D000", "complete")
+    whole: Any = project.ask("manifest", "show", REF, "--whole")
+    assert [file["uri"] for file in whole["files"]] == told["files"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("orders@2024-02-03", "There is no instance of 'orders@2024-02-03'."),
+        ("5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "There is no instance '5e0002a1-0f3d-bd95-db63-b1ac4bedec0f'."),
+        ("ordres", "There is no registered asset 'ordres'."),
+    ],
+)
+def test_what_has_no_manifest_is_refused_in_one_sentence(project: Project, name: str, words: str) -> None:
+    project.build(REF)
+
+    done = project.call("manifest", "show", name)
+
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_what_was_built_has_its_copy_and_a_spoilt_one_is_found_and_repaired(project: Project) -> None:
+    project.build(REF)
+    assert json.loads(copy_of(project).read_bytes()) == project.ask("manifest", "show", REF, "--whole")
+    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+    copy_of(project).write_bytes(b"{}")
+    stray = copy_of(project).with_name("stray")
+    stray.write_bytes(b"x")
+
+    done = project.call("check", "--deep", "--json")
+    assert done.code == 1
+    assert sorted((each["invariant"], each["entity"]) for each in done.json["violations"]) == [
+        ("SPEC 10.2", str(copy_of(project))),
+        ("SPEC 10.2", str(stray)),
+    ]
+    assert "--repair-keys" in done.json["violations"][0]["detail"]
+
+    assert project.ask("check", "--repair-keys") == {
+        "ok": True,
+        "violations": [],
+        "keys": {"written": 1, "removed": 1, "refs": 1},
+    }
+    assert project.call("check", "--repair-keys").out == "0 keys written, 0 removed, for 1 ref.\nNothing is wrong.\n"
+    assert keys(project) == [str(copy_of(project).relative_to(project.home / "warehouse"))]

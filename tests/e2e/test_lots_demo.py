@@ -1,0 +1,111 @@
+"""What `make lots-demo` does, on two of its days: the gap report names the files that the sender says it left out."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parent.parent.parent
+#: Two cores under load included; alone it is a fifth of it.
+MAX_SECONDS = 240
+
+
+class Demo:
+    """A demo that has been played."""
+
+    def __init__(self, folder: Path) -> None:
+        # A process that has had a Spark client says so in its environment, and its children would be clients too.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+        self.environment = own | {"LOTS_DEMO": str(folder), "LOTS_DAYS": "2", "DEMO_PYTHON": sys.executable}
+        self.home = folder / "home"
+        done = self.run("sh", "tools/lots_demo.sh")
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        self.out = done.stdout
+
+    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False
+        )
+
+    def ask(self, *arguments: str) -> Any:
+        self.environment["DAGSTER_HOME"] = str(self.home)
+        done = self.run(sys.executable, "-m", "databuild_dagster", *arguments, "--json")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def told(self, number: int) -> str:
+        """What stands under one of its steps."""
+        return re.split(r"^\d\. ", self.out, flags=re.MULTILINE)[number]
+
+    def said(self, what: str, goes: str) -> list[str]:
+        """Lots of the files that the sender says so of."""
+        named = re.findall(rf"{what}_(\d{{8}})T(\d\d)00\.parquet: {goes}", self.told(1))
+        return [f"{day}PT1H0{hour}" for day, hour in named]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    demo = Demo(tmp_path_factory.mktemp("lots"))
+    yield demo
+    assert demo.ask("spark", "status") == [], "no server is left running"
+
+
+def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: Demo) -> None:
+    """SPEC 10.7"""
+    never = demo.said("flights", "it never comes")
+    assert never == ["20130208PT1H017"]
+
+    flights = demo.ask("gaps", "landed_flights")
+    days = demo.ask("gaps", "daily_summary")
+
+    assert [(each["lot"], each["cause"]) for each in flights["absent"]] == [(lot, "never arrived") for lot in never]
+    assert [each["lot"] for each in days["absent"]] == ["20130208P1D000"]
+    assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: nothing has arrived")
+    assert "20130208PT1H017  1  never arrived" in demo.told(5)
+
+
+def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_empty(demo: Demo) -> None:
+    """SPEC 10.3, 10.6"""
+    weather = demo.ask("lots", "landed_weather")
+    delays = demo.ask("lots", "hourly_delays")
+
+    empty = [each["lot"] for each in weather if each["state"] == "empty"]
+    assert empty == demo.said("weather", "it never comes")
+    at_night = [each["lot"] for each in delays if each["state"] == "empty"]
+    assert at_night == [f"{day}PT1H0{hour:02}" for day in ("20130208", "20130209") for hour in range(5, 10)]
+
+
+def test_a_file_that_was_sent_twice_is_counted_once(demo: Demo) -> None:
+    """SPEC 10.6"""
+    (twice,) = demo.said("flights", "it is sent twice")
+    assert twice == "20130208PT1H013"
+
+    shown = demo.ask("show", "landed_flights@2013-02-08-13:00")
+
+    assert [Path(file).name for file in shown["canonical"]["files"]] == ["flights_20130208T1300.parquet"]
+
+
+def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo: Demo) -> None:
+    """SPEC 10.5, 10.6"""
+    (half,) = demo.said("flights", "half of its rows come late")
+    assert half == "20130209PT1H015"
+    before, after = (sum(map(int, re.findall(r"^[A-Z]{3} +(\d+)", demo.told(step), re.MULTILINE))) for step in (6, 8))
+
+    hours = demo.ask("history", "landed_flights@2013-02-09-15:00")
+    days = demo.ask("history", "daily_summary@2013-02-09")
+
+    assert (len(hours), len(days)) == (2, 2)
+    assert before < after == sum(row["flights"] for row in demo.ask("read", "daily_summary@2013-02-09"))
+    assert {(each["arc"], each["state"]) for each in demo.ask("arcs") if each["lot"] == half} == {
+        ("hourly_joined", "complete"),
+        ("hourly_delays", "complete"),
+    }
+    assert demo.ask("check", "--deep") == {"ok": True, "violations": []}

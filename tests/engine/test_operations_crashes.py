@@ -1,0 +1,152 @@
+"""kill -9 between any two statements of any step of an operation, then others go on: the same end (SPEC 9.3-9.7).
+
+Each step is killed at its first statement, at its second, and so on until it survives; every time in an operation of its
+own, which somebody else then brings to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from databuild_dagster.model.operations import OperationState
+from tests.support.catalog import dataset
+from tests.support.crashes import MOST_STATEMENTS, killed_at
+from tests.support.operations import DiskLake, Operations, Sure, Write, stale_marks
+from tests.support.world import World
+
+pytestmark = pytest.mark.long
+
+DAYS = ("1", "2", "10")
+
+
+class Step(NamedTuple):
+    """Something that a process does, and is killed while it does it."""
+
+    act: Callable
+    #: What has happened before; the operation is started by then, unless there is none.
+    before: Callable | None = None
+    type: str = "write"
+    arg: dict = {}
+    end: OperationState = OperationState.SUCCESS
+
+
+def start(operations, id):
+    operations.manager.start("write", "days", {}, command_id=id)
+
+
+def victim(operations):
+    return operations.executor("victim")
+
+
+def all_run(operations, id):
+    executor = operations.executor("somebody")
+    while executor.step(id, 10):
+        pass
+
+
+def begun(operations, id):
+    """Somebody has all jobs, has written, and is dead."""
+    dead = operations.executor("before")
+    for job in dead.take(id, 10):
+        dead.run(job)
+    operations.dead.add("before")
+
+
+def begun_and_canceled(operations, id):
+    begun(operations, id)
+    operations.manager.cancel(id)
+
+
+def saves(context):
+    """Of a resumable job."""
+    if context.progress is None:
+        context.save_progress(b"half")
+
+
+CANCELED = OperationState.CANCELED
+STEPS = {
+    "start": Step(start),
+    "take": Step(lambda operations, id: victim(operations).take(id, 2)),
+    "run and mark": Step(lambda operations, id: victim(operations).step(id, 2)),
+    "run, save and mark": Step(lambda operations, id: victim(operations).step(id, 2), type="sure"),
+    "fail, clean and mark": Step(
+        lambda operations, id: victim(operations).step(id, 10), arg={"2": "raise"}, end=OperationState.FAILED
+    ),
+    "adopt": Step(lambda operations, id: victim(operations).step(id, 10), before=begun),
+    "adopt and resume": Step(lambda operations, id: victim(operations).step(id, 10), before=begun, type="sure"),
+    "complete": Step(lambda operations, id: operations.coordinator("victim").coordinate(), before=all_run),
+    "complete a failure": Step(
+        lambda operations, id: operations.coordinator("victim").coordinate(),
+        before=all_run,
+        arg={"2": "say"},
+        end=OperationState.FAILED,
+    ),
+    "cancel": Step(lambda operations, id: operations.manager.cancel(id), before=begun, end=CANCELED),
+    "clean": Step(
+        lambda operations, id: operations.coordinator("victim").coordinate(), before=begun_and_canceled, end=CANCELED
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_whoever_is_killed_wherever_the_end_is_the_same(shared_url, tmp_path, name):
+    """SPEC 9.6: losing any process at any line leaves a state from which the rest goes on."""
+    step = STEPS[name]
+    world = World([dataset("days", keys=DAYS)], url=shared_url)
+    world.live(*(f"days@{day}" for day in DAYS))
+
+    for statement in range(1, MOST_STATEMENTS):
+        folder = tmp_path / str(statement)
+        folder.mkdir()
+        operations = Operations(world, Write, Sure, doing=saves if step.type == "sure" else None, lake=DiskLake(folder))
+        id = f"start {statement}" if name == "start" else operations.manager.start(step.type, "days", step.arg)
+        if step.before is not None:
+            step.before(operations, id)
+        world.ids.following += 1000
+
+        was_killed = killed_at(world, statement, lambda _, operations=operations, id=id: step.act(operations, id))
+
+        world.ids.following += 1000
+        operations.dead |= {"victim", "before", "somebody"}
+        go_on(operations, id, step, is_start=name == "start")
+        if not was_killed:
+            break
+    else:
+        raise AssertionError(f"not done after {MOST_STATEMENTS} statements")
+
+    assert statement > 8
+    assert world.check() == []
+    world.store.close()
+
+
+def go_on(operations, id, step, *, is_start):
+    """Others bring it to its end."""
+    manager = operations.manager
+    if is_start:
+        id = manager.start("write", "days", {}, command_id=id)
+        assert manager.running() == [id], "it was started once"
+    heir, coordinator = operations.executor("heir"), operations.coordinator("heir")
+    if step.end is CANCELED:
+        manager.cancel(id)
+    else:
+        operations.run_all(id, heir)
+    coordinator.coordinate()
+    coordinator.coordinate()
+
+    view = manager.operation(id)
+    assert (view.state, set(view.failed)) == (step.end, set(step.arg))
+    assert operations.keys() == []
+    assert stale_marks(operations.world.queries.events(0, 1_000_000)) == []
+    assert operations.world.broken() == []
+    left = operations.lake.left()
+    if step.end is OperationState.SUCCESS:
+        # Of each job one attempt's work is there; a resumable one's all of them, which went on from each other.
+        assert set(left) == set(DAYS)
+        assert step.type == "sure" or all(len(tokens) == 1 for tokens in left.values())
+    else:
+        assert "2" not in left
+    completed = [file.name for file in operations.lake.folder.glob("completed *")]
+    assert completed == ([] if step.end is CANCELED else [f"completed {step.end is OperationState.SUCCESS}"])

@@ -1,0 +1,190 @@
+"""Small operations, and what is needed to run them: a lake that jobs write to, executors whose time is turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from databuild_dagster.engine.completing import Coordinator
+from databuild_dagster.engine.executing import Executor, JobContext
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
+from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.events import Event, MetaInvoked
+from databuild_dagster.model.operations import lease_of, mark_of
+from databuild_dagster.model.refs import PartitionRef
+
+from .world import World
+
+
+class Lake:
+    """What the jobs of a test write to, and who completed what; each entry bears the token under which it was written."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, set[str]] = {}
+        self.runs: list[str] = []
+        self.cleaned: list[tuple[str, str]] = []
+        self.completions: list[Completion] = []
+
+    def write(self, partition: str, token: str) -> None:
+        self.runs.append(partition)
+        self.written.setdefault(partition, set()).add(token)
+
+    def clean(self, partition: str, token: str) -> None:
+        self.cleaned.append((partition, token))
+        self.written.get(partition, set()).discard(token)
+
+    def complete(self, completion: Completion) -> None:
+        self.completions.append(completion)
+
+
+class DiskLake(Lake):
+    """The same for processes that are killed: a file for each thing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def write(self, partition: str, token: str) -> None:
+        place = self.folder / f"partition {partition}"
+        place.mkdir(exist_ok=True)
+        (place / token).touch()
+
+    def clean(self, partition: str, token: str) -> None:
+        (self.folder / f"partition {partition}" / token).unlink(missing_ok=True)
+
+    def complete(self, completion: Completion) -> None:
+        (self.folder / f"completed {completion.success}").touch()
+
+    def left(self) -> dict[str, set[str]]:
+        """Partition to tokens, of what lies there."""
+        found = {place.name[10:]: {file.name for file in place.iterdir()} for place in self.folder.glob("partition *")}
+        return {partition: tokens for partition, tokens in found.items() if tokens}
+
+
+class Write(DistributedOperation[Any]):
+    """Writes something for each partition. The argument may name partitions that fail, and how."""
+
+    type_name = "write"
+
+    def __init__(self, lake: Lake, doing: Callable[[JobContext], None] | None = None) -> None:
+        self.lake = lake
+        self.doing = doing
+
+    def start_or_resume_job(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
+        key = context.partition
+        self.lake.write(key, context.token)
+        if self.doing is not None:
+            self.doing(context)
+        match (arg or {}).get(key):
+            case "raise":
+                raise ValueError(f"bad {key}")
+            case "say":
+                context.mark_job_complete(False, {"rows": 3})
+
+    def cancel_job_and_cleanup(self, arg: Any, partition: PartitionRef, context: JobContext) -> None:
+        self.lake.clean(context.partition, context.token)
+
+    def complete_operation(self, arg: Any, dataset: str, completion: Completion) -> Any:
+        self.lake.complete(completion)
+        return {"succeeded": len(completion.marks) - len(completion.failed)}
+
+
+class Many(Write):
+    """Several at once, each about something."""
+
+    type_name = "many"
+    many = True
+    apart_from = frozenset({"alone"})
+
+    def object_id(self, arg: Any) -> str | None:
+        return arg.get("about")
+
+
+class Alone(Write):
+    type_name = "alone"
+
+
+class Sure(Write):
+    """Cannot fail, and goes on from what it has saved."""
+
+    type_name = "sure"
+    can_fail = False
+    resumable = True
+
+
+class Operations:
+    """A manager over a world, and executors and coordinators as if each were a process of its own."""
+
+    def __init__(
+        self,
+        world: World,
+        *types: type[Write],
+        doing: Callable[[JobContext], None] | None = None,
+        lake: Lake | None = None,
+    ) -> None:
+        self.world = world
+        self.lake = lake or Lake()
+        self.types = [each(self.lake, doing) for each in types or (Write, Many, Alone, Sure)]
+        self.manager = DistributedOperationManager(world.engine, self.types)
+        self.meta = self.manager.meta
+        #: Holders that are known to be gone.
+        self.dead: set[str] = set()
+        self._coordinator: Coordinator | None = None
+
+    def executor(self, name: str = "executor") -> Executor:
+        return Executor(self.manager, judge=Judge(gone=self.dead.__contains__), holder=name)
+
+    def coordinator(self, name: str = "coordinator") -> Coordinator:
+        return Coordinator(self.manager, judge=Judge(gone=self.dead.__contains__), holder=name)
+
+    def run_all(self, id: Any, executor: Executor | None = None, most: int = 100) -> None:
+        """Until there is nothing left to do, and then to its end."""
+        executor = executor or self.executor()
+        while executor.step(id, most) or executor.jobs:
+            if executor.jobs:
+                self.world.clock.turn(1000.0)
+        if self._coordinator is None:
+            self._coordinator = self.coordinator("the coordinator")
+        self._coordinator.coordinate()
+
+    def sleep_past_the_lease(self, *awake: Any) -> None:
+        """Those who are awake look, and beat, all the time."""
+        for _ in range(int(2 * LEASE_SECONDS / HEARTBEAT_SECONDS) + 2):
+            for each in awake:
+                each.judge.look(self.world.clock.now)
+                self.world.engine.beat([each.id])
+            self.world.clock.turn(HEARTBEAT_SECONDS)
+        for each in awake:
+            each.judge.look(self.world.clock.now)
+            self.world.engine.beat([each.id])
+
+    def keys(self) -> list[str]:
+        """All that operations have left, but for what is meant to stay."""
+        stays = ("nextInstanceId", "distOpHistory")
+        return [
+            entry.key for entry in self.meta.prefix("distOp").entries if not any(each in entry.key for each in stays)
+        ]
+
+
+def stale_marks(events: Iterable[Event]) -> list[str]:
+    """Jobs whose end was taken from somebody who did not have them then, or a second time: counted anew from the log."""
+    leases: dict[str, str] = {}
+    marked: set[str] = set()
+    found = []
+    for event in events:
+        if not isinstance(event.fact, MetaInvoked):
+            continue
+        for key, value in event.fact.puts.items():
+            under, _, name = key.rpartition(".")
+            if not key.startswith("distOp.") or len(key.split(".")) < 6:
+                continue
+            if name == "executor":
+                leases[under] = lease_of(value).token
+            elif name == "state":
+                if mark_of(value).token != leases.get(under):
+                    found.append(f"{under} at seq {event.seq}: of {mark_of(value).token}, it was {leases.get(under)}'s")
+                if under in marked:
+                    found.append(f"{under} at seq {event.seq}: a second time")
+                marked.add(under)
+    return found
