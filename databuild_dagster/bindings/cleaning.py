@@ -126,7 +126,9 @@ class Cleaner:
                 seen.add(each.uuid)
             if not assets:
                 handled = {each.warehouse.instance_dir(asset_of(each.ref), each.uuid) for each in plan.going}
-                unlisted = unlisted_storage(self._engine.queries, warehouse, self._engine.clock(), stored)
+                odd = [folder for folder in stored.folders if _is_odd(folder, known.get(folder.uuid))]
+                now = self._engine.clock()
+                unlisted = unlisted_storage(self._engine.queries, warehouse, now, stored._replace(folders=odd))
                 staged = list(_staged_by_the_dead(self._engine, warehouse, remains))
                 told = {each.path for each in staged}
                 plan.leftovers += staged
@@ -293,6 +295,14 @@ def _is_of(ref: str, assets: Sequence[str]) -> bool:
 def _is_its(folder: Folder, warehouse: Warehouse, each: Removable) -> bool:
     """A folder elsewhere that has its uuid is not its own."""
     return warehouse.instance_dir(asset_of(each.ref), each.uuid) == folder.path
+
+
+def _is_odd(folder: Folder, each: Removable | None) -> bool:
+    """Whether a folder may hold what no manifest lists; of most the store knows how many files there are to be."""
+    if each is None or not each.held.was_live:
+        return True
+    n_files = 0 if each.held.is_from_outside or each.held.manifest_state == REMOVED else each.files
+    return len(folder.files) != n_files + len((MANIFEST_NAME,))
 
 
 def _staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Leftover]:

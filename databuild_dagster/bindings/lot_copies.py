@@ -120,6 +120,19 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
         _log.warning("databuild: the keys that other tools look at could not be brought up to date", exc_info=True)
 
 
+def rewrite_copies(instance: DagsterInstance, refs: Iterable[str]) -> None:
+    """Bring the keys of refs up to date whose manifests were changed by something that is no event, such as a clean-up.
+
+    Of locations that no tick has followed yet, none. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    queries = engine_for(instance).queries
+    left = list(refs)
+    locations = {dataset.location for dataset in queries.datasets().values()}
+    for location in sorted(locations):
+        if (cursor := cursor_of(instance, location)) is not None:
+            Writer(queries, Warehouse(cursor.warehouse), location).write(left)
+
+
 def cursor_of(instance: DagsterInstance, location: str) -> Cursor | None:
     """How far a location has been followed; None if it never was."""
     name = _CURSOR + location
@@ -146,34 +159,48 @@ def _follow(instance: DagsterInstance, engine: Engine, location: str, root: str)
     if cursor.warehouse != root or cursor.seq > head:
         # Another place, or a store that is not the one that was followed.
         cursor = Cursor(root)
-    writer = Writer(queries, Warehouse(root), location)
-    until = time.monotonic() + MAX_SECONDS
+    share = _Share(Writer(queries, Warehouse(root), location))
     states = queries.states(cursor.waiting)
-    moved = [ref for ref, state in states.items() if state is not InstanceState.UPSTREAM_BUILDING]
-    writer.write(moved)
-    waiting = dict.fromkeys(ref for ref in cursor.waiting if states[ref] is InstanceState.UPSTREAM_BUILDING)
-    last_seq, n_refs = min(head, cursor.seq + MAX_EVENTS), 0
-    seq, ref, done = cursor.seq, cursor.ref, set(moved)
+    moved = [each for each in cursor.waiting if states[each] is not InstanceState.UPSTREAM_BUILDING]
+    n_moved = share.write(moved)
+    last_seq = min(head, cursor.seq + MAX_EVENTS)
+    seq, ref = cursor.seq, cursor.ref
     for event_seq, refs in touched_after(queries, cursor, last_seq):
-        for start in range(0, len(refs), PORTION):
-            portion = refs[start : start + PORTION]
-            if n_refs >= MAX_REFS or time.monotonic() > until:
-                break
-            news = [each for each in portion if each not in done]
-            waiting |= dict.fromkeys(writer.write(news))
-            done.update(news)
-            n_refs += len(news)
-            ref = portion[-1]
-        if refs and ref != refs[-1]:
+        n_written = share.write(refs)
+        if n_written < len(refs):
+            ref = refs[n_written - 1] if n_written else ref
             break
         seq, ref = event_seq, ""
     else:
-        seq = last_seq
-    now = Cursor(root, seq, ref, tuple(waiting)[:MAX_WAITING])
+        seq, ref = last_seq, ""
+    written = set(moved[:n_moved])
+    still = dict.fromkeys(each for each in cursor.waiting if each not in written)
+    now = Cursor(root, seq, ref, tuple(still | share.waiting)[:MAX_WAITING])
     if now != cursor:
         instance.daemon_cursor_storage.set_cursor_values({_CURSOR + location: msgspec.json.encode(now).decode()})
-    if seq == head:
+    if seq == head and n_moved == len(moved):
         followed[location] = (root, head)
+
+
+class _Share:
+    """What one tick may write."""
+
+    def __init__(self, writer: "Writer") -> None:
+        self._writer = writer
+        self._until = time.monotonic() + MAX_SECONDS
+        self._done: set[str] = set()
+        #: Of what was written, the lots that wait for inputs.
+        self.waiting: dict[str, None] = {}
+
+    def write(self, refs: Sequence[str]) -> int:
+        """Write refs, in their order, that have not been written yet; how many of them are by now."""
+        for start in range(0, len(refs), PORTION):
+            if len(self._done) >= MAX_REFS or time.monotonic() > self._until:
+                return start
+            news = [ref for ref in refs[start : start + PORTION] if ref not in self._done]
+            self.waiting |= dict.fromkeys(self._writer.write(news))
+            self._done.update(news)
+        return len(refs)
 
 
 def _refs_of(queries: Queries, event: e.Event) -> set[str]:

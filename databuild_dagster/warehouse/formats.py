@@ -45,7 +45,7 @@ class FileFormat(Protocol):
         """Raises `UnreadableFile`."""
 
     def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
-        """The rows; all columns, or some. Raises `UnreadableFile`."""
+        """The rows; all columns, or some. Raises `UnreadableFile`, `ListedFileLost`."""
 
     def write(self, table: pa.Table, path: str) -> None:
         """One file with the rows. Raises `DiskTrouble`."""

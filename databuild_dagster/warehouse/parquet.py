@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, BinaryIO
 
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.errors import NotParquet
+from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +49,9 @@ class Parquet:
         try:
             # partitioning=None: otherwise `instance=<uuid>` in the path would come as a column.
             return pq.read_table(path, columns=list(columns) if columns else None, partitioning=None)
+        except FileNotFoundError as error:
+            # Perhaps cleaned up since the manifest was read.
+            raise ListedFileLost(path=path, why="it is not there") from error
         except (OSError, pa.ArrowException) as error:
             raise NotParquet(path=path, why=_first_line(error)) from error
 

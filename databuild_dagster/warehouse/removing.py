@@ -30,7 +30,8 @@ def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
         storage.remove_tree(folder)
         return
     if manifest.state is not ManifestState.REMOVED:
-        storage.replace(path, manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)).encode())
+        text = manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED))
+        storage.replace(path, text.encode())
     files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
     storage.remove_files(files, within=folder)
     if protocol_of(warehouse.root) is not None:

@@ -28,6 +28,7 @@ from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse import (
     FileEntry,
+    ListedFileLost,
     Manifest,
     ManifestState,
     TableSchema,
@@ -36,6 +37,7 @@ from databuild_dagster.warehouse import (
     file_paths,
     missing_files,
     read_manifest,
+    read_table,
     write_manifest,
 )
 from tests.support.catalog import dataset
@@ -269,6 +271,16 @@ def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
     assert [each.uuid for each in done.finished] == [uuid]
     assert not late.exists()
     assert home.cleaner.plan_clean().is_empty
+
+
+def test_who_has_the_list_of_files_and_reads_late_is_told_which_one_is_gone(home: Home) -> None:
+    first = home.live("a")
+    held = read_manifest(home.warehouse, "a", first)
+    home.live_again("a")
+    home.cleaner.carry_out(home.gc())
+
+    with pytest.raises(ListedFileLost, match="part-0.parquet is listed in a manifest, but it is not there"):
+        read_table(home.warehouse, [held])
 
 
 # Killed anywhere

@@ -18,7 +18,7 @@ from databuild_dagster import build_definitions, databuild_asset, databuild_boun
 from databuild_dagster.bindings import lot_copies
 from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.instance import engine_for
-from databuild_dagster.bindings.lot_copies import cursor_of, keep_copies
+from databuild_dagster.bindings.lot_copies import cursor_of, keep_copies, rewrite_copies
 from databuild_dagster.bindings.lot_copies_check import repair_lot_copies, wrong_lot_copies
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.model import commands as c
@@ -220,6 +220,18 @@ def test_what_was_removed_says_so_and_its_arc_is_missing(place):
     assert place.tick() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={removed}/manifest.json"]
 
 
+def test_what_is_cleaned_up_without_an_event_has_its_keys_written_by_who_does_it(place):
+    """SPEC 10.8: partial becomes removed, and the arc missing."""
+    failed = place.fail_with(DELAYS)
+    place.tick()
+    path = Path(place.warehouse.manifest_path("delays", failed))
+    path.write_text(path.read_text().replace('"partial"', '"removed"'))
+
+    rewrite_copies(place.instance, [DELAYS, FLIGHTS, "nobody's"])
+
+    assert place.keys() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={failed}/manifest.json"]
+
+
 def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(place):
     """SPEC 10.5: that what it waits for has come is no event of its own."""
     place.job_run(DELAYS)
@@ -289,6 +301,25 @@ def test_a_tick_does_no_more_than_its_share_and_the_next_one_goes_on(place, monk
     n_keys = [len(place.tick()) for _ in range(5)]
 
     assert n_keys == [4, 8, 10, 10, 10]
+    assert place.wrong() == []
+
+
+def test_many_lots_that_stop_waiting_at_once_are_written_in_shares_too(place, monkeypatch):
+    """What they waited for is one event, and none of theirs."""
+    hours = [f"2023-02-27-{hour:02}:00" for hour in range(5)]
+    for hour in hours:
+        place.miss(f"delays@{hour}", f"flights@{hour}")
+    assert len(place.tick()) == 5
+    for hour in hours:
+        place.arrive_with(f"flights@{hour}", "file:///a")
+    monkeypatch.setattr(lot_copies, "MAX_REFS", 2)
+    monkeypatch.setattr(lot_copies, "PORTION", 2)
+
+    n_missing = [sum(key.endswith("/missing.arc") for key in place.tick()) for _ in range(3)]
+    n_keys = [len(place.tick()) for _ in range(3)]
+
+    assert n_missing == [2, 4, 5]
+    assert n_keys[-1] == 10
     assert place.wrong() == []
 
 

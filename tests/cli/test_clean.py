@@ -215,3 +215,59 @@ def test_what_cannot_be_meant_is_refused(project: Project, arguments: tuple[str,
     refused = project.call(*arguments, "--json")
 
     assert (refused.code, refused.json["error"]["type"]) == (2, kind)
+
+
+ARC = """
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-03")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.5]})
+
+
+def no_doubts(rows: pd.DataFrame) -> bool:
+    return not (HERE / "doubts").exists()
+
+
+@databuild_asset(partitions_def=daily, subscribe="orders", blocking_checks=[no_doubts])
+def checked(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+defs = build_definitions([orders, checked])
+"""
+
+
+def test_an_arcs_lot_that_was_partial_is_missing_then(project: Project) -> None:
+    """SPEC 10.8"""
+    lot = "checked@2024-01-01"
+    (project.folder / "definitions.py").write_text(ARC)
+    (project.folder / "doubts").touch()
+    assert project.run("build", lot).code == 1
+    uuid = uuids(project, lot)[-1]
+    assert arc_states(project)[lot] == "partial"
+
+    done = project.ask("clean", "checked", "--yes")
+
+    assert [each["uuid"] for each in done["instances"]] == [uuid]
+    assert arc_states(project)[lot] == "missing"
+    told = json.loads((folder(project, uuid, "checked") / "manifest.json").read_text())
+    assert (told["state"], "no_doubts" in told["comment"]) == ("removed", True), "why it failed can still be asked"
+    (project.folder / "doubts").unlink()
+    project.ask("retry", lot)
+    assert project.build(lot)["refs"] == {"live": 1, "failed": 0}
+    assert arc_states(project)[lot] == "complete"
+    assert project.ask("check", "--deep")["ok"]
+
+
+def arc_states(project: Project) -> dict[str, str]:
+    return {each["lot"]: each["state"] for each in project.ask("arcs", "checked")}

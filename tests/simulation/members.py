@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
+from databuild_dagster.store import Removals
 from databuild_dagster.store.queries import JobRunView
 from tests.support.catalog import HERE
 
@@ -601,6 +602,16 @@ def _retry(me: Member, deed: Deed) -> c.Command | None:
     return c.RetryRefs(refs=(me.rng.choice(refs),)) if refs else None
 
 
+def _take_data_away(me: Member, deed: Deed) -> c.Command | None:
+    """What was begun before, by whoever has died since, is finished first."""
+    if left := Removals(me.engine.store).unfinished():
+        return c.FinishRemovals(uuids=tuple(each.uuid for each in left))
+    ref = me.rng.choice(me.world.scenario.refs)
+    uuids = tuple(each.uuid for each in me.queries.history(ref))
+    tainted = me.rng.random() < 0.3
+    return c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=tainted) if uuids else None
+
+
 def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
     runs: list[JobRunView] = me.queries.job_runs(open_only=True)
     if not runs:
@@ -627,6 +638,7 @@ _COMMANDS: dict[str, Callable[[Member, Deed], c.Command | None]] = {
     "untaint": _untaint,
     "revert": _revert,
     "retry": _retry,
+    "take data away": _take_data_away,
     "cancel a job run": _cancel_a_job_run,
     "data arrives": _data_arrives,
 }

@@ -229,7 +229,7 @@ MUTATIONS = (
     Mutation(
         "the write lock is switched off",
         "3.3, 8.4",
-        ("two leases", "IllegalMove", "I1", "I2"),
+        ("two leases", "IllegalMove", "I1", "I2", "IntegrityError"),
         _without_the_write_lock,
         UnlockedStore,
     ),
@@ -238,7 +238,16 @@ MUTATIONS = (
     Mutation(
         "transactions are torn",
         "3.3",
-        ("I5", "I11", "two leases", "ended twice", "IllegalMove", "IntegrityError", "lost command"),
+        (
+            "I5",
+            "I11",
+            "two leases",
+            "ended twice",
+            "IllegalMove",
+            "IntegrityError",
+            "lost command",
+            "late report taken",
+        ),
         _with_torn_transactions,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),

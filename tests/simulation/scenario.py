@@ -34,6 +34,7 @@ USERS = (
     *["retry"] * 2,
     "cancel a job run",
     "data arrives",
+    "take data away",
 )
 DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
 

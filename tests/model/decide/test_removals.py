@@ -155,6 +155,8 @@ def test_what_came_from_outside_belongs_to_somebody_else(world):
     world.arrive("a", "file:///2")
 
     assert remove(world, first) == []
+    assert Removals(world.store).outside() == [], "there is no manifest that lists them"
+    assert Removals(world.store).assets() == ["a", "b", "c"]
 
 
 def test_a_dataset_is_told_by_its_refs_that_have_more_than_one_instance_or_a_tainted_one(world):
