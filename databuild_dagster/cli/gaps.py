@@ -55,7 +55,9 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
     if as_json:
         emit({**as_dict(reports[-1]), **({"chain": [as_dict(each) for each in reports[:-1]]} if chain else {})})
         return
-    for report in reports:
+    for number, report in enumerate(reports):
+        if number:
+            click.echo()
         _print(report)
     if without:
         click.echo(f"Left out, for having no lots: {few_of(without)}.")

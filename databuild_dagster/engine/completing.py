@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from databuild_dagster.engine.executing import Executor, JobContext, gone_of
+from databuild_dagster.engine.executing import Executor, JobContext, clean_up, gone_of
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
@@ -23,6 +21,8 @@ from databuild_dagster.model.wording import one_line
 
 #: Notes of unclean jobs that one pass sees to.
 MAX_CLEANED = 100
+#: Jobs of gone executors that one pass releases.
+MAX_RELEASED = 1_000
 #: Revisions after which a coordinator has the past forgotten.
 COMPACT_EVERY = 20_000
 
@@ -93,10 +93,17 @@ class Coordinator:
                 done.completed[id] = outcome
 
     def n_waiting(self, tracked: Tracked) -> int:
-        """Jobs that nobody has, or whose executor is gone: as many executors as there are may be started for these."""
-        leases = [taken.lease for taken in tracked.taken.values()]
-        gone = gone_of(leases, self.manager, self.judge, self.manager.engine.clock())
-        return len(tracked.free) + sum(lease.executor in gone for lease in leases)
+        """Jobs that nobody has: as many executors as there are may be started for these.
+
+        What an executor has that is gone is released first, so that the next one need not find that out by itself.
+        """
+        taken = {partition: each for partition, each in tracked.taken.items() if not each.lease.released}
+        now = self.manager.engine.clock()
+        gone = gone_of((each.lease for each in taken.values()), self.manager, self.judge, now)
+        lost = [partition for partition, each in taken.items() if each.lease.executor in gone][:MAX_RELEASED]
+        if lost:
+            self.meta.invoke_all([ops.release(tracked.id, each, taken[each].value) for each in lost])
+        return len(tracked.free) + len(tracked.taken) - len(taken) + len(lost)
 
     # Who does it
 
@@ -164,17 +171,16 @@ class Coordinator:
         for key, (entry, note) in found.items():
             name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
             id = OperationId.parse(name)
-            if note.lease.executor not in gone or id.type not in self.manager.types:
+            if not (note.lease.released or note.lease.executor in gone) or id.type not in self.manager.types:
                 continue
             ended = self.meta.get(id.history).value
             record = ops.ended_of(ended or b"").arg
             try:
                 arg = self.manager.arg_for(id, ops.to_bytes(record))
-                for token in (*note.lease.adopted_from, note.lease.token):
-                    lease = replace(note.lease, token=token)
-                    context = JobContext(self._cleans, id, ops.unescape(partition), lease, note.instance)
-                    context.is_stopped = True
-                    self.manager.types[id.type].cancel_job_and_cleanup(arg, context.ref, context)
+                context = JobContext(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+                context.is_stopped = True
+                tokens = (*note.lease.adopted_from, note.lease.token)
+                clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
             except Exception:
                 # It stays noted, for the next pass or for newer code.
                 continue

@@ -10,6 +10,8 @@
 | its mark is not applied                               | ignored, and cleaned up                                        |
 | its executor is gone                                  | taken by another: resumed from its progress, or begun anew     |
 
+What a resumable job has written goes with its progress to who adopts it, and so does the duty to clean up.
+
 Nothing here waits or starts threads: who hosts an executor calls it, in a Dagster run or on a command line.
 """
 
@@ -28,7 +30,7 @@ from databuild_dagster.engine.tracking import Tracked, Tracker
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.meta_storage import Statement
+from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import JobState, Lease, LeaseLost, Mark, OperationId
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.wording import one_line
@@ -212,12 +214,13 @@ class Executor:
 
     def _abandoned(self, tracked: Tracked, most: int) -> dict[str, bytes]:
         """Jobs whose executor is gone; and what this one took without hearing that it has it."""
-        others = (taken.lease for taken in tracked.taken.values() if taken.lease.executor != self.id)
+        leases = (taken.lease for taken in tracked.taken.values())
+        others = (lease for lease in leases if lease.executor != self.id and not lease.released)
         gone = gone_of(others, self.manager, self.judge, self.now)
         found: dict[str, bytes] = {}
         for partition, (value, lease) in tracked.taken.items():
             is_unheard = lease.executor == self.id and (tracked.id, partition) not in self.jobs
-            if (lease.executor in gone or is_unheard) and len(found) < most:
+            if (lease.released or lease.executor in gone or is_unheard) and len(found) < most:
                 found[partition] = value
         return found
 
@@ -248,7 +251,7 @@ class Executor:
             if job.failed is None:
                 self._attempt(job)
             else:
-                self._clean(job)
+                self._clean_up_failed(job)
                 self._ended.append((job, job.failed))
         except LeaseLost:
             context.stop()
@@ -265,12 +268,8 @@ class Executor:
         context = job.context
         if not job.operation.resumable:
             # What an attempt before has left is in the way of one that begins anew.
-            for token in context.lease.adopted_from if context.attempt == 1 else ():
-                before = JobContext(self, *job.place, replace(context.lease, token=token), context.instance_uuid)
-                before.is_stopped = True
-                job.operation.cancel_job_and_cleanup(job.arg, context.ref, before)
-            if context.attempt > 1:
-                self._clean(job)
+            before = context.lease.adopted_from if context.attempt == 1 else (context.token,)
+            clean_up(self, job.operation, job.arg, context, before)
         context.said = None
         job.operation.start_or_resume_job(job.arg, context.ref, context)
         said = context.outcome
@@ -280,7 +279,7 @@ class Executor:
             self._again(job)
         else:
             job.failed = said
-            self._clean(job)
+            self._clean_up_failed(job)
             self._ended.append((job, said))
 
     def _failed(self, job: Job, error: Exception) -> None:
@@ -288,7 +287,9 @@ class Executor:
             detail = {"error": f"{type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]}
             job.failed = Mark(JobState.FAILED, job.context.instance_uuid, detail, job.context.token)
             try:
-                self._clean(job)
+                self._clean_up_failed(job)
+            except StoreUnusable:
+                raise
             except LeaseLost:
                 self._drop(job)
             except Exception:
@@ -303,8 +304,17 @@ class Executor:
         job.due_at = self.now + wait
         job.context.attempt += 1
 
+    def _clean_up_failed(self, job: Job) -> None:
+        """Of a resumable job first the word that there is nothing to go on from: who adopted it may be doing so."""
+        context = job.context
+        if job.operation.resumable and not self.meta.invoke_all([ops.forget(*job.place, context.lease)]).value:
+            raise LeaseLost(id=str(context.operation), partition=context.partition)
+        self._clean(job)
+
     def _clean(self, job: Job) -> None:
-        job.operation.cancel_job_and_cleanup(job.arg, job.context.ref, job.context)
+        """What this executor has left, and those that it had the job from."""
+        lease = job.context.lease
+        clean_up(self, job.operation, job.arg, job.context, (*lease.adopted_from, lease.token))
 
     # Saying
 
@@ -341,7 +351,8 @@ class Executor:
             for job in [job for (of, _), job in self.jobs.items() if of == id]:
                 context = job.context
                 taken = tracked.taken.get(context.partition) if tracked is not None else None
-                is_mine = taken is not None and taken.lease.token == context.token
+                lease = taken.lease if taken is not None else None
+                is_mine = lease is not None and lease.token == context.token and not lease.released
                 if not is_mine and not context.is_stopped:
                     context.stop()
                     job.due_at = 0.0
@@ -361,9 +372,10 @@ class Executor:
         self.jobs.clear()
 
     def _drop(self, job: Job) -> None:
-        """Another has it, or nobody needs it: take away what it left here, and the note that somebody has to."""
+        """Another has it, or nobody needs it. A resumable job's work went with its progress to who adopted it, if somebody did."""
         try:
-            self._clean(job)
+            if not job.operation.resumable or self._note_of(job) is not None:
+                self._clean(job)
         except StoreUnusable:
             raise
         except Exception:
@@ -371,12 +383,17 @@ class Executor:
         else:
             self._forget(job)
 
+    def _note_of(self, job: Job) -> Entry | None:
+        """That its operation ended while this executor had it, and so has to clean up."""
+        note = self.meta.get(job.context.operation.job(job.context.partition).unclean)
+        is_mine = note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token
+        return note if is_mine else None
+
     def _forget(self, job: Job) -> None:
         self.jobs.pop(job.place, None)
-        unclean = job.context.operation.job(job.context.partition).unclean
-        note = self.meta.get(unclean)
-        if note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token:
-            self.meta.remove(unclean)
+        note = self._note_of(job)
+        if note is not None:
+            self.meta.remove(note.key)
 
     # All of it
 
@@ -392,6 +409,19 @@ class Executor:
             self.run(job)
         self.flush()
         return bool(due)
+
+
+def clean_up(
+    executor: Executor, operation: DistributedOperation[Any], arg: Any, context: JobContext, tokens: Iterable[str]
+) -> None:
+    """Take away what was left of a job under each of some tokens."""
+    for token in tokens:
+        of_token = context
+        if token != context.token:
+            lease = replace(context.lease, token=token)
+            of_token = JobContext(executor, context.operation, context.partition, lease, context.instance_uuid)
+            of_token.is_stopped = True
+        operation.cancel_job_and_cleanup(arg, context.ref, of_token)
 
 
 def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:

@@ -243,6 +243,8 @@ class Lease(msgspec.Struct, frozen=True):
     at: float
     #: The tokens before, the latest last: their work may lie about.
     adopted_from: tuple[str, ...] = ()
+    #: A coordinator has found that its executor is gone: whoever comes takes the job, without waiting to find out itself.
+    released: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -414,6 +416,19 @@ def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Stat
     return iif(is_mine(id, partition, lease), do(Put(id.job(partition).progress, progress), yields=True))
 
 
+def release(id: OperationId, partition: str, before: bytes) -> Statement:
+    """Take a job from an executor that is gone: the token it has is worth nothing any more."""
+    keys = id.job(partition)
+    released = msgspec.structs.replace(lease_of(before), released=True)
+    is_there = both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, before, 0)))
+    return iif(is_there, do(Put(keys.executor, to_bytes(released)), yields=True))
+
+
+def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
+    """Before a failing job is cleaned up: nobody is to go on from what is about to be taken away."""
+    return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
+
+
 def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
     """The job is free for the next one at once, with its progress."""
     return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).executor), yields=True))
@@ -439,9 +454,13 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.6: be the coordinator of a dataset, if nobody has become it since `before` was read."""
-    key = DatasetKeys.of(dataset).coordinator
-    return iif(as_read(Entry(key, before, 0)), do(Put(key, to_bytes(lease)), yields=True))
+    """SPEC 9.6: be the coordinator of a dataset, if nobody has become it since `before` was read.
+
+    Only where operations run: who comes late would leave a key behind that nobody takes away.
+    """
+    keys = DatasetKeys.of(dataset)
+    is_free = both(exists(keys.run_ops), as_read(Entry(keys.coordinator, before, 0)))
+    return iif(is_free, do(Put(keys.coordinator, to_bytes(lease)), yields=True))
 
 
 # What must hold (I9)

@@ -438,3 +438,27 @@ def test_late_data_opens_a_lot_that_had_failed(late):
 
     assert late.state("clean@1") is _I.TAINTED
     assert late.due() == ["clean@1"]
+
+
+def test_late_data_opens_a_lot_and_the_one_that_failed_because_of_it(make_world):
+    """SPEC 7.1, 10.5: as soon as the first is open the second is free, so neither is tainted after the other. A storm found it."""
+    world = make_world(
+        dataset("files"),
+        dataset("clean", "files", subscribe=["files"], follow_late=True),
+        dataset("report", "clean", subscribe=["files"], follow_late=True),
+    )
+    world.arrive("files", "file:///bad")
+    world.fire()
+    world.fail("clean")
+    world.miss("report", "clean")
+    assert world.states("clean", "report") == [_I.FAILED, _I.UPSTREAM_FAILED]
+    world.arrive("files", "file:///mended")
+
+    assert world.fire() == ["clean", "report"]
+
+    assert world.check() == []
+    assert world.states("clean", "report") == [_I.TAINTED, _I.TAINTED]
+    assert [taint.reason for taint in world.queries.taints_of(world.uuid("report"))] == [
+        "late data: files has a new instance"
+    ]
+    assert "clean" in world.due()

@@ -322,6 +322,26 @@ def test_the_jobs_of_an_executor_that_is_gone_are_adopted(operations, how):
     assert all(len(tokens) == 1 for tokens in operations.lake.written.values())
 
 
+def test_a_coordinator_releases_the_jobs_of_an_executor_that_is_gone(operations):
+    """SPEC 9.5: who comes next takes them at once; who had them is not believed from then on, though nobody has them yet."""
+    id = operations.manager.start("write", "days", {})
+    silent, coordinator = operations.executor("silent"), operations.coordinator()
+    for job in silent.take(id, 10):
+        silent.run(job)
+    assert coordinator.coordinate().waiting == {}
+    operations.sleep_past_the_lease(coordinator)
+
+    assert coordinator.coordinate().waiting == {id: 3}
+    assert coordinator.coordinate().waiting == {id: 3}
+    silent.flush()
+    assert operations.manager.operation(id).done == 0
+    heir = operations.executor("heir")
+    assert len(heir.take(id, 10)) == 3, "without having looked for as long as a lease"
+    operations.run_all(id, heir)
+    coordinator.coordinate()
+    assert outcome(operations, id) is OperationState.SUCCESS
+
+
 def test_a_resumable_job_goes_on_from_what_was_saved(world):
     """SPEC 9.5"""
     found = []
@@ -344,6 +364,30 @@ def test_a_resumable_job_goes_on_from_what_was_saved(world):
     assert found == [("1", None, False), ("1", b"file 1", True)]
     assert operations.lake.cleaned == []
     assert outcome(operations, id) is OperationState.SUCCESS
+
+
+def test_what_was_adopted_is_not_cleaned_up_by_who_had_it_before(world):
+    """SPEC 9.5: found by the simulation. The heir goes on from it, and has to clean up if the operation is canceled."""
+
+    def half(context):
+        if context.progress is None:
+            context.save_progress(b"half")
+            raise RetryJob("busy")
+
+    operations = Operations(world, Sure, doing=half)
+    id = operations.manager.start("sure", "days", {}, partitions=["1"])
+    sleeper, heir = operations.executor("sleeper"), operations.executor("heir")
+    sleeper.step(id, 1)
+    operations.dead.add("sleeper")
+    heir.take(id, 1)
+
+    world.clock.turn(10)
+    sleeper.step(id, 1)
+
+    assert (sleeper.jobs, operations.lake.cleaned) == ({}, [])
+    operations.manager.cancel(id)
+    heir.step(id, 1)
+    assert operations.lake.written == {"1": set()}
 
 
 def test_a_volatile_job_saves_nothing(world):
@@ -389,14 +433,15 @@ def test_a_job_that_lost_its_lease_is_stopped_where_it_asks(world, what):
             context.check() if what == "check" else context.save_progress(b"late")
             reached.append("behind the check")
 
-    operations = Operations(world, Sure, doing=sleeps)
-    id = operations.manager.start("sure", "days", {}, partitions=["1"])
+    kind = Write if what == "check" else Sure
+    operations = Operations(world, kind, doing=sleeps)
+    id = operations.manager.start(kind.type_name, "days", {}, partitions=["1"])
     sleeper, heir = operations.executor("sleeper"), operations.executor("heir")
 
     sleeper.step(id, 10)
 
     assert (reached, sleeper.jobs) == ([], {})
-    assert [partition for partition, _ in operations.lake.cleaned] == ["1"]
+    assert [partition for partition, _ in operations.lake.cleaned] == (["1"] if kind is Write else [])
     operations.run_all(id, heir)
     assert outcome(operations, id) is OperationState.SUCCESS
 
@@ -474,6 +519,19 @@ def test_a_coordinator_that_is_gone_is_replaced(operations):
     assert heir.coordinate().completed == {}, "somebody else is coordinator"
     operations.dead.add("dead")
     assert heir.coordinate().completed == {keeps: OperationState.SUCCESS}
+
+
+def test_a_coordinator_that_comes_late_leaves_no_key_behind(operations):
+    """Found by the simulation: what it had read was that nobody leads, and by then all was over."""
+    id = operations.manager.start("write", "days", {})
+    executor, late = operations.executor(), operations.coordinator("late")
+    while executor.step(id, 10):
+        pass
+    late.tracker.look()
+    operations.coordinator("fast").coordinate()
+
+    late.tracker.look = lambda: None
+    assert late.coordinate().completed == {}
 
 
 def test_two_coordinators_complete_an_operation_once(operations, monkeypatch):

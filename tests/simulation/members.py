@@ -24,8 +24,9 @@ from databuild_dagster.store.queries import JobRunView
 from tests.support.catalog import HERE
 
 from .landing import WATCHER, deliver, watch
+from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
-from .scenario import Deed, Scenario
+from .scenario import OPERATORS, Deed, Scenario
 from .world import Member, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
@@ -53,7 +54,9 @@ def populate(world: World) -> None:
     for delivery in world.scenario.deliveries:
         world.start(f"sender {delivery.number}", partial(deliver, delivery=delivery), after=delivery.after)
     for deed in world.scenario.deeds:
-        if deed.name.startswith("user"):
+        if deed.what in OPERATORS:
+            operate(world, deed)
+        elif deed.name.startswith("user"):
             _use(world, deed, _Memory(), 1)
         else:
             dagster.start_by_hand(deed)
@@ -65,6 +68,7 @@ def populate(world: World) -> None:
 def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) -> None:
     def main(me: Member) -> None:
         judge = Judge(gone=world.gone(me.process))
+        coordinator = coordinator_of(me, judge)
         while True:
             tick(
                 me.engine,
@@ -76,6 +80,7 @@ def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) ->
                 limits=TickLimits(launches=3, open_launches=4),
                 remains=_Remains(world) if world.scenario.adopts else None,
             )
+            coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))
 
     process = world.start(_again(name, incarnation), main, after=0.0 if incarnation == 1 else 5.0)

@@ -15,11 +15,13 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import decide as decide_module
 from databuild_dagster.model import events as e
 from databuild_dagster.model import evolve as evolve_module
+from databuild_dagster.model import operations
 from databuild_dagster.model.decide import arcs as arcs_module
 from databuild_dagster.model.decide import datasets as datasets_module
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
+from databuild_dagster.model.meta_storage import both, not_exists
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import (
     FAILING,
@@ -193,6 +195,27 @@ def _with_second_starters() -> Iterator[None]:
 
 
 @contextmanager
+def _without_fence_tokens() -> Iterator[None]:
+    """Whoever says how a job of a running operation ended is believed first."""
+
+    def anybodys(id: operations.OperationId, partition: str, lease: operations.Lease) -> Any:
+        return both(operations.is_running(id), not_exists(id.job(partition).state))
+
+    with patch.object(operations, "is_mine", anybodys):
+        yield
+
+
+@contextmanager
+def _without_the_second_look() -> Iterator[None]:
+    """An operation is completed whatever has become of it since its keys were read."""
+    with (
+        patch.object(operations, "as_read", lambda entry: both()),
+        patch.object(operations, "is_running", lambda id: both()),
+    ):
+        yield
+
+
+@contextmanager
 def _with_arcs_that_start_over() -> Iterator[None]:
     """Where an arc stands is not asked: who followed the log at the same time fires it once more."""
     in_force = arcs_module._in_force
@@ -251,6 +274,13 @@ MUTATIONS = (
         _with_torn_transactions,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
+    Mutation("fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens),
+    Mutation(
+        "invokes of operations do not look again",
+        "9.3, 9.5, 9.6",
+        ("stale mark taken", "completion", "I9", "lost work", "left behind", "acted twice"),
+        _without_the_second_look,
+    ),
     Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters),
     Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over),
     Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from databuild_dagster.model import events as e
+from tests.support.operations import Marks
 
 from .processes import Broken
 
@@ -31,6 +32,8 @@ class Onlooker:
         #: Job run to the process that started it.
         self._host: dict[str, str] = {}
         self._ended: dict[str, str] = {}
+        #: How the jobs of operations ended (SPEC 9.5).
+        self.marks = Marks()
 
     def see_refs(self, event: e.Event) -> None:
         """Only so that the story can name what job runs build."""
@@ -68,6 +71,9 @@ class Onlooker:
                 self._end((failure.job_run_id for failure in failures), type(event.fact).__name__)
             case e.JobRunCanceled(job_run_ids=ids):
                 self._end(ids, "was canceled")
+            case e.MetaInvoked():
+                if wrong := self.marks.see(event):
+                    raise Broken("stale mark taken", wrong)
             case e.LotArrived(arrivals=arrivals):
                 for arrival in arrivals:
                     if other := self.builds.get(arrival.ref):

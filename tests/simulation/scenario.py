@@ -36,6 +36,8 @@ USERS = (
     "data arrives",
     "take data away",
 )
+#: What people do about operations over whole datasets.
+OPERATORS = ("validate", "validate", "index", "index", "cancel an operation")
 DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
 
 
@@ -164,6 +166,7 @@ def scenario_of(seed: int) -> Scenario:
         said_again=0.3 * rng.random(),
     )
     adopts = rng.random() < 0.7
+    deeds += _operations(len(deeds), random.Random(f"operations {seed}"))
     made = Scenario(seed, datasets, hidden, rng.choice([1, 2, 2, 3]), deeds, trouble, mishaps, adopts)
     if not made.landed:
         return made
@@ -177,6 +180,14 @@ def scenario_of(seed: int) -> Scenario:
         for number in range(of_boundary.randint(2, 8))
     )
     return replace(made, deliveries=deliveries, n_watchers=of_boundary.choice([1, 2, 2, 3]))
+
+
+def _operations(first: int, rng: random.Random) -> tuple[Deed, ...]:
+    """In some of the storms there are operations, too (SPEC 9)."""
+    if rng.random() < 0.6:
+        return ()
+    kinds = [rng.choice(OPERATORS) for _ in range(rng.randint(1, 4))]
+    return tuple(Deed(first + at, what, rng.uniform(0, 0.8 * STORM_SECONDS)) for at, what in enumerate(kinds))
 
 
 def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple[str, ...]]]:

@@ -68,6 +68,8 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
             what = ref
         case e.ArcFired(firings=firings):
             what = "; ".join(f"{each.arc} for {_some(each.lots) or 'nothing'}" for each in firings)
+        case e.MetaInvoked(cleared=cleared, removed=removed, puts=puts):
+            what = _some([*puts, *(f"-{key}" for key in removed), *(f"-{prefix}*" for prefix in cleared)])
         case _:
             what = ""
     return f"#{event.seq} {name}({what})"

@@ -12,9 +12,11 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
+from databuild_dagster.model.operations import OperationState, ended_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
 from databuild_dagster.store.invariants import violations
+from databuild_dagster.store.meta_storage import MetaQueries
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
@@ -80,6 +82,12 @@ class World:
         #: Every outcome that a caller heard of.
         self.answers: list[Outcome] = []
         self.machine_of: dict[str, str] = {}
+        #: What jobs of operations have written: (operation, partition) to the tokens under which it lies there.
+        self.lake: dict[tuple[str, str], set[str]] = {}
+        #: Who started an operation, to how its completion code was told that it ended; and operations, to who started them.
+        self.completing: dict[str, bool] = {}
+        self.names: dict[str, str] = {}
+        self.n_executors = 0
         self._n_commits = 0
         engine = Engine(deck.onlooker, self.catalog, clock=lambda: NOON, new_id=self.ids)
         engine.handle(c.RegisterDatasets(location=HERE, datasets=scenario.datasets), actor="the world")
@@ -164,7 +172,7 @@ class World:
         """Only orchestrators are there, they have nothing to do, and nobody is said to wait."""
         busy = any(not name.startswith(("orchestrator", WATCHER)) for name in self.scheduler.processes)
         is_idle = not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
-        return is_idle and not self._unfired() and not unrecorded(self)
+        return is_idle and not (self._unfired() or unrecorded(self) or self._operating())
 
     def _what_is_open(self) -> str:
         wants = [
@@ -174,9 +182,33 @@ class World:
         others = [name for name in self.scheduler.processes if not name.startswith(("orchestrator", WATCHER))]
         states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
+        operations = [f"{key} of an operation" for key in self._operating()[:5]]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
         landed = [f"{ref} has files that nobody recorded" for ref in unrecorded(self)]
-        return f"{'; '.join([*wants, *launches, *others, *waiting, *unfired, *landed])}, with {states}"
+        told = [*wants, *launches, *others, *waiting, *unfired, *landed, *operations]
+        return f"{'; '.join(told)}, with {states}"
+
+    def _operating(self) -> list[str]:
+        """Keys of operations that run, or that nobody has cleaned up after (SPEC 9.6)."""
+        meta = MetaQueries(self.deck.onlooker)
+        under = [entry.key for entry in meta.prefix("distOp.").entries if not entry.key.endswith(".nextInstanceId")]
+        return under + [entry.key for entry in meta.prefix("distOpUnclean.").entries]
+
+    def _check_operations(self) -> None:
+        """What succeeded lies there, written by who was believed; and the completion code was told the truth."""
+        for entry in MetaQueries(self.deck.onlooker).prefix("distOpHistory.").entries:
+            name = entry.key.removeprefix("distOpHistory.")
+            ended = ended_of(entry.value or b"")
+            if ended.outcome is not OperationState.CANCELED:
+                heard = self.completing.get(ended.arg.arg["name"])
+                if heard is not (ended.outcome is OperationState.SUCCESS):
+                    raise Broken("completion", f"{name} ended {ended.outcome.value}, its code heard {heard}")
+            for (operation, partition), tokens in self.lake.items():
+                token = self.onlooker.marks.tokens.get(f"distOp.{name}.{partition}")
+                if operation == name and token is None and tokens:
+                    raise Broken("left behind", f"{name} has ended, and of {partition} there still is {tokens}")
+                if operation == name and ended.outcome is OperationState.SUCCESS and token not in tokens:
+                    raise Broken("lost work", f"{name}: what {token} wrote of {partition} is gone")
 
     def _unfired(self) -> list[tuple[str, str]]:
         """(arc, source instance) of what became live and has not woken who subscribes to it (SPEC 10.5)."""
@@ -233,6 +265,7 @@ class World:
         for lot, uuid in self._fired_without_a_want():
             raise Broken("arc", f"{lot} was to be wanted because of {uuid}, and is not")
         check_landed(self)
+        self._check_operations()
         for requester, ref, state in self._waiting():
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 

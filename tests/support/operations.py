@@ -11,7 +11,7 @@ from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
 from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.events import Event, MetaInvoked
-from databuild_dagster.model.operations import lease_of, mark_of
+from databuild_dagster.model.operations import RUNNING, lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef
 
 from .world import World
@@ -167,24 +167,35 @@ class Operations:
         ]
 
 
-def stale_marks(events: Iterable[Event]) -> list[str]:
-    """Jobs whose end was taken from somebody who did not have them then, or a second time: counted anew from the log."""
-    leases: dict[str, str] = {}
-    marked: set[str] = set()
-    found = []
-    for event in events:
+class Marks:
+    """Who has which job, and how it ended, counted anew from the log in the plainest way."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, str] = {}
+        #: Of keys without their last part.
+        self.tokens: dict[str, str] = {}
+
+    def see(self, event: Event) -> str | None:
+        """What is wrong: the word of somebody who did not have the job then was taken, or a second one."""
         if not isinstance(event.fact, MetaInvoked):
-            continue
+            return None
         for key, value in event.fact.puts.items():
-            under, _, name = key.rpartition(".")
-            if not key.startswith("distOp.") or len(key.split(".")) < 6:
+            job, _, name = key.rpartition(".")
+            if not key.startswith("distOp.") or value == RUNNING:
                 continue
             if name == "executor":
-                leases[under] = lease_of(value).token
+                lease = lease_of(value)
+                self._leases[job] = "nobody" if lease.released else lease.token
             elif name == "state":
-                if mark_of(value).token != leases.get(under):
-                    found.append(f"{under} at seq {event.seq}: of {mark_of(value).token}, it was {leases.get(under)}'s")
-                if under in marked:
-                    found.append(f"{under} at seq {event.seq}: a second time")
-                marked.add(under)
-    return found
+                token = mark_of(value).token
+                if token != self._leases.get(job):
+                    return f"{job} at seq {event.seq}: {token} was believed, it was the job of {self._leases.get(job)}"
+                if job in self.tokens:
+                    return f"{job} at seq {event.seq}: a second time"
+                self.tokens[job] = token
+        return None
+
+
+def stale_marks(events: Iterable[Event]) -> list[str]:
+    marks = Marks()
+    return [wrong for event in events if (wrong := marks.see(event)) is not None]

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.arcs import ARC
@@ -26,10 +28,13 @@ from databuild_dagster.model.decide.delegations import answer, delegated, opened
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceState
+from databuild_dagster.model.wording import few_of
 
 #: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without
 #: partitions, or an input that is all of them.
 MAX_LOTS = 10_000
+#: Reasons that one taint names.
+MAX_REASONS = 3
 
 
 class _Arc(NamedTuple):
@@ -75,7 +80,32 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
             )
         anew.update(late)
     fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
-    return [fired, *facts]
+    failing = {lot for lot, row in rows.items() if row.state in FAILING}
+    return [fired, *_failing_at_once(facts, failing, deciding)]
+
+
+def _failing_at_once(facts: list[e.Fact], failing: set[str], deciding: Deciding) -> list[e.Fact]:
+    """Taints of lots that had failed are one event, before the others.
+
+    One lot may be why another one failed. As soon as the first is tainted the second is free to be tried again, and so
+    no more what was to be tainted: told one after the other, it would carry a taint and be up for retry.
+    """
+    several = [fact for fact in facts if isinstance(fact, e.TaintCreated) and not failing.isdisjoint(fact.refs)]
+    if len(several) < 2:
+        return facts
+    together = e.TaintCreated(
+        taint_id=deciding.new_id(),
+        refs=tuple(ref for fact in several for ref in fact.refs if ref in failing),
+        reason=few_of(list(dict.fromkeys(fact.reason for fact in several)), MAX_REASONS),
+    )
+    others: list[e.Fact] = []
+    for fact in facts:
+        if isinstance(fact, e.TaintCreated):
+            left = tuple(ref for ref in fact.refs if ref not in failing)
+            others += [msgspec.structs.replace(fact, refs=left)] if left else []
+        else:
+            others.append(fact)
+    return [together, *others]
 
 
 def _in_force(deciding: Deciding) -> Iterator[_Arc]:
