@@ -38,6 +38,7 @@ from databuild_dagster.spark import (
     SessionModesMixed,
     SparkSettings,
     abandon,
+    filtered,
     is_lost,
     no_rows,
     open_session,
@@ -49,7 +50,8 @@ from databuild_dagster.spark import (
     united,
 )
 from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import Manifest, Warehouse
+from databuild_dagster.warehouse import Manifest, Warehouse, without_needless_files
+from databuild_dagster.warehouse.filters import Filter, parsed_filter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +75,7 @@ class SparkNotGiven(Refused):
 def read(
     ref: PartitionRef | str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Literal["spark"] = "spark",
     allow_tainted: bool = False,
@@ -86,6 +89,7 @@ def read(
 def read(
     ref: PartitionRef | str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Literal["pandas"],
     allow_tainted: bool = False,
@@ -98,6 +102,7 @@ def read(
 def read(
     ref: PartitionRef | str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Format = "spark",
     allow_tainted: bool = False,
@@ -107,12 +112,15 @@ def read(
 ) -> Any:
     """One partition's rows, as its readers see them: `read("flight_delays@2013-01-01")`.
 
+    With `where`, a condition of Spark's SQL, only the rows that it lets through: files in which an index knows none
+    are not read (`databuild operate build_index`). pandas' frames take comparisons of a column with a value, IN,
+    BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` reads what they saw then: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     What is tainted is refused unless `allow_tainted`. As a Spark frame it is of `spark`, or else of the shared
     server of the home; pandas needs no Spark server. The home is `home`, or DAGSTER_HOME, or the `.dagster_home`
     of the project that the working directory lies in; or that of a Dagster `instance`, an ephemeral one included.
 
-    Raises a `DatabuildError` that says what to do: `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
+    Raises a `DatabuildError` that says what to do: `BadFilter`, `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
     `TaintedRef`, `NotOurs`, `DataRemoved`, `InvalidAsOf`, `BeforeAnything`, `NothingBuilt`; and `BadHome`.
     """
     _check_format(format)
@@ -121,15 +129,24 @@ def read(
         found = readable_ref(place.queries, str(ref), moment, place.why_not, allow_tainted=allow_tainted)
         manifests = _with_columns(place.queries, [found])
     if format == "pandas":
-        return read_pandas(found.warehouse, manifests) if manifests else no_rows(None)
+        wanted = None if where is None else parsed_filter(where)
+        if not manifests:
+            return no_rows(None)
+        return read_pandas(found.warehouse, without_needless_files(found.warehouse, manifests, wanted), where=wanted)
     session = place.session(spark)
-    return read_instances(session, found.warehouse, manifests) if manifests else no_rows(session)
+    wanted = _filter_in(session, where)
+    if not manifests:
+        return no_rows(session)
+    needed = without_needless_files(found.warehouse, manifests, wanted)
+    frame = read_instances(session, found.warehouse, needed)
+    return frame if wanted is None else filtered(frame, wanted)
 
 
 @overload
 def table(
     dataset: str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Literal["spark"] = "spark",
     view: str | None = None,
@@ -144,6 +161,7 @@ def table(
 def table(
     dataset: str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Literal["pandas"],
     view: None = None,
@@ -157,6 +175,7 @@ def table(
 def table(
     dataset: str,
     *,
+    where: str | None = None,
     as_of: AsOf | None = None,
     format: Format = "spark",
     view: str | None = None,
@@ -195,18 +214,37 @@ def table(
     for manifest in manifests:
         by_warehouse.setdefault(warehouse_of.get(manifest.instance_uuid, found[0].warehouse), []).append(manifest)
     if format == "pandas":
-        return _table_pandas(by_warehouse, column)
-    frame = _table_spark(place.session(spark), by_warehouse, column)
+        wanted = None if where is None else parsed_filter(where)
+        return _table_pandas(_needed(by_warehouse, wanted), column, wanted)
+    session = place.session(spark)
+    wanted = _filter_in(session, where)
+    frame = _table_spark(session, _needed(by_warehouse, wanted), column)
+    if wanted is not None:
+        frame = filtered(frame, wanted)
     if view is not None:
         frame.createOrReplaceTempView(view)
     return frame
 
 
-def _table_pandas(by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None) -> Any:
+def _filter_in(spark: Any, where: str | None) -> Filter | None:
+    return None if where is None else parsed_filter(where, spark.conf.get("spark.sql.session.timeZone"))
+
+
+def _needed(
+    by_warehouse: Mapping[Warehouse, Sequence[Manifest]], wanted: Filter | None
+) -> dict[Warehouse, Sequence[Manifest]]:
+    return {
+        warehouse: without_needless_files(warehouse, manifests, wanted) for warehouse, manifests in by_warehouse.items()
+    }
+
+
+def _table_pandas(
+    by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None, wanted: Filter | None
+) -> Any:
     frames = [
-        read_pandas(warehouse, manifests)
+        read_pandas(warehouse, manifests, where=wanted)
         if column is None
-        else read_keyed_pandas(warehouse, _keyed(manifests), column=column)
+        else read_keyed_pandas(warehouse, _keyed(manifests), column=column, where=wanted)
         for warehouse, manifests in by_warehouse.items()
     ]
     if not frames:

@@ -8,30 +8,48 @@ from typing import Any
 
 import click
 
-from databuild_dagster.bindings.readable import readable_ref
+from databuild_dagster.bindings.readable import Readable, readable_ref
 from databuild_dagster.cli.options import as_of, common, moment
-from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.warehouse import read_table
+from databuild_dagster.warehouse import narrowed, read_table
+from databuild_dagster.warehouse.filtering import matching_rows
+from databuild_dagster.warehouse.filters import parsed_filter
 
 
 @click.command()
 @click.argument("ref")
+@click.option(
+    "--where",
+    metavar="SQL",
+    default=None,
+    help="Only the rows for which it is true, as in \"carrier = 'AA' and dep_delay > 60\"; files of which an index says "
+    "that they have none are not read.",
+)
 @click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
 @as_of
 @click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
 @common
-def read(ref: str, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
+def read(ref: str, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """The rows of REF, from the files that its manifest lists."""
     queries = the_queries()
     one = readable_ref(queries, ref, moment(queries, as_of), _why_not, allow_tainted=allow_tainted)
-    found = read_table(one.warehouse, [one.manifest], limit=limit)
+    found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)
     rows = found.to_pylist()
     if as_json:
         emit([{name: _plain(cell) for name, cell in row.items()} for row in rows])
         return
     table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=f"{ref} has no rows.")
+
+
+def _matching(one: Readable, where: str, limit: int | None) -> Any:
+    wanted = parsed_filter(where)
+    (manifest,), files = narrowed(one.warehouse, [one.manifest], wanted)
+    click.echo(f"{files.files} of {count(files.of, 'file')} read.", err=True)
+    found = read_table(one.warehouse, [manifest])
+    rows = matching_rows(found, wanted) if manifest.files else found
+    return rows if limit is None else rows.slice(0, limit)
 
 
 def _why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:

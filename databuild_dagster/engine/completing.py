@@ -140,7 +140,8 @@ class Coordinator:
                 return None
             operation = self.manager.type_named(id.type)
             arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
-            report = operation.complete_operation(arg, id.dataset, completion)
+            told = completion._replace(resources=self.manager.resources)
+            report = operation.complete_operation(arg, id.dataset, told)
             outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
             ended = seen.ended(outcome, self.manager.engine.clock(), report=report)
             if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:

@@ -42,7 +42,8 @@ def published_by(event: e.Event) -> Iterator[Publication]:
         case e.JobRunSucceeded(runs=runs):
             made = [(run.job_run_id, output.ref, output.manifest) for run in runs for output in run.outputs]
         case e.LotArrived(arrivals=arrivals):
-            made = [(arrival.job_run_id, arrival.ref, arrival.manifest) for arrival in arrivals]
+            # Rows that were there before are no news.
+            made = [(each.job_run_id, each.ref, each.manifest) for each in arrivals if each.same_as is None]
         case _:
             made = []
     for job_run_id, ref, manifest in made:

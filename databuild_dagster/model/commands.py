@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, BufferedRun, RunSuccess
+from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 
 #: A want lives a week unless it says otherwise (SPEC 5.5).
@@ -185,6 +185,8 @@ class TaintPartitions(Command, frozen=True, kw_only=True):
     refs: tuple[str, ...] = ()
     reason: str
     uuids: tuple[str, ...] = ()
+    #: Instances that somebody has looked at: of these, the ones that are live and that readers still see.
+    seen: tuple[str, ...] = ()
     downstream: bool = False
     taint_id: str | None = None
 
@@ -255,6 +257,19 @@ class FinishRemovals(Command, frozen=True, kw_only=True):
     """The files of removed instances are gone. Those that somebody else has finished are left out."""
 
     uuids: tuple[str, ...]
+
+
+class ReplaceFiles(Command, frozen=True, kw_only=True):
+    """A live instance's rows were written anew in other files, as an instance of its own (SPEC 9.8, compact).
+
+    Refused if readers see another one by now, or if what they see is live no more.
+    """
+
+    ref: str
+    #: The instance whose rows they are.
+    uuid: str
+    job_run_id: str
+    manifest: ManifestFact
 
 
 class ArriveLots(Command, frozen=True, kw_only=True):

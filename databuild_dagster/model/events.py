@@ -278,6 +278,8 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Where it came from, so that the same arrival is recorded once.
     origin: str
     manifest: ManifestFact | None = None
+    #: The live instance whose rows these are, in other files: what was built from that one is as good as before (9.8).
+    same_as: str | None = None
 
 
 class LotArrived(Fact, frozen=True, tag="LotArrived"):

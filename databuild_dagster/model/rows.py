@@ -122,6 +122,8 @@ class InstanceRow(msgspec.Struct, gc=False):
     origin: str | None = None
     #: When the files of what was removed were gone.
     cleared_at: float | None = None
+    #: The first of those instances that have the same rows as this one, in other files.
+    same_as_id: int | None = None
 
 
 class JobRunRow(msgspec.Struct, gc=False):

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import Manifest, Warehouse, format_named, read_table
+from databuild_dagster.warehouse.filtering import matching_rows
+from databuild_dagster.warehouse.filters import BadFilter, Filter
 from databuild_dagster.warehouse.manifest import file_paths, local_paths
 from databuild_dagster.warehouse.storage import protocol_of
 
@@ -39,6 +42,19 @@ def read_instances(
     schema = schema or united_schema(manifests)
     paths_of = spark_paths(spark, warehouse, manifests)
     return load_files(spark, schema, by_format(manifests, paths_of))
+
+
+def filtered(frame: DataFrame, where: Filter) -> DataFrame:
+    """The rows of a frame that a filter lets through. Raises `BadFilter` for what Spark does not understand."""
+    from pyspark.errors import PySparkException
+
+    try:
+        found = frame.where(where.where)
+        # Asked now: whoever gets the frame would hear of it in another place.
+        found.schema  # noqa: B018
+    except PySparkException as error:
+        raise BadFilter(where=where.where, why=explain_failure(error).rstrip(".")) from error
+    return found
 
 
 def load_files(
@@ -89,12 +105,14 @@ def s3a_uri(url: str) -> str:
     return f"s3a://{url.partition('://')[2]}"
 
 
-def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest]) -> pd.DataFrame:
-    """The same rows as pandas has them, without a Spark session."""
+def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pd.DataFrame:
+    """The same rows as pandas has them, without a Spark session. Raises `BadFilter` too."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(united_schema(manifests), timezone="UTC")
     table = read_table(warehouse, manifests)
+    if where is not None:
+        table = matching_rows(table if table.num_rows else arrow_schema.empty_table(), where)
     if not table.num_rows:
         return arrow_schema.empty_table().to_pandas()
     return table.to_pandas()

@@ -24,9 +24,12 @@ from databuild_dagster.warehouse import (
     format_named,
     read_table,
 )
+from databuild_dagster.warehouse.filtering import matching_rows
+from databuild_dagster.warehouse.filters import Filter
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -62,8 +65,10 @@ def read_keyed(
     return load_files(spark, schema, links, base_path=folder)
 
 
-def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY) -> pd.DataFrame:
-    """The same rows as pandas has them, without a Spark session. Raises the same."""
+def read_keyed_pandas(
+    warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY, where: Filter | None = None
+) -> pd.DataFrame:
+    """The same rows as pandas has them, without a Spark session. Raises the same, and `BadFilter`."""
     import pandas as pd
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -71,9 +76,20 @@ def read_keyed_pandas(warehouse: Warehouse, keyed: Keyed, *, column: str = PARTI
     schema = united_schema(manifests)
     refuse_taken(column, manifests)
     columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
-    frames = [read_table(warehouse, found).to_pandas().assign(**{column: key}) for key, found in keyed.items() if found]
+    tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
+    if where is not None:
+        tables = {key: _matching(table, column, key, where) for key, table in tables.items() if table.num_rows}
+    frames = [table.to_pandas().assign(**{column: key}) for key, table in tables.items()]
     nothing = columns.assign(**{column: pd.Series(dtype="object")})
     return pd.concat([frame for frame in frames if len(frame)] or [nothing], ignore_index=True)
+
+
+def _matching(table: pa.Table, column: str, key: str, where: Filter) -> pa.Table:
+    """The key is a column of the filter's too."""
+    import pyarrow as pa
+
+    keyed = table.append_column(column, pa.array([key] * table.num_rows, pa.string()))
+    return matching_rows(keyed, where).drop_columns([column])
 
 
 def with_key(frame: DataFrame, key: str) -> DataFrame:

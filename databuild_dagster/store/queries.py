@@ -532,7 +532,10 @@ class Queries:
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = 'Tainted' OR r.canonical_id <> u.id)"""
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = 'Tainted' OR (
+                r.canonical_id <> u.id AND NOT EXISTS (
+                    SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> 'Tainted'
+                    AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id))))"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def taints_of(self, uuid: str) -> list[Taint]:

@@ -205,11 +205,14 @@ instances = _table(
     Column("n_bytes", INTEGER),
     Column("origin", TEXT),
     Column("cleared_at", Float),
+    Column("same_as_id", INTEGER),
     _in("state", InstanceState),
 )
 #: Data that is being taken away, which a crash may have left half-way.
 _UNFINISHED = text("manifest_state = 'removed' AND cleared_at IS NULL")
 Index(PREFIX + "instances_unfinished", instances.c.id, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED)
+_COMPACTED = text("same_as_id IS NOT NULL")
+Index(PREFIX + "instances_same_as", instances.c.same_as_id, sqlite_where=_COMPACTED, postgresql_where=_COMPACTED)
 
 job_runs = _table(
     "job_runs",

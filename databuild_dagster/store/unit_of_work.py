@@ -460,6 +460,10 @@ class UnitOfWork:
     def instances_built_from(self, instance_ids: Iterable[int]) -> list[int]:
         return sorted({instance_id for _, instance_id in self._linked(_BUILT_FROM, instance_ids)})
 
+    def instances_same_as(self, instance_ids: Iterable[int]) -> list[int]:
+        self.flush()
+        return sorted(found for (found,) in self.connection.execute(_SAME_AS, (Keys(instance_ids),)))
+
     def inputs_of(self, instance_ids: Iterable[int]) -> list[int]:
         return sorted({input_id for _, input_id in self._linked(_INPUTS_OF, instance_ids)})
 
@@ -747,6 +751,12 @@ WITH RECURSIVE chain(ref_id, id) AS (
 SELECT ref_id, id >> {ROWS_PER_EVENT_BITS}, id FROM chain
 UNION ALL
 SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
+#: What was compacted names the first of its kind, however often it was compacted since.
+_SAME_AS = f"""
+WITH roots(id) AS (
+    SELECT coalesce(same_as_id, id) FROM {PREFIX}instances WHERE id IN (SELECT value FROM json_each(?))
+)
+SELECT id FROM roots UNION SELECT i.id FROM roots JOIN {PREFIX}instances i ON i.same_as_id = roots.id"""
 _MOVED_BY = (
     f"SELECT entity_id, max(seq) FROM {PREFIX}history WHERE kind = 'instances' "
     "AND entity_id IN (SELECT value FROM json_each(?)) GROUP BY entity_id"

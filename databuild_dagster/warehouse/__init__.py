@@ -28,6 +28,7 @@ from databuild_dagster.warehouse.errors import (
     UnknownFormat,
     UnreadableFile,
 )
+from databuild_dagster.warehouse.file_index import FilesRead, narrowed, without_needless_files
 from databuild_dagster.warehouse.files import (
     as_spark_writes,
     describe_files,
@@ -77,6 +78,7 @@ __all__ = [
     "EscapingFile",
     "FileEntry",
     "FileFormat",
+    "FilesRead",
     "InvalidCacheSize",
     "InvalidInstanceUuid",
     "InvalidWarehouse",
@@ -110,6 +112,7 @@ __all__ = [
     "lot_schema",
     "lot_state",
     "missing_files",
+    "narrowed",
     "publish_files",
     "read_manifest",
     "read_manifests",
@@ -121,6 +124,7 @@ __all__ = [
     "table_schema",
     "why_columns_differ",
     "with_whole_uris",
+    "without_needless_files",
     "write_manifest",
     "write_part",
 ]

@@ -271,6 +271,16 @@ class Histories(RuleBasedStateMachine):
         self.world.clock.turn(0)
         self.do(c.ArriveLots(arrivals=(c.Arrival(job_run_id=self.world.ids(), ref=ref, origin=origin),)))
 
+    @rule(ref=st.sampled_from(REFS), at=which)
+    def compact(self, ref, at):
+        if uuid := self.instance(ref, at):
+            self.do(c.ReplaceFiles(ref=ref, uuid=uuid, job_run_id=self.world.ids(), manifest=COMPLETE))
+
+    @rule(ref=st.sampled_from(REFS), downstream=st.booleans())
+    def taint_what_was_seen(self, ref, downstream):
+        if seen := tuple(each.uuid for each in self.world.queries.history(ref) if each.live_at is not None)[-2:]:
+            self.do(c.TaintPartitions(seen=seen, reason="rows offend", downstream=downstream))
+
     @rule(at=which, tainted=st.booleans())
     def remove_the_data_of_instances(self, at, tainted):
         uuids = [each.uuid for ref in REFS for each in self.world.queries.history(ref)]
@@ -476,5 +486,6 @@ def test_the_machine_above_knows_every_command():
 
     used = {name for name in known if f"c.{name}(" in open(__file__).read()}
 
-    assert known - used == {"RegisterDatasets"}
+    of_the_meta_storage = {"InvokeMeta", "CompactMeta"}
+    assert known - used - of_the_meta_storage == {"RegisterDatasets"}
     assert issubclass(Refused, DatabuildError)

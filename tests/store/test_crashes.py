@@ -108,6 +108,7 @@ COMMANDS = {
         up_to_seq=w.seq, published=(c.Published(w.uuid("c"), "c", w.seq), c.Published(w.uuid("g"), "g", w.seq))
     ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
+    c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
     c.InvokeMeta: lambda w: c.InvokeMeta(
         statements=(
             m.do(m.RemovePrefix("some/"), m.Put("new", b"1"), m.Put("old", b"2"), m.Remove("other")),

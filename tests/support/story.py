@@ -11,7 +11,7 @@ from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
-from .world import EMPTY, World
+from .world import COMPLETE, EMPTY, World
 
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
@@ -41,6 +41,7 @@ def tell(world: World) -> None:
     _taints(world)
     _removals(world)
     _delegations(world)
+    _compactions(world)
     _time_goes_by(world)
     _arcs(world)
     _meta_storage(world)
@@ -168,6 +169,12 @@ def _removals(world: World) -> None:
     world.handle(c.FinishRemovals(uuids=(earlier,)))
     world.taint("source7")
     world.handle(c.RemoveManifests(uuids=(world.uuid("source7"),), reason="tainted", tainted=True))
+
+
+def _compactions(world: World) -> None:
+    """Twice; what was built from the first of them is as good as before, until a taint goes on to it."""
+    for _ in range(2):
+        world.handle(c.ReplaceFiles(ref="left", uuid=world.uuid("left"), job_run_id=world.ids(), manifest=COMPLETE))
 
 
 def _delegations(world: World) -> None:

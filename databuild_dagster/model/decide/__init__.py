@@ -11,7 +11,7 @@ from typing import Any
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.decide.arcs import fire_arcs
 from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets
+from databuild_dagster.model.decide.datasets import arrive_lots, register_datasets, replace_files
 from databuild_dagster.model.decide.delegations import give_up_delegations
 from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_runs, lose_launches, succeed_job_runs
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
@@ -49,6 +49,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.FinishRemovals: finish_removals,
     c.FireArcs: fire_arcs,
     c.ArriveLots: arrive_lots,
+    c.ReplaceFiles: replace_files,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,
 }

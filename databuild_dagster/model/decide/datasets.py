@@ -12,6 +12,7 @@ from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 
 #: So many datasets do not vanish together because somebody renamed one.
@@ -71,6 +72,24 @@ def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
             fresh.append(arrival)
     _check_seen(command.seen, rows, deciding)
     return [e.LotArrived(arrivals=tuple(fresh))] if fresh else []
+
+
+def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
+    """An arrival that takes the place of exactly the instance whose rows it has."""
+    deciding.check_new_identities([(command.job_run_id, command.ref)])
+    check_manifest(command.ref, command.manifest)
+    row = deciding.existing_refs([command.ref])[command.ref]
+    _check_seen({command.ref: command.uuid}, {command.ref: row}, deciding)
+    if row is None or row.state is not InstanceState.LIVE:
+        raise CanonicalMoved(ref=command.ref)
+    arrival = e.Arrival(
+        job_run_id=command.job_run_id,
+        ref=command.ref,
+        origin=f"compacted:{command.uuid}",
+        manifest=command.manifest,
+        same_as=command.uuid,
+    )
+    return [e.LotArrived(arrivals=(arrival,))]
 
 
 def _check_seen(seen: dict[str, str | None], rows: dict[str, RefRow | None], deciding: Deciding) -> None:

@@ -22,11 +22,11 @@ from databuild_dagster.model.states import TAINTABLE, InstanceState
 
 def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.Fact]:
     """A list is all or nothing. Refused for what is being built, missing, or free to be built anyway."""
-    if not command.refs and not command.uuids:
+    if not command.refs and not command.uuids and not command.seen:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
     if not command.reason.strip():
         raise InvalidRequest(what="the reason of a taint", value=command.reason, why="nobody could tell what is wrong")
-    _check_instances(command.uuids, deciding)
+    _check_instances((*command.uuids, *command.seen), deciding)
     for ref, row in _tainted(command.refs, deciding).items():
         if row is None or row.state is None or row.canonical_id is None:
             raise NothingToTaint(ref=ref, state="missing")
@@ -36,16 +36,40 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
             raise NothingToTaint(ref=ref, state=row.state.value)
     if command.taint_id is not None and deciding.view.taints([command.taint_id]):
         raise InvalidRequest(what="taint id", value=command.taint_id, why="a taint has it already")
-    taint_id = command.taint_id or deciding.new_id()
+    refs = tuple(dict.fromkeys((*command.refs, *_still_seen(command.seen, deciding))))
+    if not refs and not command.uuids:
+        # Of what was looked at nothing is left to say it of.
+        return []
     return [
         e.TaintCreated(
-            taint_id=taint_id,
-            refs=command.refs,
+            taint_id=command.taint_id or deciding.new_id(),
+            refs=refs,
             reason=command.reason,
-            uuids=command.uuids,
+            uuids=_with_the_same_rows(refs, command.uuids, deciding) if command.downstream else command.uuids,
             downstream=command.downstream,
         )
     ]
+
+
+def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
+    """The refs of instances that are live, and that readers still see."""
+    instances = deciding.view.instances_by_uuid(uuids)
+    refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
+    return [
+        refs[instance.ref_id].ref
+        for instance in instances.values()
+        if refs[instance.ref_id].canonical_id == instance.id and instance.state is InstanceState.LIVE
+    ]
+
+
+def _with_the_same_rows(refs: tuple[str, ...], uuids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
+    """What was compacted has the rows of the instance before it: what was built from either was built from both."""
+    view = deciding.view
+    canonical = {row.canonical_id for row in view.refs(refs).values() if row.canonical_id is not None}
+    named = view.instances_by_uuid(uuids)
+    same = view.instances_same_as([*canonical, *(each.id for each in named.values())])
+    others = view.instances_by_id(each for each in same if each not in canonical)
+    return tuple(dict.fromkeys((*uuids, *(each.uuid for each in others.values()))))
 
 
 def _tainted(refs: tuple[str, ...], deciding: Deciding) -> dict[str, RefRow | None]:

@@ -1,0 +1,274 @@
+"""Constraints over the rows of a partition, as data: what somebody says must hold (SPEC 9.8, validate).
+
+| constraint         | a row offends when                                                              |
+|--------------------|---------------------------------------------------------------------------------|
+| not_null           | the column is null                                                              |
+| unique             | another row of the partition has the same values, none of them null             |
+| range              | the column is below `low` or above `high`; both ends belong to the range        |
+| regex              | the text holds no match                                                         |
+| accepted_values    | the column, as text, is none of the values                                      |
+| expression         | the SQL expression is false                                                     |
+| narrow_type        | the value would be another one, or none, as the narrower type                   |
+
+As for a CHECK of SQL, null offends only `not_null`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from databuild_dagster.model.errors import Refused
+
+#: Decimal numbers, dates and times, as people type them.
+Bound = int | float | str
+
+
+class BadConstraint(Refused):
+    """{what} is no constraint: {why}."""
+
+    hint = "{form}"
+
+
+class Constraint(msgspec.Struct, frozen=True, tag_field="rule", forbid_unknown_fields=True):
+    """What must hold of each row. Told apart by `rule`, in what is recorded too."""
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        raise NotImplementedError
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        """The columns that have to be there; an expression's are found by Spark."""
+        return ()
+
+
+class NotNull(Constraint, frozen=True, tag="not_null"):
+    """`--not-null carrier`"""
+
+    column: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.column} is not null"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+class Unique(Constraint, frozen=True, tag="unique"):
+    """`--unique year,month,day,flight`"""
+
+    columns: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"({', '.join(self.columns)}) is unique"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return self.columns
+
+
+class Range(Constraint, frozen=True, tag="range"):
+    """`--range dep_delay=-120:1500`; an end that is left out is open."""
+
+    column: str
+    low: Bound | None = None
+    high: Bound | None = None
+
+    @property
+    def text(self) -> str:
+        if self.low is None:
+            return f"{self.column} <= {self.high}"
+        return f"{self.column} >= {self.low}" if self.high is None else f"{self.low} <= {self.column} <= {self.high}"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+class Regex(Constraint, frozen=True, tag="regex"):
+    """`--regex tailnum=^N`, in Java's regular expressions"""
+
+    column: str
+    pattern: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.column} matches {self.pattern}"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+class AcceptedValues(Constraint, frozen=True, tag="accepted_values"):
+    """`--accepted-values origin=EWR,JFK,LGA`"""
+
+    column: str
+    values: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.column} is one of {', '.join(self.values)}"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+class Expression(Constraint, frozen=True, tag="expression"):
+    """`--expression "arr_delay is null or air_time > 0"`"""
+
+    sql: str
+
+    @property
+    def text(self) -> str:
+        return self.sql
+
+
+class NarrowType(Constraint, frozen=True, tag="narrow_type"):
+    """`--narrow-type flight=smallint`"""
+
+    column: str
+    type: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.column} fits {self.type}"
+
+    @property
+    def columns_named(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+AnyConstraint = NotNull | Unique | Range | Regex | AcceptedValues | Expression | NarrowType
+
+#: Each rule, how it is typed behind its option, and how it is written in a file.
+FORMS: dict[str, tuple[str, str]] = {
+    "not_null": ("COLUMN", "not_null: carrier"),
+    "unique": ("COLUMN,COLUMN…", "unique: [year, month, day]"),
+    "range": ("COLUMN=LOW:HIGH", "range: {column: dep_delay, low: -120, high: 1500}"),
+    "regex": ("COLUMN=PATTERN", "regex: {column: tailnum, pattern: ^N}"),
+    "accepted_values": ("COLUMN=VALUE,VALUE…", "accepted_values: {column: origin, values: [EWR, JFK, LGA]}"),
+    "expression": ("SQL", "expression: air_time > 0"),
+    "narrow_type": ("COLUMN=TYPE", "narrow_type: {column: flight, type: smallint}"),
+}
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+#: The field that a rule of one value has.
+_ONLY_FIELD = {"not_null": "column", "unique": "columns", "expression": "sql"}
+_SECOND_FIELD = {"regex": "pattern", "accepted_values": "values", "narrow_type": "type"}
+
+
+def typed_constraint(rule: str, text: str) -> AnyConstraint:
+    """What somebody typed behind an option: `("range", "dep_delay=-120:1500")`. Raises `BadConstraint`."""
+    form, _ = FORMS[rule]
+    option = f"--{rule.replace('_', '-')}"
+
+    def bad(why: str) -> BadConstraint:
+        return BadConstraint(what=f"{option} {text!r}", why=why, form=f"Write {option} {form}.")
+
+    if rule in _ONLY_FIELD:
+        value: Any = _values(text) if rule == "unique" else text.strip()
+        return _constraint({"rule": rule, _ONLY_FIELD[rule]: value}, bad)
+    column, equals, rest = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise bad("it has no = between the column and the rest")
+    fields: dict[str, Any] = {"rule": rule, "column": column}
+    if rule == "range":
+        low, colon, high = rest.partition(":")
+        if not colon:
+            raise bad("it has no : between the ends of the range")
+        fields |= {"low": _bound(low), "high": _bound(high)}
+    else:
+        fields[_SECOND_FIELD[rule]] = _values(rest) if rule == "accepted_values" else rest
+    return _constraint(fields, bad)
+
+
+def listed_constraints(entries: Any, where: str) -> tuple[AnyConstraint, ...]:
+    """What a file says: a list, or `{"rules": list}`, each entry one rule with its facts. Raises `BadConstraint`."""
+    if isinstance(entries, Mapping):
+        entries = entries.get("rules")
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        form = f"Write a list, as in `- {FORMS['not_null'][1]}`, below `rules:`."
+        raise BadConstraint(what=where, why="it is no list of rules", form=form)
+    return tuple(_listed(entry, f"rule {place} of {where}") for place, entry in enumerate(entries, 1))
+
+
+def _listed(entry: Any, where: str) -> AnyConstraint:
+    form = "Write one of " + "; ".join(f"`- {shown}`" for _, shown in FORMS.values()) + "."
+    if not isinstance(entry, Mapping) or len(entry) != 1:
+        raise BadConstraint(what=where, why="it does not name one rule", form=form)
+    ((rule, facts),) = entry.items()
+    if rule not in FORMS:
+        raise BadConstraint(what=where, why=f"there is no rule {rule!r}", form=form)
+
+    def bad(why: str) -> BadConstraint:
+        return BadConstraint(what=where, why=why, form=f"Write `- {FORMS[rule][1]}`.")
+
+    if rule in _ONLY_FIELD and not isinstance(facts, Mapping):
+        value = [facts] if rule == "unique" and isinstance(facts, str) else facts
+        return _constraint({"rule": rule, _ONLY_FIELD[rule]: value}, bad)
+    if not isinstance(facts, Mapping):
+        raise bad(f"what stands behind {rule} is no mapping")
+    facts = dict(facts)
+    if isinstance(values := facts.get("values"), Sequence) and not isinstance(values, str):
+        facts["values"] = [_as_text(value) for value in values]
+    facts |= {end: _as_text(facts[end]) for end in ("low", "high") if _is_time(facts.get(end))}
+    return _constraint({"rule": rule, **facts}, bad)
+
+
+def _is_time(value: Any) -> bool:
+    """YAML reads 2013-01-01 as a date."""
+    return hasattr(value, "isoformat")
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.isoformat()) if _is_time(value) else str(value)
+
+
+def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
+    try:
+        found: AnyConstraint = msgspec.convert(fields, AnyConstraint)
+    except msgspec.ValidationError as error:
+        raise bad(str(error).lower().rstrip(".")) from None
+    if not all(found.columns_named) and not isinstance(found, Expression):
+        raise bad("a column has no name")
+    match found:
+        case Unique(columns=columns) if not columns or len(set(columns)) != len(columns):
+            raise bad("it names no column, or one twice")
+        case Range(low=None, high=None):
+            raise bad("both ends are open")
+        case Range(low=low, high=high) if _is_number(low) and _is_number(high) and float(low or 0) > float(high or 0):
+            raise bad("its low end is above its high end")
+        case AcceptedValues(values=()):
+            raise bad("it accepts nothing")
+        case Expression(sql="") | NarrowType(type="") | Regex(pattern=""):
+            raise bad("there is nothing to check")
+    return found
+
+
+def _is_number(bound: Bound | None) -> bool:
+    return isinstance(bound, int | float)
+
+
+def _bound(text: str) -> Bound | None:
+    text = text.strip()
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+
+
+def _values(text: str) -> list[str]:
+    return [value.strip() for value in text.split(",") if value.strip()]

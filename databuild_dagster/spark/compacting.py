@@ -1,0 +1,108 @@
+"""Many small files of an instance written again as few, with the same rows, which is proven and not hoped (SPEC 9.8)."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.staging import publish, read_staged, stage_instance, staging
+from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What a file should come to: large enough that opening it is nothing beside reading it.
+TARGET_BYTES = 128 * 1024 * 1024
+
+
+class NotTheSame(DatabuildError):
+    """The compacted files of {ref} do not hold the rows of instance {uuid}: {found} instead of {expected}."""
+
+    hint = "Nothing was changed; please report it, with what the columns hold."
+
+
+class Contents(NamedTuple):
+    """What rows come to, in whatever order and files they lie."""
+
+    rows: int
+    #: The sum of every row's hash.
+    checksum: str
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows with checksum {self.checksum}"
+
+
+def files_after(manifest: Manifest, target_bytes: int = TARGET_BYTES) -> int:
+    """Into how many files, at most, the rows of an instance go; as many as it has where there is nothing to gain."""
+    wanted = max(1, math.ceil(manifest.bytes / target_bytes))
+    return min(len(manifest.files), wanted)
+
+
+def contents_of(frame: DataFrame) -> Contents:
+    """By one Spark job over all columns."""
+    import pyspark.sql.functions as F
+
+    # As text where a type has no hash, and where it has parts that have none: a map has no order either.
+    columns = [
+        F.to_json(F.struct(_quoted(field.name))) if _has_map(field.dataType) else F.col(_quoted(field.name))
+        for field in frame.schema.fields
+    ]
+    hashed = F.xxhash64(*columns).cast("decimal(20,0)")
+    row = frame.agg(F.count(F.lit(1)).alias("rows"), F.sum(hashed).cast("string").alias("checksum")).collect()[0]
+    return Contents(row["rows"], row["checksum"] or "0")
+
+
+def compact_instance(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    manifest: Manifest,
+    *,
+    uuid: str,
+    job_run: str,
+    target_bytes: int = TARGET_BYTES,
+) -> Manifest:
+    """A new instance with the rows of another one, in `files_after` files; nobody reads it before its event says so.
+
+    Raises `NotTheSame`, and what reading and writing raise; nothing of it is left then.
+    """
+    frame = read_instances(spark, warehouse, [manifest])
+    expected = contents_of(frame)
+    with staging(warehouse, job_run) as folder:
+        staged = stage_instance(
+            frame, os.path.join(folder, "data"), ref=manifest.ref, coalesce=files_after(manifest, target_bytes)
+        )
+        found = contents_of(read_staged(spark, {None: staged}, by_key=False))
+        if found != expected:
+            raise NotTheSame(ref=manifest.ref, uuid=manifest.instance_uuid, found=found, expected=expected)
+        return publish(
+            # Spark writes anew that each column may be null; its readers are told so anyway.
+            replace(staged, schema=manifest.schema),
+            warehouse,
+            ref=manifest.ref,
+            uuid=uuid,
+            job_run=job_run,
+            inputs=manifest.inputs,
+            state=ManifestState(manifest.state),
+            comment=f"Compacted: the rows of instance {manifest.instance_uuid} in fewer files.",
+        )
+
+
+def _has_map(data_type: object) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match data_type:
+        case MapType():
+            return True
+        case ArrayType(elementType=element):
+            return _has_map(element)
+        case StructType(fields=fields):
+            return any(_has_map(field.dataType) for field in fields)
+    return False
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"

@@ -1,0 +1,149 @@
+"""The smallest and the largest value of columns, and how many differ, for each file of an instance (SPEC 9.8).
+
+Asked of Spark, which alone reads every format and every type, one job for some files at a time: what is known of a file
+can be kept while others are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.spark.frames import load_files, spark_paths
+from databuild_dagster.spark.schemas import spark_schema
+from databuild_dagster.warehouse import Manifest, Warehouse
+from databuild_dagster.warehouse.file_index import FileIndex
+from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
+
+#: A text longer than this is nobody's filter, and would make the index as large as the data.
+LONGEST_TEXT = 256
+
+_FILE = "__databuild_file"
+
+
+class CannotIndex(Refused):
+    """Column {column!r} of {asset} cannot be indexed: {why}."""
+
+    hint = "{what_to_do}"
+
+
+def indexable(manifest: Manifest, columns: Sequence[str] = ()) -> dict[str, str]:
+    """The types of the columns to index, in Spark's words: those named, else all that have an order.
+
+    Raises `CannotIndex`.
+    """
+    types = {field.name: type_text for field, type_text in _typed(spark_schema(manifest.schema))}
+    for column in columns:
+        if column not in types:
+            raise CannotIndex(
+                column=column,
+                asset=manifest.dataset,
+                why="there is none",
+                what_to_do=f"The columns are {', '.join(types)}.",
+            )
+        if not has_order(types[column]):
+            raise CannotIndex(
+                column=column,
+                asset=manifest.dataset,
+                why=f"values of {types[column]} have no order to be told by",
+                what_to_do="Name columns of numbers, texts, dates, times or booleans; or none, for all of those.",
+            )
+    return {name: types[name] for name in columns or types if has_order(types[name])}
+
+
+def has_order(type_name: str) -> bool:
+    """Whether figures of such a column help."""
+    return type_name in ORDERED or type_name.startswith("decimal")
+
+
+def file_figures(
+    spark: SparkSession, warehouse: Warehouse, manifest: Manifest, types: dict[str, str]
+) -> dict[str, FileIndex]:
+    """Of each file of a manifest, or of a part of one, by its uri. Raises what reading raises."""
+    import pyspark.sql.functions as F
+
+    if not manifest.files or not types:
+        return {}
+    paths = spark_paths(spark, warehouse, [manifest])[manifest.instance_uuid]
+    frame = load_files(spark, spark_schema(manifest.schema), {manifest.format: paths})
+    # The path as Spark has it is encoded, and may be a copy's: the name is what both have in common.
+    named = frame.select(F.col("_metadata.file_name").alias(_FILE), *(_quoted(name) for name in types))
+    figures: list[Column] = [F.count(F.lit(1)).alias("rows")]
+    for place, (name, type_text) in enumerate(types.items()):
+        column = F.col(_quoted(name))
+        figures += [
+            F.count(column).alias(f"values_{place}"),
+            F.count_distinct(column).alias(f"distinct_{place}"),
+            _as_text(F.min(column), type_text).alias(f"min_{place}"),
+            _as_text(F.max(column), type_text).alias(f"max_{place}"),
+        ]
+    by_name = {row[_FILE]: row for row in named.groupBy(_FILE).agg(*figures).collect()}
+    found = {}
+    for file, path in zip(manifest.files, paths, strict=True):
+        row = by_name.get(path.rpartition("/")[2])
+        # A file without rows is in no group.
+        columns = {name: ColumnFigures(nulls=0, distinct=0) for name in types} if row is None else _columns(row, types)
+        rows = 0 if row is None else row["rows"]
+        if rows == file.rows:
+            found[file.uri] = FileIndex(file.checksum, rows, columns)
+    return found
+
+
+def _typed(schema: StructType) -> list[tuple[Any, str]]:
+    return [(field, _type_text(field.dataType)) for field in schema.fields]
+
+
+def _type_text(data_type: Any) -> str:
+    # `string collate …` has another order than bytes: its text is another one too.
+    text: str = data_type.simpleString()
+    return {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}.get(text, text)
+
+
+def _as_text(column: Column, type_text: str) -> Column:
+    """As `filters.typed_value` reads it; times in UTC."""
+    import pyspark.sql.functions as F
+
+    if type_text in ("timestamp", "timestamp_ntz"):
+        # By itself a cast would leave out what is zero, and take the session's zone.
+        zoned = F.to_utc_timestamp(column, F.current_timezone()) if type_text == "timestamp" else column
+        shown: Column = F.date_format(
+            zoned, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS" + ("'+00:00'" if type_text == "timestamp" else "")
+        )
+        return shown
+    text: Column = column.cast("string")
+    return text
+
+
+def _columns(row: Any, types: dict[str, str]) -> dict[str, ColumnFigures]:
+    return {
+        name: _figures(
+            type_text,
+            nulls=row["rows"] - row[f"values_{place}"],
+            distinct=row[f"distinct_{place}"],
+            low=row[f"min_{place}"],
+            high=row[f"max_{place}"],
+        )
+        for place, (name, type_text) in enumerate(types.items())
+    }
+
+
+def _figures(type_text: str, *, nulls: int, distinct: int, low: str | None, high: str | None) -> ColumnFigures:
+    too_long = type_text == "string" and max(len(low or ""), len(high or "")) > LONGEST_TEXT
+    if too_long or _is_far(type_text, low) or _is_far(type_text, high):
+        return ColumnFigures(nulls, distinct, unbounded=True)
+    return ColumnFigures(nulls, distinct, low, high)
+
+
+def _is_far(type_text: str, text: str | None) -> bool:
+    """A day that Python has not: before the year 1, or after 9999."""
+    is_time = type_text in ("date", "timestamp", "timestamp_ntz")
+    return is_time and text is not None and (not text[:4].isdigit() or text[4] != "-" or text[:4] == "0000")
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"

@@ -1,0 +1,126 @@
+"""What is known of the values in each file of an instance, kept beside its manifest, so that readers with a filter can
+pass files over (SPEC 9.8, build_index).
+
+An index is never needed, and never believed against the manifest: a file that it does not know by its checksum is read.
+One that cannot be read itself, or is of a newer version, is as good as none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from databuild_dagster.warehouse.filters import ColumnFigures, FileFigures, Filter
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
+
+INDEX_VERSION = 1
+INDEX_NAME = "index.json"
+
+_log = logging.getLogger(__name__)
+
+
+class FileIndex(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file: of which contents, and the figures of each indexed column."""
+
+    checksum: str
+    rows: int
+    columns: dict[str, ColumnFigures]
+
+
+class InstanceIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one instance by their uri in the manifest, and the types of the indexed columns in Spark's words."""
+
+    index_version: int = INDEX_VERSION
+    instance_uuid: str
+    types: dict[str, str]
+    files: dict[str, FileIndex]
+
+
+class _Version(msgspec.Struct):
+    index_version: int
+
+
+def index_path(warehouse: Warehouse, asset: str, uuid: str) -> str:
+    """Where the index of an instance lies, if it has one."""
+    return os.path.join(warehouse.instance_dir(asset, uuid), INDEX_NAME)
+
+
+def write_index(warehouse: Warehouse, asset: str, index: InstanceIndex) -> str:
+    """Put it in the place of another one, if there is one; returns its path."""
+    path = index_path(warehouse, asset, index.instance_uuid)
+    contents = msgspec.json.format(msgspec.json.encode(index, order="deterministic"), indent=1) + b"\n"
+    warehouse.storage.replace(path, contents)
+    return path
+
+
+def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | None:
+    """None where there is none that can be used; what is damaged is logged."""
+    path = index_path(warehouse, asset, uuid)
+    try:
+        contents = warehouse.storage.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    try:
+        if msgspec.json.decode(contents, type=_Version).index_version > INDEX_VERSION:
+            return None
+        index = msgspec.json.decode(contents, type=InstanceIndex)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _log.warning("databuild: %s is damaged, and no file is passed over because of it: %s", path, error)
+        return None
+    return index if index.instance_uuid == uuid else None
+
+
+def narrowed(warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter) -> tuple[list[Manifest], FilesRead]:
+    """The manifests without the files in which no row can match; and how many that leaves."""
+    found = warehouse.storage.for_each(lambda manifest: _narrowed(warehouse, manifest, wanted), manifests)
+    return found, FilesRead(sum(len(each.files) for each in found), sum(len(each.files) for each in manifests))
+
+
+def without_needless_files(
+    warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter | None
+) -> Sequence[Manifest]:
+    """The same for whoever only reads: how many files that spares is logged, as INFO."""
+    if wanted is None:
+        return manifests
+    found, read = narrowed(warehouse, manifests, wanted)
+    _log.info("databuild: %s of %s files are read where %s", read.files, read.of, wanted.where)
+    return found
+
+
+class FilesRead(msgspec.Struct, frozen=True):
+    """How many files of how many a filter leaves."""
+
+    files: int
+    of: int
+
+
+def _narrowed(warehouse: Warehouse, manifest: Manifest, wanted: Filter) -> Manifest:
+    # Adopted files are their owner's, who may change them.
+    if not manifest.files or not wanted.columns or manifest.uri_type is UriType.IDENTIFIER:
+        return manifest
+    index = read_index(warehouse, manifest.dataset, manifest.instance_uuid)
+    if index is None or wanted.columns.isdisjoint(name.lower() for name in index.types):
+        return manifest
+    kept = tuple(file for file in manifest.files if _might_match(file, index, wanted))
+    return msgspec.structs.replace(manifest, files=kept)
+
+
+def _might_match(file: FileEntry, index: InstanceIndex, wanted: Filter) -> bool:
+    known = index.files.get(file.uri)
+    if known is None or known.checksum != file.checksum:
+        return True
+    return wanted.might_match(FileFigures(known.rows, _by_name(known.columns, index.types)))
+
+
+def _by_name(columns: Mapping[str, ColumnFigures], types: Mapping[str, str]) -> dict[str, tuple[str, ColumnFigures]]:
+    """By name in lower case, as Spark finds them; of two that differ only in case, none."""
+    names = [name.lower() for name in columns]
+    return {
+        name.lower(): (types[name], figures)
+        for name, figures in columns.items()
+        if name in types and names.count(name.lower()) == 1
+    }

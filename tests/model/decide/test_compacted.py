@@ -1,0 +1,143 @@
+"""An instance whose rows were written anew in other files takes the place of the first, and nothing else changes (SPEC 9.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.engine.publishing import publications
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import CanonicalMoved, NotFound
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store import rebuild
+from tests.support.catalog import dataset
+from tests.support.world import COMPLETE
+
+
+@pytest.fixture
+def chain(make_world):
+    """`report` is built from `table`, which is built from `source`; `arc` subscribes to `table`, late data included."""
+    world = make_world(
+        dataset("source"),
+        dataset("table", "source"),
+        dataset("report", "table"),
+        dataset("arc", "table", subscribe=["table"], follow_late=True),
+    )
+    world.live("source")
+    world.succeed("table", inputs=["source"])
+    world.succeed("report", inputs=["table"])
+    world.succeed("arc", inputs=["table"])
+    world.fire()
+    return world
+
+
+def compact(world, ref, uuid=None):
+    """The uuid of the new instance."""
+    command = c.ReplaceFiles(ref=ref, uuid=uuid or world.uuid(ref), job_run_id=world.ids(), manifest=COMPLETE)
+    world.handle(command)
+    return world.uuid(ref)
+
+
+def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
+    """SPEC 4.6, 9.8"""
+    first = chain.uuid("table")
+
+    new = compact(chain, "table")
+
+    assert new != first
+    assert chain.state("table") is InstanceState.LIVE
+    assert {each.uuid for each in chain.queries.lineage(new)} == {new, chain.uuid("source")}
+    assert chain.queries.instance(new).code_version == chain.queries.instance(first).code_version
+    assert chain.queries.instance(new).origin == f"compacted:{first}"
+    assert chain.check() == []
+
+
+def test_what_was_built_from_the_first_is_not_stale(chain):
+    """SPEC 4.6: the rows that it was built from are the rows that readers see"""
+    compact(chain, "table")
+    compact(chain, "table")
+
+    assert chain.queries.stale([chain.uuid("report")]) == set()
+    chain.taint("table")
+    assert chain.queries.stale([chain.uuid("report")]) == {chain.uuid("report")}
+    chain.succeed("table", inputs=["source"])
+    assert chain.queries.stale([chain.uuid("report")]) == {chain.uuid("report")}
+
+
+def test_no_arc_is_woken_and_nothing_is_announced(chain):
+    """SPEC 10.3, 10.5: rows that were there before are no news"""
+    seq = chain.seq
+
+    compact(chain, "table")
+
+    assert publications(chain.queries, seq, chain.seq) == []
+    assert chain.fire() == []
+    assert chain.state("arc") is InstanceState.LIVE
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_taint_that_goes_downstream_knows_that_the_rows_are_the_same(chain, is_first):
+    """SPEC 7.3: from the instance that readers see, and from the one before"""
+    first, second = chain.uuid("table"), compact(chain, "table")
+    chain.taint("arc")
+    chain.succeed("arc", inputs=["table"])
+
+    chain.handle(c.TaintPartitions(uuids=(first if is_first else second,), reason="wrong", downstream=True))
+
+    assert chain.state("report") is InstanceState.TAINTED, "it was built from the first"
+    assert chain.state("arc") is InstanceState.TAINTED, "it was built from the second"
+    assert chain.check() == []
+
+
+def test_what_is_compacted_must_be_what_readers_see(chain):
+    """SPEC 9.8: the pointer is swung only if the canonical has not moved"""
+    first = chain.uuid("table")
+    chain.taint("table")
+    seq = chain.seq
+    with pytest.raises(CanonicalMoved):
+        compact(chain, "table")
+    chain.succeed("table", inputs=["source"])
+    later = chain.seq
+    with pytest.raises(CanonicalMoved):
+        compact(chain, "table", uuid=first)
+
+    assert chain.seq == later > seq
+
+
+def test_an_arrival_that_was_compacted_is_still_the_same_arrival(make_world):
+    """SPEC 10.6: the same files again are nothing new"""
+    world = make_world(dataset("files"))
+    world.arrive("files", "file:///1")
+    new = compact(world, "files")
+
+    outcome = world.arrive("files", "file:///1")
+
+    assert outcome.events == ()
+    assert world.uuid("files") == new
+
+
+def test_a_rebuild_knows_what_was_compacted(chain):
+    """SPEC 3.4"""
+    compact(chain, "table")
+    before = chain.queries.stale([chain.uuid("report")])
+
+    rebuild(chain.store)
+
+    assert chain.queries.stale([chain.uuid("report")]) == before == set()
+    assert chain.check() == []
+
+
+def test_of_what_was_looked_at_only_what_readers_still_see_is_tainted(chain):
+    """SPEC 9.8: whoever has looked at an instance says nothing of the one that took its place"""
+    table, report = chain.uuid("table"), chain.uuid("report")
+    chain.taint("report")
+    chain.succeed("report", inputs=["table"])
+
+    chain.handle(c.TaintPartitions(seen=(table, report), reason="rows offend"))
+
+    assert chain.state("table") is InstanceState.TAINTED
+    assert chain.state("report") is InstanceState.LIVE
+    seq = chain.seq
+    assert chain.handle(c.TaintPartitions(seen=(table, report), reason="rows offend")).events == ()
+    assert chain.seq == seq
+    with pytest.raises(NotFound):
+        chain.handle(c.TaintPartitions(seen=("nobody",), reason="rows offend"))

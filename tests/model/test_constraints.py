@@ -1,0 +1,116 @@
+"""Constraints as people write them, on the command line and in a file (SPEC 9.8)."""
+
+from datetime import date
+
+import pytest
+
+from databuild_dagster.model.constraints import (
+    FORMS,
+    AcceptedValues,
+    BadConstraint,
+    Expression,
+    NarrowType,
+    NotNull,
+    Range,
+    Regex,
+    Unique,
+    listed_constraints,
+    typed_constraint,
+)
+
+#: Nothing here asks a database.
+DATABASES = ("sqlite",)
+
+TYPED = [
+    ("not_null", "carrier", NotNull("carrier")),
+    ("unique", "year, month,day", Unique(("year", "month", "day"))),
+    ("range", "dep_delay=-120:1500", Range("dep_delay", -120, 1500)),
+    ("range", "dep_delay=:1500", Range("dep_delay", None, 1500)),
+    ("range", "distance=0.5:", Range("distance", 0.5, None)),
+    ("range", "day=2013-01-01:2013-12-31", Range("day", "2013-01-01", "2013-12-31")),
+    ("regex", "tailnum=^N[0-9]=", Regex("tailnum", "^N[0-9]=")),
+    ("accepted_values", "origin=EWR,JFK, LGA", AcceptedValues("origin", ("EWR", "JFK", "LGA"))),
+    ("expression", "arr_delay is null or air_time > 0", Expression("arr_delay is null or air_time > 0")),
+    ("narrow_type", "flight=smallint", NarrowType("flight", "smallint")),
+]
+
+
+@pytest.mark.parametrize(("rule", "text", "constraint"), TYPED, ids=lambda value: str(value)[:30])
+def test_a_constraint_is_typed_in_one_word(rule, text, constraint):
+    """SPEC 9.8"""
+    assert typed_constraint(rule, text) == constraint
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "why"),
+    [
+        ("range", "dep_delay", "no = between"),
+        ("range", "dep_delay=5", "no : between"),
+        ("range", "dep_delay=:", "both ends are open"),
+        ("range", "dep_delay=9:1", "low end is above"),
+        ("range", "=1:2", "column has no name"),
+        ("unique", "a,a", "one twice"),
+        ("unique", " , ", "names no column"),
+        ("accepted_values", "origin=", "accepts nothing"),
+        ("expression", "  ", "nothing to check"),
+        ("narrow_type", "flight", "no = between"),
+        ("narrow_type", "flight=", "nothing to check"),
+        ("not_null", "", "column has no name"),
+    ],
+)
+def test_what_is_no_constraint_is_refused_with_the_form_of_one(rule, text, why):
+    """SPEC 9.8"""
+    with pytest.raises(BadConstraint, match=why) as refused:
+        typed_constraint(rule, text)
+
+    assert FORMS[rule][0] in str(refused.value)
+
+
+def test_a_file_lists_them():
+    """SPEC 9.8: as YAML reads them"""
+    found = listed_constraints(
+        {
+            "rules": [
+                {"not_null": "carrier"},
+                {"unique": ["year", "month"]},
+                {"unique": "id"},
+                {"range": {"column": "day", "low": date(2013, 1, 1)}},
+                {"regex": {"column": "tailnum", "pattern": "^N"}},
+                {"accepted_values": {"column": "code", "values": [1, "x", True]}},
+                {"expression": "air_time > 0"},
+                {"narrow_type": {"column": "flight", "type": "smallint"}},
+            ]
+        },
+        "rules.yaml",
+    )
+
+    assert found == (
+        NotNull("carrier"),
+        Unique(("year", "month")),
+        Unique(("id",)),
+        Range("day", "2013-01-01"),
+        Regex("tailnum", "^N"),
+        AcceptedValues("code", ("1", "x", "true")),
+        Expression("air_time > 0"),
+        NarrowType("flight", "smallint"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ("not_null: a", "no list of rules"),
+        ([], "no list of rules"),
+        ({"checks": [{"not_null": "a"}]}, "no list of rules"),
+        (["not_null"], "rule 1 of rules.yaml.*does not name one rule"),
+        ([{"not_null": "a"}, {"not_nul": "a"}], "rule 2 of rules.yaml.*no rule 'not_nul'"),
+        ([{"range": "a"}], "no mapping"),
+        ([{"range": {"column": "a", "lowest": 1}}], "lowest"),
+        ([{"range": {"column": "a", "low": [1]}}], "low"),
+        ([{"not_null": 5}], "column"),
+    ],
+)
+def test_a_file_that_lists_something_else_is_refused_with_the_place(entries, why):
+    """SPEC 9.8"""
+    with pytest.raises(BadConstraint, match=why):
+        listed_constraints(entries, "rules.yaml")

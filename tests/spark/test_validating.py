@@ -1,0 +1,133 @@
+"""Constraints checked on real rows (SPEC 9.8)."""
+
+import json
+
+import pytest
+
+from databuild_dagster.model.constraints import (
+    AcceptedValues,
+    BadConstraint,
+    Expression,
+    NarrowType,
+    NotNull,
+    Range,
+    Regex,
+    Unique,
+)
+from databuild_dagster.spark.validating import check_constraints, validate_instances
+
+ROWS = """
+    SELECT * FROM VALUES
+        (1, 10L, 'EWR', DOUBLE(1.5), DATE'2013-01-01', 'a'),
+        (1, 70000L, 'JFK', DOUBLE('NaN'), DATE'2013-06-01', 'b'),
+        (2, NULL, 'XXX', DOUBLE(2.0), DATE'2014-01-01', NULL),
+        (NULL, -5L, NULL, NULL, NULL, 'ä`"\n'),
+        (NULL, 7L, 'LGA', DOUBLE(-0.0), DATE'2012-12-31', 'b')
+    AS t(id, amount, origin, delay, day, `odd ``name`)
+"""
+
+
+@pytest.fixture
+def validate(spark, warehouse, tmp_path):
+    def validate(manifests, *constraints, **more):
+        return validate_instances(spark, warehouse, manifests, constraints, str(tmp_path / "links"), **more)
+
+    return validate
+
+
+#: Constraint, and how many of the rows offend it: null offends only not_null, as for a CHECK of SQL; NaN is above every
+#: number.
+OFFENDING = [
+    (NotNull("amount"), 1),
+    (NotNull("odd `name"), 1),
+    (Unique(("id",)), 2),
+    (Unique(("id", "amount")), 0),
+    (Range("amount", -5, 10), 1),
+    (Range("amount", None, -6), 4),
+    (Range("delay", 0, None), 0),
+    (Range("delay", None, 2), 1),
+    (Range("day", "2013-01-01", "2013-12-31"), 2),
+    (Range("origin", "A", "K"), 2),
+    (Regex("origin", "^[EJL]"), 1),
+    (AcceptedValues("origin", ("EWR", "JFK", "LGA")), 1),
+    (AcceptedValues("id", ("1",)), 1),
+    (Expression("amount is null or amount > 0"), 1),
+    (Expression("amount > 0 -- null offends nobody"), 1),
+    (NarrowType("amount", "smallint"), 1),
+    (NarrowType("delay", "int"), 2),
+    (NarrowType("origin", "int"), 4),
+]
+
+
+def test_each_constraint_counts_the_rows_that_offend_it_in_one_scan_of_all(spark, write, validate):
+    """SPEC 9.8"""
+    manifest = write(spark.sql(ROWS))
+    constraints = [constraint for constraint, _ in OFFENDING]
+    check_constraints(spark, manifest.schema, constraints)
+
+    (report,) = validate([manifest], *constraints)
+
+    assert report.rows == 5
+    assert [(each.constraint, each.rows) for each in report.constraints] == [
+        (constraint.text, offending) for constraint, offending in OFFENDING
+    ]
+    assert all(len(each.samples) == each.rows for each in report.constraints)
+    assert not report.holds
+
+
+def test_a_batch_is_told_apart_by_instance_and_an_empty_one_holds(spark, write, validate):
+    """SPEC 9.8: uniqueness is within a partition."""
+    one = write(spark.sql("SELECT 1 AS id"), "flights@1")
+    twice = write(spark.sql("SELECT id FROM VALUES (1), (1), (2) AS t(id)"), "flights@2")
+    empty = write(spark.sql("SELECT 1 AS id").where("id > 1"), "flights@3")
+
+    reports = validate([twice, empty, one], Unique(("id",)), NotNull("id"))
+
+    assert [(each.ref, each.instance_uuid, each.rows, each.constraints[0].rows) for each in reports] == [
+        ("flights@2", twice.instance_uuid, 3, 2),
+        ("flights@3", empty.instance_uuid, 0, 0),
+        ("flights@1", one.instance_uuid, 1, 0),
+    ]
+    assert [each.constraint for each in reports[1].constraints] == ["(id) is unique", "id is not null"]
+
+
+def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validate):
+    """SPEC 9.8: the report of a disturbed operation is that of an undisturbed one."""
+    manifest = write(spark.range(0, 1000, 1, 7).selectExpr("id", "id % 10 AS digit"))
+
+    (first,) = validate([manifest], Range("digit", 0, 4), samples=3)
+
+    assert first.constraints[0].rows == 500
+    assert [json.loads(sample) for sample in first.constraints[0].samples] == [
+        {"id": 105, "digit": 5},
+        {"id": 106, "digit": 6},
+        {"id": 107, "digit": 7},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "why"),
+    [
+        (NotNull("carier"), "no column 'carier'"),
+        (Unique(("id", "nobody")), "no column 'nobody'"),
+        (Expression("amount >"), "(?i)syntax"),
+        (Expression("amount + 1"), "(?i)boolean"),
+        (Expression("nobody > 1"), "nobody"),
+        (Expression("count(*) > 1"), "invalid expressions"),
+        (NarrowType("amount", "smalint"), "(?i)smalint"),
+        (Regex("origin", "["), "(?i)regex|pattern|unclosed"),
+        (Regex("amount", "1"), "no text"),
+        (Range("amount", "low", None), "cannot be compared"),
+        (Range("origin", 1, None), "cannot be compared"),
+        (Range("day", "1 May", None), "no date"),
+    ],
+    ids=lambda value: getattr(value, "text", value),
+)
+def test_what_cannot_be_asked_of_the_columns_is_refused_before_anything_is_read(spark, write, constraint, why):
+    """SPEC 9.8"""
+    manifest = write(spark.sql(ROWS))
+
+    with pytest.raises(BadConstraint, match=why) as refused:
+        check_constraints(spark, manifest.schema, [constraint])
+
+    assert "\n" not in str(refused.value)
