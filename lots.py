@@ -18,7 +18,7 @@ import dagster as dg
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame
 
-from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset, databuild_boundary
+from databuild_dagster import ByKey, DatabuildSpark, build_definitions, databuild_asset, databuild_boundary
 
 #: Where files land, and how many days of them are played.
 LANDING = Path(os.environ.get("LOTS_LANDING", Path(__file__).parent / ".lots_demo" / "landing")).absolute()
@@ -80,9 +80,15 @@ def hourly_delays(hourly_joined: DataFrame) -> DataFrame:
     )
 
 
-@databuild_asset(partitions_def=daily, group_name="days", subscribe="hourly_delays", follow_late=True)
+@databuild_asset(
+    partitions_def=daily,
+    group_name="days",
+    subscribe="hourly_delays",
+    follow_late=True,
+    parts=ByKey("hourly_delays", "origin"),
+)
 def daily_summary(hourly_delays: DataFrame) -> DataFrame:
-    """A day at each airport; it waits for all of its hours."""
+    """A day at each airport; it waits for all of its hours. Each airport is a part: if one fails, the others are kept."""
     flown = F.sum("flights") - F.sum("canceled")
     return (
         hourly_delays.groupBy("origin")
