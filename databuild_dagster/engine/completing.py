@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from databuild_dagster.engine.executing import Executor, JobContext, gone_of
+from databuild_dagster.engine.executing import ContextFactory, Executor, JobContext, gone_of
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
@@ -36,13 +36,20 @@ class Coordination(NamedTuple):
     #: Operation to how many of its jobs have nobody who runs them.
     waiting: dict[OperationId, int]
     cleaned: int
+    #: Jobs of ended operations that are still to be cleaned up after.
+    unclean: int = 0
 
 
 class Coordinator:
     """One per process, asked in every tick; remembers what it has seen, so that a pass costs what has changed."""
 
     def __init__(
-        self, manager: DistributedOperationManager, *, judge: Judge | None = None, holder: str | None = None
+        self,
+        manager: DistributedOperationManager,
+        *,
+        judge: Judge | None = None,
+        holder: str | None = None,
+        contexts: ContextFactory = JobContext,
     ) -> None:
         self.manager = manager
         self.meta = manager.meta
@@ -52,14 +59,16 @@ class Coordinator:
         self.tracker = Tracker(self.meta)
         #: Completion code that raised: how often, and when to try again.
         self._backoff: dict[OperationId, tuple[int, float]] = {}
-        self._cleans = Executor(manager, judge=self.judge, holder=self.holder)
+        self._cleans = Executor(
+            manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
+        )
 
     def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
         """One pass: bounded, and nothing but a question where nothing has happened."""
         now = self.manager.engine.clock()
         self.judge.look(now, interval_seconds=interval_seconds)
         self.tracker.look()
-        done = Coordination({}, {}, {}, self._clean_up())
+        done = Coordination({}, {}, {}, *self._clean_up())
         running = self.tracker.operations
         if running:
             self.manager.engine.beat([self.id])
@@ -133,7 +142,8 @@ class Coordinator:
                 return None
             operation = self.manager.type_named(id.type)
             arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
-            report = operation.complete_operation(arg, id.dataset, completion)
+            told = completion._replace(resources=self.manager.resources)
+            report = operation.complete_operation(arg, id.dataset, told)
             outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
             ended = seen.ended(outcome, self.manager.engine.clock(), report=report)
             if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
@@ -148,13 +158,16 @@ class Coordinator:
 
     # Cleaning up
 
-    def _clean_up(self) -> int:
-        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself."""
+    def _clean_up(self) -> tuple[int, int]:
+        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself.
+
+        Returns how many, and how many are left.
+        """
         notes = self.meta.queries.range(
             ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST, limit=MAX_CLEANED
         ).entries
         if not notes:
-            return 0
+            return 0, 0
         found = {entry.key: (entry, ops.unclean_of(entry.value or b"")) for entry in notes}
         gone = gone_of(
             [note.lease for _, note in found.values()], self.manager, self.judge, self.manager.engine.clock()
@@ -171,7 +184,7 @@ class Coordinator:
                 arg = self.manager.arg_for(id, ops.to_bytes(record))
                 for token in (*note.lease.adopted_from, note.lease.token):
                     lease = replace(note.lease, token=token)
-                    context = JobContext(self._cleans, id, ops.unescape(partition), lease, note.instance)
+                    context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), lease, note.instance)
                     context.is_stopped = True
                     self.manager.types[id.type].cancel_job_and_cleanup(arg, context.ref, context)
             except Exception:
@@ -179,4 +192,4 @@ class Coordinator:
                 continue
             self.meta.invoke_all([iif(as_read(entry), do(Remove(key), yields=True))])
             n_cleaned += 1
-        return n_cleaned
+        return n_cleaned, len(notes) - n_cleaned

@@ -6,7 +6,7 @@ An operation is keys of the meta storage; whoever dies, the keys are there (`mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -58,6 +58,10 @@ class Completion(NamedTuple):
     success: bool
     #: Partition to how its job ended, of those that have; an unpartitioned dataset's one is "".
     marks: dict[str, Mark]
+    #: Of which operation; what is done at its end can be told apart by it.
+    id: OperationId
+    #: Whatever the manager was given for its operations: where they run, a way to Spark.
+    resources: Any = None
 
     @property
     def failed(self) -> dict[str, Any]:
@@ -82,6 +86,8 @@ class DistributedOperation(Generic[A]):
     can_fail: ClassVar[bool] = True
     #: Whether a job goes on from what it has saved. A volatile one begins anew.
     resumable: ClassVar[bool] = False
+    #: Whether an executor hands several jobs to one call: `start_or_resume_jobs`.
+    batched: ClassVar[bool] = False
     #: Raised when older code could not read today's argument any more.
     version: ClassVar[int] = 1
     #: What the argument, which is stored as JSON, is converted to.
@@ -91,7 +97,7 @@ class DistributedOperation(Generic[A]):
         """What it is about, for a type of which several may run: not two at once about the same."""
         return None
 
-    def check_start(self, arg: A, dataset: str, refs: list[PartitionRef]) -> None:
+    def check_start(self, arg: A, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
         """Raise a `Refused` for an argument that cannot work here, before anything is started."""
 
     def upgraded(self, arg: Any, version: int) -> Any:
@@ -100,6 +106,14 @@ class DistributedOperation(Generic[A]):
 
     def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
         """Do one partition's job. Returning is success, unless `context.mark_job_complete` has said otherwise; raising is failure."""
+        raise NotImplementedError
+
+    def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
+        """Of a batched type: do several partitions' jobs at once, as many as an executor takes.
+
+        Each says by its `context.mark_job_complete` how it ended; one that says nothing succeeded. If this raises, halves
+        are tried, down to one job alone, whose failure it is then: nothing may come of a job being done twice.
+        """
         raise NotImplementedError
 
     def cancel_job_and_cleanup(self, arg: A, partition: PartitionRef, context: Any) -> None:
@@ -133,11 +147,18 @@ class DistributedOperationManager:
     """Knows the types, and starts, cancels and shows operations."""
 
     def __init__(
-        self, engine: Engine, types: Iterable[DistributedOperation[Any]] = (), *, actor: str = "databuild"
+        self,
+        engine: Engine,
+        types: Iterable[DistributedOperation[Any]] = (),
+        *,
+        actor: str = "databuild",
+        resources: Any = None,
     ) -> None:
         self.engine = engine
         self.meta = MetaStorage(engine, actor=actor)
         self.actor = actor
+        #: For the operations' own checks and completions.
+        self.resources = resources
         self.types: dict[str, DistributedOperation[Any]] = {}
         for each in types:
             self.register(each)
@@ -184,7 +205,8 @@ class DistributedOperationManager:
         if command_id is not None and (known := self._started_by(command_id, type_id, dataset, object_id)):
             return known
         chosen = ops.check_partitions(dataset, type_id, self._live(dataset), partitions)
-        operation.check_start(converted, dataset, [PartitionRef(dataset, key or None) for key in chosen])
+        refs = [PartitionRef(dataset, key or None) for key in chosen]
+        operation.check_start(converted, dataset, refs, self.resources)
         run_ops, next_id = self.meta.get_all(
             [DatasetKeys.of(dataset).run_ops, ops.next_instance_id(dataset, type_id)]
         ).entries
@@ -355,7 +377,8 @@ class Seen(NamedTuple):
     def completion(self) -> Completion:
         found = {key: _readable(ops.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
         marks = {key: mark for key, mark in found.items() if mark is not None}
-        return Completion(len(marks) == len(self.partitions) and not Completion(False, marks).failed, marks)
+        failed = any(mark.state is ops.JobState.FAILED for mark in marks.values())
+        return Completion(len(marks) == len(self.partitions) and not failed, marks, self.id)
 
     def unfinished(self) -> dict[str, Unclean]:
         """Jobs that somebody has."""

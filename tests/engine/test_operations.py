@@ -105,7 +105,7 @@ def test_an_argument_of_the_wrong_shape_is_refused(world):
 
 def test_a_type_may_refuse_before_anything_is_started(world):
     class Picky(Write):
-        def check_start(self, arg, dataset, refs):
+        def check_start(self, arg, dataset, refs, resources):
             raise Refused(why=f"no column {arg['column']!r} in {len(refs)} partitions of {dataset}")
 
     operations = Operations(world, Picky)
