@@ -101,6 +101,10 @@ class OperationResources:
             if self.frames.is_transient(error):
                 raise RetryJob(explain_failure(error)) from error
             raise
+        except BaseException:
+            # Ctrl-C, or Dagster's own interrupt: nobody waits for what runs in Spark any more.
+            interrupt()
+            raise
         finally:
             for context in contexts:
                 context.on_stop.remove(interrupt)
