@@ -108,7 +108,7 @@ def run_jobs(
     id: OperationId,
     most: int,
     *,
-    pause: Callable[[float], None],
+    pause: Callable[[float], object],
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Run jobs of an operation until there is none left to take, `most` at a time; bounded by the operation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ MAX_ROWS = 15
 MAX_FAILED = 20
 #: How long an orchestrator may be late before it is said that none is at work.
 LATE_SECONDS = 30.0
+#: How long nobody may have taken a job before that is looked into.
+PATIENCE_SECONDS = 2.0
 MAX_DETAIL = 120
 
 
@@ -116,26 +118,28 @@ def shown(following: Following, *, is_quiet: bool = False) -> Iterator[None]:
         yield
 
 
-def follow_to_end(following: Following, location: str | None, *, pause: Callable[[float], None] | None = None) -> None:
-    """Wait while others do it; bounded by the operation. Who is to do it, and is not there, is named once."""
-    wait = pause or threading.Event().wait
+def follow_to_end(following: Following) -> None:
+    """Wait while others do it; bounded by the operation. That nobody is there to do it is said once."""
+    wait = threading.Event().wait
     has_complained = False
     while (tracked := following.look()) is not None:
         following.tell()
         is_untouched = not tracked.taken and not tracked.done
-        if is_untouched and not has_complained and following.seconds > 2 and not _is_at_work(following, location):
+        if is_untouched and not has_complained and following.seconds > PATIENCE_SECONDS and not _is_at_work(following):
             has_complained = True
             click.echo(
-                "No orchestrator is at work that would have it run: start `databuild dev`, or end this with Ctrl-C, "
-                f"then `databuild operations cancel {following.id}`, and use --local.",
+                "No orchestrator is at work that would have its jobs run: start `databuild dev`, or run them in a process "
+                f"of your own: `databuild operations watch {following.id} --local`.",
                 err=True,
             )
         wait(LOOK_SECONDS)
 
 
-def _is_at_work(following: Following, location: str | None) -> bool:
+def _is_at_work(following: Following) -> bool:
+    """Whether the dataset's code location has an orchestrator, as far as the store can tell."""
     engine = following.manager.engine
-    ticked = None if location is None else last_tick(engine, location)
+    dataset = engine.queries.dataset(following.id.dataset)
+    ticked = None if dataset is None else last_tick(engine, dataset.location)
     return ticked is not None and engine.clock() - ticked.next_at <= LATE_SECONDS
 
 

@@ -153,15 +153,15 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     try:
         with shown(following):
             if how.local:
-                _run_here(manager, resources, following)
+                run_here(manager, resources, following)
             else:
-                follow_to_end(following, found.dataset.location)
+                follow_to_end(following)
     except KeyboardInterrupt:
         detached(id, is_local=how.local)
     finished(manager.operation(id), as_json=how.as_json)
 
 
-def _run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:
+def run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
     from databuild_dagster.bindings.operating import executor_of, jobs_at_once, run_jobs
     from databuild_dagster.bindings.operation_context import OperationContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from databuild_dagster.cli.definitions import load
+from databuild_dagster.cli.definitions import deployed_dataset, load
 from databuild_dagster.cli.following import (
     Following,
     as_answer,
@@ -15,6 +15,7 @@ from databuild_dagster.cli.following import (
     follow_to_end,
     shown,
 )
+from databuild_dagster.cli.operate import run_here
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
@@ -92,21 +93,32 @@ def show(operation: str, where: Where, as_json: bool) -> None:
 
 @operations.command()
 @click.argument("operation")
+@click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
+@definitions
 @common
-def watch(operation: str, as_json: bool) -> None:
+def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
     """Follow OPERATION to its end, which is told as `databuild operate` does; Ctrl-C ends the watching alone."""
     id = OperationId.parse(operation)
-    engine = the_engine()
-    manager = DistributedOperationManager(engine)
-    manager.operation(id)
+    manager = DistributedOperationManager(the_engine())
+    view = manager.operation(id)
     following = Following(manager, id)
-    dataset = engine.queries.dataset(id.dataset)
     try:
         with shown(following):
-            follow_to_end(following, None if dataset is None else dataset.location)
+            if local and view.state is OperationState.RUNNING:
+                _run_here(following, where)
+            else:
+                follow_to_end(following)
     except KeyboardInterrupt:
-        detached(id, is_local=False)
+        detached(id, is_local=local)
     finished(manager.operation(id), as_json=as_json)
+
+
+def _run_here(following: Following, where: Where) -> None:
+    from databuild_dagster.bindings.operating import manager_of, operation_resources
+
+    found = deployed_dataset(following.id.dataset, where)
+    resources = operation_resources(found.instance, found.deployment)
+    run_here(manager_of(resources, found.deployment, actor="user"), resources, following)
 
 
 @operations.command()
