@@ -210,10 +210,9 @@ class Executor:
             self.beat()
 
     def progress(self, id: OperationId) -> Progress | None:
-        """How far an operation had come when this executor last looked; None once it has ended."""
+        """How far an operation has come; None once it has ended."""
         with self._lock:
-            tracker = self._trackers.get(id)
-            tracked = None if tracker is None else tracker.find(id)
+            tracked = self._tracked(id)
             if tracked is None:
                 return None
             return Progress(len(tracked.partitions), len(tracked.done) - tracked.n_failed, tracked.n_failed)

@@ -166,7 +166,7 @@ def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_a
     id = started(site, "helpless")
 
     first, lost = tick().requests, tick().requests
-    create(site, first[0], status=dg.DagsterRunStatus.QUEUED)
+    create(site, first[0], status=dg.DagsterRunStatus.STARTING)
     second = tick().requests
 
     assert [request.run_key for request in first] == [request.run_key for request in lost]
