@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         get_wants_for_partition,
     )
     from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
+    from databuild_dagster.bindings.operating import operation_manager
+    from databuild_dagster.bindings.operation_context import OperationContext
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
     from databuild_dagster.bindings.parts import ByFile, ByKey
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.sla_check import build_sla_checks
     from databuild_dagster.bindings.translator import DatabuildTranslator
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
+    from databuild_dagster.engine.executing import RetryJob
+    from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 
 __all__ = [
@@ -43,13 +47,18 @@ __all__ = [
     "ByFile",
     "ByKey",
     "CommandAlert",
+    "Completion",
     "DatabuildComponent",
     "DatabuildRunCoordinator",
     "DatabuildSpark",
     "DatabuildTranslator",
     "DepMiss",
+    "DistributedOperation",
+    "DistributedOperationManager",
     "InvalidAsset",
+    "OperationContext",
     "PartitionRef",
+    "RetryJob",
     "Transient",
     "Wants",
     "WebhookAlert",
@@ -68,6 +77,7 @@ __all__ = [
     "get_latest_partition_status",
     "get_partition_by_uuid",
     "get_wants_for_partition",
+    "operation_manager",
     "read",
     "table",
     "want_schedule",
@@ -79,14 +89,19 @@ _HOME = {
     "ByFile": "bindings.parts",
     "ByKey": "bindings.parts",
     "CommandAlert": "bindings.alerts",
+    "Completion": "engine.operations",
     "DatabuildComponent": "bindings.component",
     "DatabuildRunCoordinator": "bindings.coordinator",
     "DatabuildSpark": "bindings.resources",
     "DatabuildTranslator": "bindings.translator",
     "DepMiss": "bindings.outcomes",
+    "DistributedOperation": "engine.operations",
+    "DistributedOperationManager": "engine.operations",
     "EMPTY": "bindings.outcomes",
     "InvalidAsset": "bindings.parameters",
+    "OperationContext": "bindings.operation_context",
     "PartitionRef": "model.refs",
+    "RetryJob": "engine.executing",
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
@@ -105,6 +120,7 @@ _HOME = {
     "get_latest_partition_status": "bindings.lookups",
     "get_partition_by_uuid": "bindings.lookups",
     "get_wants_for_partition": "bindings.lookups",
+    "operation_manager": "bindings.operating",
     "read": "bindings.reading",
     "table": "bindings.reading",
     "want_schedule": "bindings.wanting",

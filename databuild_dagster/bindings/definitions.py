@@ -15,6 +15,7 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     Definitions,
+    JobDefinition,
     SensorDefinition,
     SourceAsset,
 )
@@ -34,11 +35,14 @@ from databuild_dagster.bindings.deployment import (
     DeploymentResource,
 )
 from databuild_dagster.bindings.io_manager import databuild_io_manager
+from databuild_dagster.bindings.operation_runs import operation_job, operations_sensor
+from databuild_dagster.bindings.operation_types import known_operations
 from databuild_dagster.bindings.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS
 from databuild_dagster.bindings.resources import DatabuildSpark, Wants
 from databuild_dagster.bindings.translator import DatabuildTranslator, translated
 from databuild_dagster.engine import TickLimits
+from databuild_dagster.engine.operations import DistributedOperation
 from databuild_dagster.warehouse import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.
@@ -63,6 +67,7 @@ def build_definitions(
     limits: TickLimits | None = None,
     sample_rows: int = DEFAULT_SAMPLE_ROWS,
     alerts: Iterable[Alert] = (),
+    operations: Iterable[DistributedOperation[Any]] = (),
 ) -> Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that ask the store.
 
@@ -70,8 +75,9 @@ def build_definitions(
     `PySparkResource`. `location` names what is defined here in the store, the same in every process that loads
     it: by default the calling module's name, `shop.definitions`. `warehouse` is a folder or a url such as `s3://bucket/prefix`,
     `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch;
-    `sample_rows` of each partition are shown in Dagster, none with 0; `alerts` hear of wants that miss their SLA.
-    Raises `InvalidAsset` for a translation that cannot be.
+    `sample_rows` of each partition are shown in Dagster, none with 0; `alerts` hear of wants that miss their SLA;
+    `operations` can be run over the datasets, besides those that databuild and installed packages have.
+    Raises `InvalidAsset` for a translation that cannot be, `InvalidOperationType`.
     """
     parts = location_parts(
         location or _calling_module(),
@@ -83,6 +89,7 @@ def build_definitions(
         limits=limits,
         sample_rows=sample_rows,
         alerts=alerts,
+        operations=operations,
     )
     definitions = assembled(
         parts,
@@ -105,6 +112,9 @@ class LocationParts:
     deployment: Deployment
     resources: Mapping[str, Any]
     orchestrator: SensorDefinition
+    #: Executors of operations, and who launches them.
+    executors: JobDefinition
+    operations: SensorDefinition
 
 
 def location_parts(
@@ -118,8 +128,9 @@ def location_parts(
     limits: TickLimits | None,
     sample_rows: int = DEFAULT_SAMPLE_ROWS,
     alerts: Iterable[Alert] = (),
+    operations: Iterable[DistributedOperation[Any]] = (),
 ) -> LocationParts:
-    """Raises ValueError for settings that cannot be."""
+    """Raises ValueError for settings that cannot be, `InvalidOperationType`."""
     spark = spark or DatabuildSpark()
     deployment = Deployment(
         location=location,
@@ -130,9 +141,16 @@ def location_parts(
         sample_rows=_at_least("sample_rows", sample_rows, 0),
         alerts=tuple(alerts),
         spark=spark,
+        operations=known_operations(operations),
     )
-    orchestrator = orchestrator_sensor(deployment, interval_seconds=_at_least_one("interval_seconds", interval_seconds))
-    return LocationParts(deployment, _resources(deployment, spark), orchestrator)
+    interval = _at_least_one("interval_seconds", interval_seconds)
+    return LocationParts(
+        deployment,
+        _resources(deployment, spark),
+        orchestrator_sensor(deployment, interval_seconds=interval),
+        operation_job(),
+        operations_sensor(deployment, interval_seconds=interval),
+    )
 
 
 def assembled(
@@ -165,13 +183,13 @@ def assembled(
     return Definitions(
         assets=shown.assets,
         asset_checks=shown.asset_checks,
-        jobs=list(jobs or ()),
+        jobs=[*(jobs or ()), *([parts.executors] if has_orchestrator else [])],
         schedules=list(schedules or ()),
         sensors=[
             *given,
             *automation,
             *arrival_sensors(parts.deployment, shown.assets),
-            *([parts.orchestrator] if has_orchestrator else []),
+            *([parts.orchestrator, parts.operations] if has_orchestrator else []),
         ],
         resources=all_resources,
     )

@@ -6,8 +6,9 @@ from typing import Any
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
 from databuild_dagster.bindings.alerts import Alert
+from databuild_dagster.bindings.operation_types import Operations, known_operations
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT
-from databuild_dagster.bindings.tags import LAUNCH_TAG, PROCESS_TAG, WORKER_TAG
+from databuild_dagster.bindings.tags import LAUNCH_TAG, OPERATION_TAG, PROCESS_TAG, WORKER_TAG
 from databuild_dagster.engine import TickLimits, this_process
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
@@ -37,6 +38,8 @@ class Deployment:
     sample_rows: int = DEFAULT_SAMPLE_ROWS
     #: Who hears of missed SLAs, besides the log.
     alerts: tuple[Alert, ...] = ()
+    #: All that are known: given, of installed packages, provided.
+    operations: Operations = field(default_factory=known_operations, compare=False)
     #: In the Dagster run at hand, what is live is built anew: asked for in the Launchpad (SPEC 8.7).
     rebuild: bool = False
     #: The Spark resource as it was given, for who stops what dead Dagster runs left running.
@@ -70,8 +73,11 @@ def deployment_of_repository(repository: RepositoryDefinition) -> Deployment | N
 
 
 def _say_who_executes(context: InitResourceContext) -> None:
-    """Of a launch, before its step may have to wait for its turn: should the process be killed then, who looks after it knows."""
+    """Of a launch, or of an executor of operations, before its step may have to wait for its turn: should the process be
+    killed then, who looks after it knows."""
     run, instance = context.run, context.instance
-    if run is None or instance is None or LAUNCH_TAG not in run.tags or PROCESS_TAG in run.tags:
+    if run is None or instance is None or PROCESS_TAG in run.tags:
+        return
+    if LAUNCH_TAG not in run.tags and OPERATION_TAG not in run.tags:
         return
     instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})

@@ -5,12 +5,43 @@ from collections.abc import Callable, Iterable
 from threading import Event, Thread, current_thread
 
 from databuild_dagster.engine import HEARTBEAT_SECONDS, Engine
+from databuild_dagster.engine.executing import Executor
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 #: How often the store is asked whether job runs were canceled: a person waits for it, a heartbeat does not.
 WATCH_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+class ExecutorHeartbeat:
+    """The same around the work of an executor of operations: who loses a job, or hears that its operation is gone, stops it."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._done = Event()
+        self._thread = Thread(target=self._live, name=f"databuild executor {executor.id}", daemon=True)
+
+    def __enter__(self) -> "ExecutorHeartbeat":
+        self._executor.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        self._thread.join(timeout=WATCH_SECONDS)
+
+    def _live(self) -> None:
+        beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
+        turn = 0
+        while not self._done.wait(WATCH_SECONDS):
+            turn += 1
+            try:
+                if turn % beats_every == 0:
+                    self._executor.beat()
+                self._executor.watch()
+            except Exception:  # As below.
+                _log.exception("databuild: the heartbeat of executor %s failed once", self._executor.id)
 
 
 class Heartbeat:

@@ -22,7 +22,14 @@ from dagster import DagsterRunStatus as Status
 from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.tags import LAUNCH_TAG, PLAIN_TAG, PROCESS_TAG, WORKER_TAG, partition_tags
+from databuild_dagster.bindings.tags import (
+    LAUNCH_TAG,
+    OPERATION_TAG,
+    PLAIN_TAG,
+    PROCESS_TAG,
+    WORKER_TAG,
+    partition_tags,
+)
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
@@ -65,13 +72,13 @@ class OrderCollector:
         by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
         for run_ids in _chunks(list(by_run)):
             for record in self._instance.get_run_records(filters=RunsFilter(run_ids=run_ids)):
-                found[by_run[record.dagster_run.run_id]] = self._state(record)
+                found[by_run[record.dagster_run.run_id]] = self.state_of(record)
         for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
             # Dagster lists the newest first.
             for record in reversed(self._instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
-                if self._was_forgotten(record):
+                if self.was_forgotten(record):
                     continue
-                found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self._state(record))
+                found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self.state_of(record))
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
@@ -80,7 +87,7 @@ class OrderCollector:
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
 
-    def _was_forgotten(self, record: RunRecord) -> bool:
+    def was_forgotten(self, record: RunRecord) -> bool:
         """Made by a daemon that was killed, or that found no code server, before it could submit it, and gave up.
 
         As good as not there: asked for again by the same key, Dagster submits the run that it has.
@@ -94,7 +101,8 @@ class OrderCollector:
     def _now(self) -> float:
         return engine_for(self._instance).clock()
 
-    def _state(self, record: RunRecord) -> DagsterRunState:
+    def state_of(self, record: RunRecord) -> DagsterRunState:
+        """What is known of a run and its process."""
         run = record.dagster_run
         return DagsterRunState(
             run.run_id,
@@ -109,7 +117,8 @@ class OrderCollector:
         patience = self._instance.run_monitoring_start_timeout_seconds
         run = record.dagster_run
         # With another executor the step may have to wait for its turn before it has a process that could say so.
-        is_begun_at_once = run.status is Status.STARTED and run.run_config == IN_PROCESS
+        is_in_process = run.run_config == IN_PROCESS or OPERATION_TAG in run.tags
+        is_begun_at_once = run.status is Status.STARTED and is_in_process
         if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
             return None
         return record.update_timestamp.timestamp() + patience

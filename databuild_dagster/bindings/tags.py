@@ -20,10 +20,15 @@ LAUNCH_TAG: Final = "databuild/launch"
 PROCESS_TAG: Final = "databuild/process"
 #: The process that executes a launch of ours which Dagster has started, from before its step may begin.
 WORKER_TAG: Final = "databuild/worker"
+#: The operation whose jobs a run executes, and which executor it is.
+OPERATION_TAG: Final = "databuild/operation"
+EXECUTOR_TAG: Final = "databuild/executor"
 #: How a run without failures ended that built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
 OUTCOME_DENIED: Final = "denied"
+#: Of an executor's run that did not fail by itself: its process is gone.
+OUTCOME_LOST: Final = "lost"
 #: Of an asset: the version in the keys by which others find its lots (SPEC 10.2).
 VERSION_TAG: Final = "databuild/version"
 #: A Dagster run that built nothing itself: others did, or had done so before.

@@ -56,6 +56,7 @@ class Workshop:
         """One tick for every location, and the launches that it gave, executed here."""
         from databuild_dagster.bindings.inprocess import execute_order
         from databuild_dagster.bindings.launcher import OrderCollector
+        from databuild_dagster.bindings.operation_runs import operations_tick
         from databuild_dagster.bindings.orchestrator import run_tick
 
         whole = TickReport()
@@ -65,6 +66,7 @@ class Workshop:
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
             report = run_tick(self.instance, location.repository, deployment, launcher)
             whole.add(report)
+            operations_tick(self.instance, location.deployment)()
             for order in launcher.take_orders():
                 if progress is not None:
                     progress.launching(order.job, len(order.partition_keys))

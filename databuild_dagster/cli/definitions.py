@@ -14,6 +14,7 @@ from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+    from databuild_dagster.bindings.deployment import Deployment
     from databuild_dagster.bindings.location import CodeLocation
     from databuild_dagster.engine import Engine, Outcome
     from databuild_dagster.model.datasets import DatasetSpec
@@ -75,6 +76,7 @@ class DeployedDataset(NamedTuple):
     instance: DagsterInstance
     dataset: DatasetSpec
     warehouse: Warehouse
+    deployment: Deployment
 
 
 def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
@@ -96,7 +98,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     for location in locations:
         if location.deployment is not None and location.deployment.location == dataset.location:
             root = location.deployment.warehouse or warehouse_of(instance)
-            return DeployedDataset(engine, instance, dataset, Warehouse(root))
+            return DeployedDataset(engine, instance, dataset, Warehouse(root), location.deployment)
     raise NotLoaded(asset=asset, location=dataset.location)
 
 

@@ -44,6 +44,8 @@ _COMMANDS = {
     "retry": "taints:retry",
     "clean": "clean:clean",
     "gc": "clean:gc",
+    "operate": "operate:operate",
+    "operations": "operations:operations",
     "receipt": "receipt:receipt",
     "events": "log:events",
     "tick": "build:tick_once",

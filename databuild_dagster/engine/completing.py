@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from databuild_dagster.engine.executing import Executor, JobContext, clean_up, gone_of
+from databuild_dagster.engine.executing import ContextFactory, Executor, JobContext, clean_up, gone_of
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
@@ -36,13 +36,20 @@ class Coordination(NamedTuple):
     #: Operation to how many of its jobs have nobody who runs them.
     waiting: dict[OperationId, int]
     cleaned: int
+    #: Jobs of ended operations that are still to be cleaned up after.
+    unclean: int = 0
 
 
 class Coordinator:
     """One per process, asked in every tick; remembers what it has seen, so that a pass costs what has changed."""
 
     def __init__(
-        self, manager: DistributedOperationManager, *, judge: Judge | None = None, holder: str | None = None
+        self,
+        manager: DistributedOperationManager,
+        *,
+        judge: Judge | None = None,
+        holder: str | None = None,
+        contexts: ContextFactory = JobContext,
     ) -> None:
         self.manager = manager
         self.meta = manager.meta
@@ -52,14 +59,16 @@ class Coordinator:
         self.tracker = Tracker(self.meta)
         #: Completion code that raised: how often, and when to try again.
         self._backoff: dict[OperationId, tuple[int, float]] = {}
-        self._cleans = Executor(manager, judge=self.judge, holder=self.holder)
+        self._cleans = Executor(
+            manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
+        )
 
     def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
         """One pass: bounded, and nothing but a question where nothing has happened."""
         now = self.manager.engine.clock()
         self.judge.look(now, interval_seconds=interval_seconds)
         self.tracker.look()
-        done = Coordination({}, {}, {}, self._clean_up())
+        done = Coordination({}, {}, {}, *self._clean_up())
         running = self.tracker.operations
         if running:
             self.manager.engine.beat([self.id])
@@ -156,13 +165,16 @@ class Coordinator:
 
     # Cleaning up
 
-    def _clean_up(self) -> int:
-        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself."""
+    def _clean_up(self) -> tuple[int, int]:
+        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself.
+
+        Returns how many, and how many are left.
+        """
         notes = self.meta.queries.range(
             ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST, limit=MAX_CLEANED
         ).entries
         if not notes:
-            return 0
+            return 0, 0
         found = {entry.key: (entry, ops.unclean_of(entry.value or b"")) for entry in notes}
         gone = gone_of(
             [note.lease for _, note in found.values()], self.manager, self.judge, self.manager.engine.clock()
@@ -177,7 +189,7 @@ class Coordinator:
             record = ops.ended_of(ended or b"").arg
             try:
                 arg = self.manager.arg_for(id, ops.to_bytes(record))
-                context = JobContext(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+                context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
                 context.is_stopped = True
                 tokens = (*note.lease.adopted_from, note.lease.token)
                 clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
@@ -186,4 +198,4 @@ class Coordinator:
                 continue
             self.meta.invoke_all([iif(as_read(entry), do(Remove(key), yields=True))])
             n_cleaned += 1
-        return n_cleaned
+        return n_cleaned, len(notes) - n_cleaned

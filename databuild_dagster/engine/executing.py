@@ -9,17 +9,22 @@
 | its lease, or its operation, is gone                  | stopped and cleaned up, marked by nobody here                  |
 | its mark is not applied                               | ignored, and cleaned up                                        |
 | its executor is gone                                  | taken by another: resumed from its progress, or begun anew     |
+| it is one of a batch, and the batch raises            | tried in halves, until what is guilty is alone                 |
+| nothing can be run in this process                    | given back, by whoever hosts the executor (`CannotExecute`)    |
 
 What a resumable job has written goes with its progress to who adopts it, and so does the duty to clean up.
 
-Nothing here waits or starts threads: who hosts an executor calls it, in a Dagster run or on a command line.
+Nothing here waits or starts threads: who hosts an executor calls it, in a Dagster run or on a command line. The heartbeat,
+`beat` and `watch`, may be of another thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Any
+from threading import RLock
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -44,6 +49,10 @@ MAX_ERROR = 2_000
 
 class RetryJob(Exception):
     """Raised by a job when trying again may help: a service was down, a connection broke."""
+
+
+class CannotExecute(Exception):
+    """It is this process that cannot run jobs, whichever: raised by what is around them, and passed on to its host."""
 
 
 class JobContext:
@@ -121,6 +130,14 @@ class JobContext:
         raise LeaseLost(id=str(self.operation), partition=self.partition)
 
 
+class Progress(NamedTuple):
+    """How many jobs an operation has, and how many of them have ended how."""
+
+    total: int
+    done: int
+    failed: int
+
+
 class Job:
     """One job that this executor has."""
 
@@ -132,10 +149,18 @@ class Job:
         self.due_at = 0.0
         #: Set once it has failed for good: what is left is to clean up, and then to say so.
         self.failed: Mark | None = None
+        #: Whether it was tried before: then something of it may lie about.
+        self.is_begun = False
 
     @property
     def place(self) -> tuple[OperationId, str]:
         return self.context.operation, self.context.partition
+
+
+#: Makes what a job is told; `JobContext`, or more of it.
+ContextFactory: TypeAlias = Callable[["Executor", OperationId, str, Lease, str | None], JobContext]
+#: What is around a call of an operation's code with these contexts: Spark's tags, the naming of failures.
+Around: TypeAlias = Callable[[Sequence[JobContext]], AbstractContextManager[None]]
 
 
 class Executor:
@@ -148,15 +173,24 @@ class Executor:
         judge: Judge | None = None,
         holder: str | None = None,
         extras: Any = None,
+        contexts: ContextFactory = JobContext,
+        around: Around = lambda contexts: nullcontext(),
+        on_ended: Callable[[JobContext, Mark], None] = lambda context, mark: None,
     ) -> None:
         self.manager = manager
         self.meta = manager.meta
+        self.contexts = contexts
+        self._around = around
+        #: Hears of each job whose end is recorded.
+        self._on_ended = on_ended
         self.judge = judge or Judge()
         self.holder = holder or this_process()
         self.extras = extras
         self.id = manager.engine.new_id()
         #: What it has, and has not ended.
         self.jobs: dict[tuple[OperationId, str], Job] = {}
+        #: Around what the heartbeat's thread uses too: the jobs and the trackers.
+        self._lock = RLock()
         self._beaten_at = float("-inf")
         self._trackers: dict[OperationId, Tracker] = {}
         #: Jobs whose end is not said yet.
@@ -177,6 +211,14 @@ class Executor:
         if not 0 <= self.now - self._beaten_at < HEARTBEAT_SECONDS / 2:
             self.beat()
 
+    def progress(self, id: OperationId) -> Progress | None:
+        """How far an operation has come; None once it has ended."""
+        with self._lock:
+            tracked = self._tracked(id)
+            if tracked is None:
+                return None
+            return Progress(len(tracked.partitions), len(tracked.done) - tracked.n_failed, tracked.n_failed)
+
     # Taking
 
     def take(self, id: OperationId, most: int) -> list[Job]:
@@ -186,6 +228,10 @@ class Executor:
         """
         self.beat()
         self.judge.look(self.now)
+        with self._lock:
+            return self._take(id, most)
+
+    def _take(self, id: OperationId, most: int) -> list[Job]:
         tracked = self._tracked(id)
         if tracked is None or tracked.arg is None:
             return []
@@ -200,7 +246,7 @@ class Executor:
         values = self.meta.invoke_all(statements).values
         taken = [partition for partition, value in zip(leases, values, strict=True) if value]
         jobs = [
-            Job(operation, arg, JobContext(self, id, partition, leases[partition], tracked.partitions[partition]))
+            Job(operation, arg, self.contexts(self, id, partition, leases[partition], tracked.partitions[partition]))
             for partition in taken
         ]
         self._resume(jobs)
@@ -241,38 +287,108 @@ class Executor:
 
     # Running
 
-    def run(self, job: Job) -> None:
-        """Once, now; how it ended is said by `flush`. Never raises what the job does."""
+    def run(self, *jobs: Job) -> None:
+        """Once, now; several, of one batched operation, in one call. How they ended is said by `flush`.
+
+        Never raises what the jobs do.
+        """
+        if len(jobs) == 1:
+            self._run_one(jobs[0])
+        else:
+            self._run_batch(jobs)
+        if len(self._ended) >= MARKS_AT_ONCE:
+            self.flush()
+
+    def _run_one(self, job: Job) -> None:
         context = job.context
         if context.is_stopped:
             self._drop(job)
             return
         try:
             if job.failed is None:
-                self._attempt(job)
+                self._prepare(job)
+                with self._around([context]):
+                    if job.operation.batched:
+                        job.operation.start_or_resume_jobs(job.arg, [context])
+                    else:
+                        job.operation.start_or_resume_job(job.arg, context.ref, context)
+                self._accept(job)
             else:
                 self._clean_up_failed(job)
                 self._ended.append((job, job.failed))
         except LeaseLost:
             context.stop()
             self._drop(job)
-        except StoreUnusable:
+        except (StoreUnusable, CannotExecute):
             # Not the job's fault, and nobody could be told.
             raise
         except Exception as error:
             self._failed(job, error)
-        if len(self._ended) >= MARKS_AT_ONCE:
-            self.flush()
 
-    def _attempt(self, job: Job) -> None:
+    def _run_batch(self, jobs: Sequence[Job]) -> None:
+        """Halves are tried when all of them together raise: a job that fails alone has failed by itself."""
+        left = []
+        for job in jobs:
+            if job.context.is_stopped or job.failed is not None:
+                self._run_one(job)
+            elif self._is_prepared(job):
+                left.append(job)
+        if len(left) < 2:
+            for job in left:
+                self._run_one(job)
+            return
+        contexts = [job.context for job in left]
+        try:
+            with self._around(contexts):
+                left[0].operation.start_or_resume_jobs(left[0].arg, contexts)
+        except (StoreUnusable, CannotExecute):
+            raise
+        except RetryJob:
+            for job in left:
+                self._again(job)
+        except Exception:
+            # LeaseLost too: its context is stopped, and it alone is dropped by the next try.
+            self._beat_if_due()
+            for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+                self.run(*half)
+        else:
+            for job in left:
+                try:
+                    self._accept(job)
+                except LeaseLost:
+                    job.context.stop()
+                    self._drop(job)
+                except StoreUnusable:
+                    raise
+                except Exception as error:
+                    self._failed(job, error)
+
+    def _is_prepared(self, job: Job) -> bool:
+        try:
+            self._prepare(job)
+        except LeaseLost:
+            job.context.stop()
+            self._drop(job)
+            return False
+        except StoreUnusable:
+            raise
+        except Exception as error:
+            self._failed(job, error)
+            return False
+        return True
+
+    def _prepare(self, job: Job) -> None:
         context = job.context
         if not job.operation.resumable:
             # What an attempt before has left is in the way of one that begins anew.
-            before = context.lease.adopted_from if context.attempt == 1 else (context.token,)
+            before = (context.token,) if job.is_begun else context.lease.adopted_from
             clean_up(self, job.operation, job.arg, context, before)
+        job.is_begun = True
         context.said = None
-        job.operation.start_or_resume_job(job.arg, context.ref, context)
-        said = context.outcome
+
+    def _accept(self, job: Job) -> None:
+        """It has returned; what it has said is how it ended."""
+        said = job.context.outcome
         if said.state is JobState.SUCCESS:
             self._ended.append((job, said))
         elif not job.operation.can_fail:
@@ -283,7 +399,10 @@ class Executor:
             self._ended.append((job, said))
 
     def _failed(self, job: Job, error: Exception) -> None:
-        if job.failed is None and job.operation.can_fail and not isinstance(error, RetryJob):
+        if job.context.is_stopped:
+            # What it was interrupted with says nothing of it.
+            self._drop(job)
+        elif job.failed is None and job.operation.can_fail and not isinstance(error, RetryJob):
             detail = {"error": f"{type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]}
             job.failed = Mark(JobState.FAILED, job.context.instance_uuid, detail, job.context.token)
             try:
@@ -330,7 +449,8 @@ class Executor:
             self._unanswered = None
             for (job, mark), is_taken in zip(some, values, strict=True):
                 if is_taken:
-                    self.jobs.pop(job.place, None)
+                    self._let_go(job)
+                    self._on_ended(job.context, mark)
                 elif mark is job.failed:
                     # Cleaned up before it was said.
                     self._forget(job)
@@ -346,30 +466,41 @@ class Executor:
         Whoever runs jobs in threads calls this beside the heartbeat; `run` cleans up what was stopped.
         """
         stopped = []
-        for id in dict.fromkeys(id for id, _ in self.jobs):
-            tracked = self._tracked(id)
-            for job in [job for (of, _), job in self.jobs.items() if of == id]:
-                context = job.context
-                taken = tracked.taken.get(context.partition) if tracked is not None else None
-                lease = taken.lease if taken is not None else None
-                is_mine = lease is not None and lease.token == context.token and not lease.released
-                if not is_mine and not context.is_stopped:
-                    context.stop()
-                    job.due_at = 0.0
-                    stopped.append(job)
+        with self._lock:
+            for id in dict.fromkeys(id for id, _ in self.jobs):
+                tracked = self._tracked(id)
+                for job in [job for (of, _), job in self.jobs.items() if of == id]:
+                    context = job.context
+                    taken = tracked.taken.get(context.partition) if tracked is not None else None
+                    lease = taken.lease if taken is not None else None
+                    is_mine = lease is not None and lease.token == context.token and not lease.released
+                    if not is_mine and not context.is_stopped:
+                        stopped.append(job)
+        # Without the lock, for what is interrupted may take its time to answer.
+        for job in stopped:
+            job.due_at = 0.0
+            job.context.stop()
         return stopped
 
     def give_back(self) -> None:
         """Let others have at once what this executor has not begun or not ended, as it ends in good order."""
         self.flush()
-        left = list(self.jobs.values())
-        for job in left:
-            if not job.operation.resumable:
-                self._clean(job)
+        left = [job for job in self.jobs.values() if job.operation.resumable or self._is_cleaned(job)]
         statements: list[Statement] = [ops.give_back(*job.place, job.context.lease) for job in left]
         if statements:
             self.meta.invoke_all(statements)
-        self.jobs.clear()
+        with self._lock:
+            self.jobs.clear()
+
+    def _is_cleaned(self, job: Job) -> bool:
+        """What cannot be cleaned up now is left to whoever adopts it."""
+        try:
+            self._clean(job)
+        except StoreUnusable:
+            raise
+        except Exception:
+            return False
+        return True
 
     def _drop(self, job: Job) -> None:
         """Another has it, or nobody needs it. A resumable job's work went with its progress to who adopted it, if somebody did."""
@@ -389,8 +520,12 @@ class Executor:
         is_mine = note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token
         return note if is_mine else None
 
+    def _let_go(self, job: Job) -> None:
+        with self._lock:
+            self.jobs.pop(job.place, None)
+
     def _forget(self, job: Job) -> None:
-        self.jobs.pop(job.place, None)
+        self._let_go(job)
         note = self._note_of(job)
         if note is not None:
             self.meta.remove(note.key)
@@ -404,9 +539,9 @@ class Executor:
             self.take(operation, most - len(self.jobs))
         ended = {id(job) for job, _ in self._ended}
         due = [job for job in self.jobs.values() if job.due_at <= self.now and id(job) not in ended]
-        for job in due:
+        for batch in _batches(due):
             self._beat_if_due()
-            self.run(job)
+            self.run(*batch)
         self.flush()
         return bool(due)
 
@@ -419,9 +554,17 @@ def clean_up(
         of_token = context
         if token != context.token:
             lease = replace(context.lease, token=token)
-            of_token = JobContext(executor, context.operation, context.partition, lease, context.instance_uuid)
+            of_token = executor.contexts(executor, context.operation, context.partition, lease, context.instance_uuid)
             of_token.is_stopped = True
         operation.cancel_job_and_cleanup(arg, context.ref, of_token)
+
+
+def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs of one batched operation are run together, all others alone."""
+    found: dict[object, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.context.operation if job.operation.batched else job.place, []).append(job)
+    return list(found.values())
 
 
 def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:

@@ -6,7 +6,7 @@ An operation is keys of the meta storage; whoever dies, the keys are there (`mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -86,6 +86,8 @@ class DistributedOperation(Generic[A]):
     can_fail: ClassVar[bool] = True
     #: Whether a job goes on from what it has saved. A volatile one begins anew.
     resumable: ClassVar[bool] = False
+    #: Whether an executor hands several jobs to one call: `start_or_resume_jobs`.
+    batched: ClassVar[bool] = False
     #: Raised when older code could not read today's argument any more.
     version: ClassVar[int] = 1
     #: What the argument, which is stored as JSON, is converted to.
@@ -104,6 +106,14 @@ class DistributedOperation(Generic[A]):
 
     def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
         """Do one partition's job. Returning is success, unless `context.mark_job_complete` has said otherwise; raising is failure."""
+        raise NotImplementedError
+
+    def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
+        """Of a batched type: do several partitions' jobs at once, as many as an executor takes.
+
+        Each says by its `context.mark_job_complete` how it ended; one that says nothing succeeded. If this raises, halves
+        are tried, down to one job alone, whose failure it is then: nothing may come of a job being done twice.
+        """
         raise NotImplementedError
 
     def cancel_job_and_cleanup(self, arg: A, partition: PartitionRef, context: Any) -> None:

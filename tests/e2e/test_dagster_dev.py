@@ -30,7 +30,7 @@ def test_a_want_becomes_a_live_month_through_the_daemon_and_what_a_person_materi
     dagster: Dagster,
 ) -> None:
     location, repository, sensors = _deployed(dagster)
-    assert sensors == {"databuild_orchestrator": "RUNNING"}
+    assert sensors == {"databuild_orchestrator": "RUNNING", "databuild_operations": "RUNNING"}
 
     run_id = _materialize(dagster, location, repository, "orders", "2024-01-30")
     dagster.wait_until(lambda: _runs(dagster).get(run_id) == "SUCCESS", "the person's run has ended")

@@ -1,0 +1,195 @@
+"""`databuild operate TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (SPEC 9).
+
+Types with options of their own are commands of this group, and hand what they have made of them to `run_operation`;
+every other type is started with `--arg`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from databuild_dagster.cli.definitions import deployed_dataset
+from databuild_dagster.cli.following import Following, detached, finished, follow_to_end, shown
+from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.output import count, emit
+from databuild_dagster.engine import Judge
+from databuild_dagster.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.operation_context import OperationResources
+    from databuild_dagster.engine.operations import DistributedOperationManager
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Types with options of their own, in the order of `databuild operate --help`: where each command stands.
+COMMANDS: dict[str, str] = {}
+#: What stands for any other type in the help.
+ANY_TYPE = "TYPE"
+
+
+class InvalidArgument(InvalidRequest):
+    """--arg is {value!r}, which is no JSON: {why}."""
+
+    hint = 'Quote it for the shell: --arg \'{{"column": "amount"}}\'.'
+
+
+class OperateGroup(click.Group):
+    """Any name is a command, for a code location may register any type."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, ANY_TYPE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return _any_type(cmd_name)
+        module, attribute = COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
+        return command
+
+
+@click.group(cls=OperateGroup)
+def operate() -> None:
+    """Run an operation over the partitions of a dataset: one job for each, whoever dies meanwhile.
+
+    TYPE is one of the commands below, or whatever a code location has registered:
+    build_definitions(operations=[…]).
+    """
+
+
+@dataclass(frozen=True)
+class How:
+    """What every type is started with."""
+
+    dataset: str
+    #: None for all that are live.
+    partitions: tuple[str, ...] | None
+    local: bool
+    wait: bool
+    where: Where
+    as_json: bool
+
+
+def operation_command(function: F) -> F:
+    """DATASET and the options that every type has, passed on as one `how`."""
+
+    def wrapped(
+        *args: Any,
+        dataset: str,
+        partitions: tuple[str, ...],
+        local: bool,
+        no_wait: bool,
+        where: Where,
+        as_json: bool,
+        **kwargs: Any,
+    ) -> Any:
+        how = How(dataset, _keys(dataset, partitions), local, not no_wait, where, as_json)
+        return function(*args, how=how, **kwargs)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        common,
+        definitions,
+        click.option("--no-wait", is_flag=True, help="Start it, print its id, and let the daemon have it run."),
+        click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),
+        click.option(
+            "--partitions",
+            multiple=True,
+            metavar="KEY,…",
+            help="Only these, by key or ref, with commas or by several --partitions; all live ones unless given.",
+        ),
+        click.argument("dataset"),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+def _any_type(type_name: str) -> click.Command:
+    @click.command(type_name)
+    @click.option("--arg", "text", default="null", metavar="JSON", help="What the operation is given.")
+    @operation_command
+    def start(text: str, how: How) -> None:
+        """Run an operation of this type over the partitions of DATASET, and wait for its end.
+
+        Ctrl-C ends the waiting, and not the operation. Exit code 1 says that jobs failed, or that its report finds
+        something wrong.
+        """
+        try:
+            arg = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgument(what="--arg", value=text, why=str(error)) from None
+        run_operation(type_name, arg, how)
+
+    return start
+
+
+def run_operation(type_name: str, arg: Any, how: How) -> None:
+    """Start it, have it run, and tell how it ended. Raises what cannot be, before anything is started."""
+    from databuild_dagster.bindings.operating import manager_of, operation_resources
+
+    if how.local and not how.wait:
+        raise InvalidRequest(what="--no-wait", value=True, why="with --local, this process is who runs the jobs")
+    found = deployed_dataset(how.dataset, how.where)
+    resources = operation_resources(found.instance, found.deployment)
+    manager = manager_of(resources, found.deployment, actor="user")
+    id = manager.start(type_name, how.dataset, arg, partitions=how.partitions)
+    following = Following(manager, id)
+    if not how.wait:
+        if how.as_json:
+            emit({"operation": str(id), "state": "running"})
+        else:
+            click.echo(f"Started {id}: `databuild operations watch {id}` shows it.")
+        return
+    tracked = following.look()
+    if tracked is not None:
+        click.echo(f"Started {id} over {count(len(tracked.partitions), 'partition')}.", err=True)
+    try:
+        with shown(following):
+            if how.local:
+                run_here(manager, resources, following)
+            else:
+                follow_to_end(following)
+    except KeyboardInterrupt:
+        detached(id, is_local=how.local)
+    finished(manager.operation(id), as_json=how.as_json)
+
+
+def run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:
+    """This process is executor and coordinator; others may be, too. Bounded by the operation."""
+    from databuild_dagster.bindings.operating import executor_of, jobs_at_once, run_jobs
+    from databuild_dagster.bindings.operation_context import OperationContext
+    from databuild_dagster.engine.completing import Coordinator
+
+    id, judge, wait = following.id, Judge(), threading.Event().wait
+    executor = executor_of(manager, resources, judge=judge)
+    coordinator = Coordinator(manager, judge=judge, contexts=OperationContext)
+    told = ""
+    while following.look() is not None:
+        run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
+        done = coordinator.coordinate()
+        if (problem := done.problems.get(id, "")) and problem != told:
+            told = problem
+            click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)
+        if following.look() is not None:
+            wait(0.5)
+
+
+def _keys(dataset: str, partitions: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Keys as they are; of a ref, its key. Raises `InvalidRequest` for another dataset's."""
+    if not partitions:
+        return None
+    named = [each for text in partitions for each in text.split(",") if each]
+    found = []
+    for each in named:
+        asset, at, key = each.partition("@")
+        if at and asset != dataset:
+            raise InvalidRequest(what="--partitions", value=each, why=f"it is no partition of {dataset}")
+        found.append(key if at else each)
+    return tuple(found)

@@ -1,0 +1,173 @@
+"""`databuild operations list|show|watch|cancel`: the operations that run, and those that have ended (SPEC 9)."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from databuild_dagster.cli.definitions import deployed_dataset, load
+from databuild_dagster.cli.following import (
+    Following,
+    as_answer,
+    detached,
+    detail_of,
+    finished,
+    follow_to_end,
+    shown,
+)
+from databuild_dagster.cli.operate import run_here
+from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.output import count, emit, table, when
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
+from databuild_dagster.model.operations import OperationId, OperationState
+
+#: Jobs that `show` lists of each kind.
+MAX_SHOWN = 100
+
+
+@click.group()
+def operations() -> None:
+    """Operations over whole datasets: which run, how far they are, and how they ended."""
+
+
+@operations.command("list")
+@click.argument("dataset", required=False)
+@click.option("--all", "every", is_flag=True, help="Also those that have ended.")
+@definitions
+@common
+def list_operations(dataset: str | None, every: bool, where: Where, as_json: bool) -> None:
+    """The operations that run, on DATASET or on all."""
+    manager = _manager(where)
+    found = manager.operations(dataset, ended=every)
+    if as_json:
+        emit([_as_json(each) for each in found])
+        return
+    rows = [
+        (each.id, each.state.value, each.done, len(each.failed), each.total, when(each.started_at), when(each.ended_at))
+        for each in found
+    ]
+    columns = ("operation", "state", "done", "failed", "total", "started", "ended")
+    table(columns, rows, empty="No operation runs. `databuild operate TYPE DATASET` starts one.")
+    for each in found:
+        if each.problem is not None:
+            click.echo(f"{each.id} cannot go on here: {each.problem}")
+
+
+@operations.command()
+@click.argument("operation")
+@definitions
+@common
+def show(operation: str, where: Where, as_json: bool) -> None:
+    """One OPERATION: its jobs, who has them, what failed, and what it found."""
+    view = _manager(where).operation(OperationId.parse(operation))
+    if as_json:
+        emit(
+            {
+                **as_answer(view),
+                "started_at": when(view.started_at),
+                "ended_at": when(view.ended_at),
+                "running": {partition: lease.holder for partition, lease in view.executors.items()},
+                "problem": view.problem,
+                "reason": view.reason,
+            }
+        )
+        return
+    rows = [(partition or "(whole)", "failed", detail_of(detail)) for partition, detail in view.failed.items()]
+    rows += [(partition or "(whole)", "running", f"by {lease.holder}") for partition, lease in view.executors.items()]
+    if rows:
+        table(("partition", "state", ""), rows[:MAX_SHOWN], empty="")
+        if len(rows) > MAX_SHOWN:
+            click.echo(f"… and {len(rows) - MAX_SHOWN} more.")
+    if view.report is not None:
+        click.echo(msgspec.json.format(msgspec.json.encode(view.report)).decode())
+    since = f", since {when(view.started_at)}" if view.state is OperationState.RUNNING else f", {when(view.ended_at)}"
+    why = f" ({view.reason})" if view.reason else ""
+    click.echo(
+        f"{view.id}: {view.state.value}{why}{since}; {view.done} of {count(view.total, 'job')} done, "
+        f"{len(view.failed)} failed."
+    )
+    if view.problem is not None:
+        click.echo(f"It cannot go on here: {view.problem}")
+
+
+@operations.command()
+@click.argument("operation")
+@click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
+@definitions
+@common
+def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
+    """Follow OPERATION to its end, which is told as `databuild operate` does; Ctrl-C ends the watching alone."""
+    id = OperationId.parse(operation)
+    manager = DistributedOperationManager(the_engine())
+    view = manager.operation(id)
+    following = Following(manager, id)
+    try:
+        with shown(following):
+            if local and view.state is OperationState.RUNNING:
+                _run_here(following, where)
+            else:
+                follow_to_end(following)
+    except KeyboardInterrupt:
+        detached(id, is_local=local)
+    finished(manager.operation(id), as_json=as_json)
+
+
+def _run_here(following: Following, where: Where) -> None:
+    from databuild_dagster.bindings.operating import manager_of, operation_resources
+
+    found = deployed_dataset(following.id.dataset, where)
+    resources = operation_resources(found.instance, found.deployment)
+    run_here(manager_of(resources, found.deployment, actor="user"), resources, following)
+
+
+@operations.command()
+@click.argument("ids", nargs=-1, required=True, metavar="OPERATION...")
+@click.option("--reason", default="", help="Why.")
+@common
+def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """End each OPERATION; its executors stop as soon as they hear of it. Works whatever has become of its code."""
+    manager = DistributedOperationManager(the_engine(), actor="user")
+    named = [OperationId.parse(each) for each in ids]
+    canceled = {id: manager.cancel(id, reason) for id in named}
+    if as_json:
+        emit([_as_json(manager.operation(id)) for id in named])
+        return
+    for id, is_canceled in canceled.items():
+        view = manager.operation(id)
+        click.echo(f"Canceled {id}." if is_canceled else f"{id} had ended before: {view.state.value}.")
+
+
+def _manager(where: Where) -> DistributedOperationManager:
+    """With the types that every process has; definitions are loaded only for one that it has not."""
+    from databuild_dagster.bindings.location import CannotLoad
+    from databuild_dagster.bindings.operation_types import known_operations
+
+    manager = DistributedOperationManager(the_engine(), known_operations())
+    if not where.named and all(id.type in manager.types for id in manager.running()):
+        return manager
+    try:
+        locations = load(where)
+    except CannotLoad:
+        if where.named:
+            raise
+        # What is wrong with the operation is told then.
+        return manager
+    for location in locations:
+        for each in () if location.deployment is None else location.deployment.operations:
+            manager.register(each)
+    return manager
+
+
+def _as_json(each: OperationView) -> dict[str, object]:
+    """SPEC 15."""
+    return {
+        "id": str(each.id),
+        "type": each.id.type,
+        "dataset": each.id.dataset,
+        "state": each.state.value,
+        "done": each.done,
+        "failed": len(each.failed),
+        "total": each.total,
+        "problem": each.problem,
+    }

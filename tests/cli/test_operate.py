@@ -1,0 +1,236 @@
+"""Operations from the command line: started, followed, looked at, canceled (SPEC 9, 15)."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from .conftest import MAX_SECONDS, Done, Project, wait_until
+
+#: Each starts processes.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+DEFINITIONS = '''
+import threading
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, DistributedOperation, build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
+
+
+@databuild_asset(partitions_def=days)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key] * 2})
+
+
+@databuild_asset(partitions_def=days)
+def never_built() -> pd.DataFrame:
+    raise ValueError
+
+
+class Rows(DistributedOperation[dict[str, int]]):
+    """Counts what its partitions have, each with at least so many."""
+
+    type_name = "rows"
+    arg_type = dict[str, int]
+
+    def start_or_resume_job(self, arg, partition, context):
+        (HERE / "held-job").touch()
+        for _ in range(6000):
+            if not (HERE / "hold-job").exists():
+                break
+            threading.Event().wait(0.01)
+        rows = context.manifest.rows
+        context.mark_job_complete(rows >= arg.get(context.partition, 0), {"rows": rows})
+
+    def complete_operation(self, arg, dataset, completion):
+        return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values()), "ok": "bad" not in arg}
+
+
+OPERATIONS = [Rows()]
+defs = build_definitions([orders, never_built], operations=OPERATIONS, location="operated")
+'''
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = Project(tmp_path_factory.mktemp("operated"))
+    (made.folder / "definitions.py").write_text(DEFINITIONS)
+    made.build("orders@mon", "orders@tue", "orders@wed")
+    yield made
+    made.end()
+
+
+def operate(project: Project, *arguments: str) -> Done:
+    return project.call("operate", "rows", "orders", "--local", *arguments)
+
+
+def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
+    done = operate(project, "--arg", "{}", "--json")
+
+    answer = done.json
+    assert done.code == 0, done
+    assert (answer["state"], answer["done"], answer["failed"], answer["total"]) == ("success", 3, 0, 3)
+    assert answer["rows"] == 6
+    assert f"Started {answer['operation']} over 3 partitions." in done.err
+    assert project.ask("operations", "list") == []
+    assert answer["operation"] in [each["id"] for each in project.ask("operations", "list", "--all")]
+    assert project.ask("operations", "show", answer["operation"])["state"] == "success"
+    assert project.is_sound()
+
+
+def test_of_some_partitions_named_by_key_or_ref(project: Project) -> None:
+    answer = operate(project, "--arg", "{}", "--partitions", "mon,orders@wed", "--json").json
+
+    assert (answer["total"], answer["rows"]) == (2, 4)
+
+
+def test_failed_jobs_are_told_with_why_and_exit_code_1(project: Project) -> None:
+    done = operate(project, "--arg", '{"tue": 3}')
+
+    assert done.code == 1
+    assert 'tue        {"rows":2}' in done.out
+    assert "failed; 2 of 3 jobs done, 1 failed." in done.out.splitlines()[-1]
+
+
+def test_a_report_that_finds_something_wrong_is_exit_code_1(project: Project) -> None:
+    done = operate(project, "--arg", '{"bad": 1}', "--json")
+
+    assert (done.code, done.json["state"], done.json["ok"]) == (1, "success", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("operate", "unheard", "orders"), "No operation of type 'unheard' is known here, only "),
+        (("operate", "rows", "orders", "--arg", "{bad"), "--arg is '{bad', which is no JSON"),
+        (("operate", "rows", "orders", "--arg", '{"tue": "x"}'), "its argument is wrong"),
+        (("operate", "rows", "never_built", "--arg", "{}"), "it has no live partition"),
+        (("operate", "rows", "order", "--arg", "{}"), "No code location has registered an asset 'order'"),
+        (("operate", "rows", "orders", "--arg", "{}", "--partitions", "mon,sun"), "not live: sun"),
+        (("operate", "rows", "orders", "--arg", "{}", "--partitions", "other@mon"), "it is no partition of orders"),
+        (("operate", "rows", "orders", "--arg", "{}", "--local", "--no-wait"), "this process is who runs the jobs"),
+        (("operations", "show", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
+        (("operations", "watch", "nonsense"), "There is no operation 'nonsense'"),
+        (("operations", "cancel", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_nothing_is_started(
+    project: Project, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = project.call(*arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+    assert project.ask("operations", "list") == []
+
+
+def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
+    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+
+    assert project.ask("operations", "list", "orders") == [
+        {
+            "id": started,
+            "type": "rows",
+            "dataset": "orders",
+            "state": "running",
+            "done": 0,
+            "failed": 0,
+            "total": 3,
+            "problem": None,
+        }
+    ]
+    refused = project.call("operate", "rows", "orders", "--arg", "{}")
+    assert (refused.code, "only one of its type may at a time" in refused.err) == (2, True)
+    assert project.call("operations", "cancel", started, "--reason", "not needed").out == f"Canceled {started}.\n"
+    assert "canceled (not needed)" in project.call("operations", "show", started).out
+    assert project.call("operations", "cancel", started).out == f"{started} had ended before: canceled.\n"
+    assert project.call("operations", "watch", started).code == 1
+    assert project.ask("operations", "list") == []
+
+
+def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
+    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    path = project.folder / "definitions.py"
+    try:
+        path.write_text(DEFINITIONS.replace("OPERATIONS = [Rows()]", "OPERATIONS = []"))
+
+        listed = project.run("operations", "list")
+        shown = project.run("operations", "show", started)
+        canceled = project.call("operations", "cancel", started)
+    finally:
+        path.write_text(DEFINITIONS)
+
+    assert f"{started} cannot go on here: No operation of type 'rows' is known here" in listed.out
+    assert "It cannot go on here: No operation of type 'rows'" in shown.out
+    assert canceled.code == 0
+    assert project.ask("operations", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("operations", "sentence"),
+    [
+        ("[Rows]", "is no DistributedOperation; make an object of it: Rows()"),
+        ("[Rows(), Rows()]", "gives an operation 'rows', which build_definitions(operations=…) gives already"),
+    ],
+)
+def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
+    project: Project, operations: str, sentence: str
+) -> None:
+    path = project.folder / "definitions.py"
+    try:
+        path.write_text(DEFINITIONS.replace("OPERATIONS = [Rows()]", f"OPERATIONS = {operations}"))
+
+        done = project.run("operate", "rows", "orders")
+    finally:
+        path.write_text(DEFINITIONS)
+
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_without_an_orchestrator_that_is_said_and_ctrl_c_detaches(project: Project) -> None:
+    """Then whoever wants runs the jobs."""
+    process = project.start("operate", "rows", "orders", "--arg", "{}", "--json")
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "No orchestrator is at work" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=MAX_SECONDS)
+
+    (running,) = project.ask("operations", "list")
+    assert process.returncode == 130
+    assert f"{running['id']} goes on without us: `databuild operations watch {running['id']}`" in err
+    done = project.call("operations", "watch", running["id"], "--local", "--json")
+    assert (done.code, done.json["state"], done.json["done"]) == (0, "success", 3)
+
+
+def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project: Project) -> None:
+    project.hold("job")
+    (project.folder / "held-job").unlink(missing_ok=True)
+    process = project.start("operate", "rows", "orders", "--arg", "{}", "--local")
+    try:
+        wait_until(lambda: (project.folder / "held-job").exists(), "a job runs")
+
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=MAX_SECONDS)
+    finally:
+        project.release("job")
+
+    (running,) = project.ask("operations", "list")
+    assert process.returncode == 130
+    assert "The jobs that this process had are given back." in err
+    assert project.ask("operations", "show", running["id"])["running"] == {}
+    done = project.call("operations", "watch", running["id"], "--local", "--json")
+    assert (done.code, done.json["done"]) == (0, 3)
+    assert project.is_sound()
