@@ -34,19 +34,26 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.sla_check import build_sla_checks
     from databuild_dagster.bindings.translator import DatabuildTranslator
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
+    from databuild_dagster.engine.executing import JobContext, RetryJob
+    from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 
 __all__ = [
     "EMPTY",
     "BuildContext",
     "CommandAlert",
+    "Completion",
     "DatabuildComponent",
     "DatabuildRunCoordinator",
     "DatabuildSpark",
     "DatabuildTranslator",
     "DepMiss",
+    "DistributedOperation",
+    "DistributedOperationManager",
     "InvalidAsset",
+    "JobContext",
     "PartitionRef",
+    "RetryJob",
     "Transient",
     "Wants",
     "WebhookAlert",
@@ -74,14 +81,19 @@ __all__ = [
 _HOME = {
     "BuildContext": "bindings.context",
     "CommandAlert": "bindings.alerts",
+    "Completion": "engine.operations",
     "DatabuildComponent": "bindings.component",
     "DatabuildRunCoordinator": "bindings.coordinator",
     "DatabuildSpark": "bindings.resources",
     "DatabuildTranslator": "bindings.translator",
     "DepMiss": "bindings.outcomes",
+    "DistributedOperation": "engine.operations",
+    "DistributedOperationManager": "engine.operations",
     "EMPTY": "bindings.outcomes",
     "InvalidAsset": "bindings.parameters",
+    "JobContext": "engine.executing",
     "PartitionRef": "model.refs",
+    "RetryJob": "engine.executing",
     "Transient": "bindings.outcomes",
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
