@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.sla_check import build_sla_checks
     from databuild_dagster.bindings.translator import DatabuildTranslator
     from databuild_dagster.bindings.wanting import want_schedule, want_sensor
-    from databuild_dagster.engine.executing import RetryJob
+    from databuild_dagster.engine.executing import JobContext, RetryJob
     from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 
@@ -56,6 +56,7 @@ __all__ = [
     "DistributedOperation",
     "DistributedOperationManager",
     "InvalidAsset",
+    "JobContext",
     "OperationContext",
     "PartitionRef",
     "RetryJob",
@@ -99,6 +100,7 @@ _HOME = {
     "DistributedOperationManager": "engine.operations",
     "EMPTY": "bindings.outcomes",
     "InvalidAsset": "bindings.parameters",
+    "JobContext": "engine.executing",
     "OperationContext": "bindings.operation_context",
     "PartitionRef": "model.refs",
     "RetryJob": "engine.executing",

@@ -278,7 +278,7 @@ MUTATIONS = (
     Mutation(
         "invokes of operations do not look again",
         "9.3, 9.5, 9.6",
-        ("stale mark taken", "completion", "I9", "lost work", "left behind", "acted twice"),
+        ("stale mark taken", "completion", "I9", "I11", "lost work", "left behind", "acted twice"),
         _without_the_second_look,
     ),
     Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters),

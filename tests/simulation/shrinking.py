@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import TypeVar
 
 from .processes import Trouble
-from .scenario import Mishaps, Scenario
+from .scenario import OPERATORS, Mishaps, Scenario
 from .simulate import Failure, simulate
 from .stepped import Deck
 
@@ -44,6 +44,9 @@ def _smaller(failure: Failure) -> Iterator[Scenario]:
     quiet = Trouble(), Mishaps()
     if (scenario.trouble, scenario.mishaps) != quiet:
         yield replace(scenario, trouble=quiet[0], mishaps=quiet[1])
+    builds = tuple(deed for deed in scenario.deeds if deed.what not in OPERATORS)
+    if len(builds) < len(scenario.deeds):
+        yield replace(scenario, deeds=builds)
     for deeds in _without_some(scenario.deeds):
         yield replace(scenario, deeds=deeds)
     for deliveries in _without_some(scenario.deliveries):
