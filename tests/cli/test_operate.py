@@ -52,7 +52,19 @@ class Rows(DistributedOperation[dict[str, int]]):
         return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values()), "ok": "bad" not in arg}
 
 
+class Counted(DistributedOperation):
+    """The same by Spark."""
+
+    type_name = "counted"
+    batched = True
+
+    def start_or_resume_jobs(self, arg, contexts):
+        rows = contexts[0].spark.range(len(contexts)).count()
+        assert rows == len(contexts)
+
+
 OPERATIONS = [Rows()]
+OPERATIONS += [Counted()]
 defs = build_definitions([orders, never_built], operations=OPERATIONS, location="operated")
 '''
 
@@ -63,6 +75,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (made.folder / "definitions.py").write_text(DEFINITIONS)
     made.build("orders@mon", "orders@tue", "orders@wed")
     yield made
+    made.call("spark", "stop")
     made.end()
 
 
@@ -82,6 +95,13 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert answer["operation"] in [each["id"] for each in project.ask("operations", "list", "--all")]
     assert project.ask("operations", "show", answer["operation"])["state"] == "success"
     assert project.is_sound()
+
+
+def test_spark_is_the_server_of_the_home(project: Project) -> None:
+    done = project.run("operate", "counted", "orders", "--local", "--json")
+
+    assert (done.code, done.json["done"]) == (0, 3), done
+    assert len(project.ask("spark", "status")) == 1
 
 
 def test_of_some_partitions_named_by_key_or_ref(project: Project) -> None:
