@@ -1,9 +1,19 @@
 """Operations from the command line: started, followed, looked at, canceled (SPEC 9, 15)."""
 
+import io
 import signal
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from databuild_dagster.cli.following import Following
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.executing import Executor
+from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.operations import OperationId
+from databuild_dagster.store import open_store
+from tests.support.catalog import SmallCatalog
 
 from .conftest import MAX_SECONDS, Done, Project, wait_until
 
@@ -173,6 +183,25 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
     assert project.call("operations", "cancel", started).out == f"{started} had ended before: canceled.\n"
     assert project.call("operations", "watch", started).code == 1
     assert project.ask("operations", "list") == []
+
+
+def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: Project) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+
+    started = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
+    engine = Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
+    manager = DistributedOperationManager(engine, [Rows()])
+    first, second = Executor(manager).take(started, 2)
+    out = io.StringIO()
+
+    Console(file=out, width=120).print(Following(manager, started).render())
+
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    assert " ".join(lines[0]).startswith(f"{started}: 0 of 3 jobs done, 0 failed")
+    assert [line[:2] for line in lines[2:4]] == [[job.context.partition, "running"] for job in (first, second)]
+    assert lines[-1] == ["1", "job", "waiting"]
+    manager.cancel(started)
 
 
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
