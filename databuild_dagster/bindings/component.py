@@ -73,6 +73,7 @@ class LimitAttributes(Model, Resolvable):
     launches: Annotated[int, _described("Launches buffered by one tick.")] = _LIMITS.launches
     open_launches: Annotated[int, _described("Launches out at once.")] = _LIMITS.open_launches
     due_refs: Annotated[int, _described("Due refs looked at by one level of planning.")] = _LIMITS.due_refs
+    executors: Annotated[int, _described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
 
 
 class AlertAttributes(Model, Resolvable):

@@ -61,8 +61,6 @@ OPERATION_JOB: Final = "databuild_operation"
 EXECUTOR_OP: Final = "databuild_executor"
 #: The sensor's name.
 OPERATIONS: Final = "databuild_operations"
-#: Executors of one operation at once.
-MAX_EXECUTORS = 2
 #: Runs of one operation that are looked at to see how executors fared.
 RUNS_LOOKED_AT = 50
 #: Jobs that a run's table shows, the failed ones first.
@@ -212,7 +210,19 @@ class OperationsTick:
             running = self._running()
             is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
             self._quiet_at = head if is_quiet else None
-            return Pass(done, [request for id in done.waiting for request in self._requests(id, done, running)])
+            problems = {id: why for id, why in done.problems.items() if self._is_ours(id)}
+            requests = [
+                request
+                for id, n_waiting in done.waiting.items()
+                if self._is_ours(id)
+                for request in self._requests(id, n_waiting, running.get(str(id), []))
+            ]
+            return Pass(done._replace(problems=problems), requests)
+
+    def _is_ours(self, id: OperationId) -> bool:
+        """Another code location's types, and executors, are its own affair."""
+        dataset = self._engine.queries.dataset(id.dataset)
+        return dataset is None or dataset.location == self.deployment.location
 
     def _running(self) -> dict[str, list[RunRecord]]:
         """Operation to its executors that are queued or running; those that never will be again are ended."""
@@ -235,12 +245,8 @@ class OperationsTick:
             return self._judge.never_began(state, now)
         return self._judge.why_gone(state.worker, heard, now)
 
-    def _requests(self, id: OperationId, done: Coordination, running: dict[str, list[RunRecord]]) -> list[RunRequest]:
+    def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
         """As many more executors as are useful and allowed; one that nobody has submitted is asked for again."""
-        dataset = self._engine.queries.dataset(id.dataset)
-        if dataset is not None and dataset.location != self.deployment.location:
-            return []
-        now_running = running.get(str(id), [])
         again = [
             self._request(id, record.dagster_run.tags[RUN_KEY_TAG])
             for record in now_running
@@ -250,8 +256,9 @@ class OperationsTick:
         before = self._instance.get_run_records(of_it, limit=RUNS_LOOKED_AT)
         if _is_to_wait(before, self._engine.clock()):
             return again
-        useful = math.ceil(done.waiting[id] / jobs_at_once(self.coordinator.manager, id))
-        n_new = max(min(MAX_EXECUTORS - len(now_running), useful), 0)
+        useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
+        n_to_begin = sum(EXECUTOR_TAG not in record.dagster_run.tags for record in now_running)
+        n_new = max(min(self.deployment.limits.executors - len(now_running), useful - n_to_begin), 0)
         # A tick whose requests were lost asks again by the same keys, and Dagster makes one run for each.
         n_before = self._instance.get_runs_count(of_it) if n_new else 0
         return [*again, *(self._request(id, f"{id} executor {n_before + n}") for n in range(1, n_new + 1))]
@@ -293,7 +300,10 @@ def operations_tick(instance: DagsterInstance, deployment: Deployment) -> Operat
 
 
 def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
-    """The sensor that has jobs of operations run, and completes operations; running as soon as it is deployed."""
+    """The sensor that has jobs of operations run, and completes operations; running as soon as it is deployed.
+
+    Not the orchestrator's, for a sensor of Dagster starts runs of an asset selection or of a job, never of both.
+    """
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         if is_dry_run(context):

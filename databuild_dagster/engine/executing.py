@@ -26,6 +26,7 @@ from itertools import islice
 from threading import RLock
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from databuild_dagster.engine.holders import this_process
@@ -116,7 +117,14 @@ class JobContext:
         return self.said or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
 
     def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
-        """How the job ended, and what to tell of it (JSON). It is recorded when the job returns; the last word counts."""
+        """How the job ended, and what to tell of it (JSON). It is recorded when the job returns; the last word counts.
+
+        Raises `InvalidRequest` for what is no JSON: here, where it is the job's own failure.
+        """
+        try:
+            ops.to_bytes(detail)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise InvalidRequest(what="a job's detail", value=detail, why=one_line(str(error))) from None
         self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
 
     def stop(self) -> None:

@@ -48,6 +48,8 @@ class TickLimits:
     open_launches: int = 20
     #: Due refs looked at by one level of planning.
     due_refs: int = 10_000
+    #: Executors of one operation, queued or running at once.
+    executors: int = 2
 
 
 @dataclass

@@ -1,9 +1,19 @@
 """Operations from the command line: started, followed, looked at, canceled (SPEC 9, 15)."""
 
+import io
 import signal
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from databuild_dagster.cli.following import Following
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.executing import Executor
+from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.operations import OperationId
+from databuild_dagster.store import open_store
+from tests.support.catalog import SmallCatalog
 
 from .conftest import MAX_SECONDS, Done, Project, wait_until
 
@@ -52,7 +62,19 @@ class Rows(DistributedOperation[dict[str, int]]):
         return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values()), "ok": "bad" not in arg}
 
 
+class Counted(DistributedOperation):
+    """The same by Spark."""
+
+    type_name = "counted"
+    batched = True
+
+    def start_or_resume_jobs(self, arg, contexts):
+        rows = contexts[0].spark.range(len(contexts)).count()
+        assert rows == len(contexts)
+
+
 OPERATIONS = [Rows()]
+OPERATIONS += [Counted()]
 defs = build_definitions([orders, never_built], operations=OPERATIONS, location="operated")
 '''
 
@@ -63,6 +85,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (made.folder / "definitions.py").write_text(DEFINITIONS)
     made.build("orders@mon", "orders@tue", "orders@wed")
     yield made
+    made.call("spark", "stop")
     made.end()
 
 
@@ -82,6 +105,13 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert answer["operation"] in [each["id"] for each in project.ask("operations", "list", "--all")]
     assert project.ask("operations", "show", answer["operation"])["state"] == "success"
     assert project.is_sound()
+
+
+def test_spark_is_the_server_of_the_home(project: Project) -> None:
+    done = project.run("operate", "counted", "orders", "--local", "--json")
+
+    assert (done.code, done.json["done"]) == (0, 3), done
+    assert len(project.ask("spark", "status")) == 1
 
 
 def test_of_some_partitions_named_by_key_or_ref(project: Project) -> None:
@@ -153,6 +183,25 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
     assert project.call("operations", "cancel", started).out == f"{started} had ended before: canceled.\n"
     assert project.call("operations", "watch", started).code == 1
     assert project.ask("operations", "list") == []
+
+
+def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: Project) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+
+    started = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
+    engine = Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
+    manager = DistributedOperationManager(engine, [Rows()])
+    first, second = Executor(manager).take(started, 2)
+    out = io.StringIO()
+
+    Console(file=out, width=120).print(Following(manager, started).render())
+
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    assert " ".join(lines[0]).startswith(f"{started}: 0 of 3 jobs done, 0 failed")
+    assert [line[:2] for line in lines[2:4]] == [[job.context.partition, "running"] for job in (first, second)]
+    assert lines[-1] == ["1", "job", "waiting"]
+    manager.cancel(started)
 
 
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:

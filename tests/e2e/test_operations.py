@@ -16,6 +16,7 @@ import pytest
 from databuild_dagster.engine import Engine
 from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations import OperationId, OperationState
+from tests.support.catalog import SmallCatalog
 
 from .conftest import Dagster
 
@@ -94,7 +95,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
 
 
 def manager(dagster: Dagster) -> DistributedOperationManager:
-    return DistributedOperationManager(Engine(dagster.store))
+    return DistributedOperationManager(Engine(dagster.store, SmallCatalog([])))
 
 
 def view(dagster: Dagster, id: str) -> OperationView:

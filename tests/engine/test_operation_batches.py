@@ -97,6 +97,23 @@ def test_one_whose_lease_is_lost_is_left_out_and_the_others_are_done(operations)
     assert operations.manager.operation(id).state is OperationState.SUCCESS
 
 
+def test_a_detail_that_is_no_json_is_the_failure_of_its_job_and_of_no_other(operations):
+    (type_,) = operations.types
+
+    def say_something_odd(context):
+        if context.partition == "2":
+            context.mark_job_complete(True, {"rows": object()})
+
+    type_.doing = say_something_odd
+    id = operations.manager.start("batched", "days", None)
+
+    operations.run_all(id)
+
+    view = operations.manager.operation(id)
+    assert (view.done, list(view.failed)) == (4, ["2"])
+    assert view.failed["2"]["error"].startswith("InvalidRequest: a job's detail is {'rows': <object")
+
+
 def test_what_asks_to_be_tried_again_is_tried_again_together(operations):
     (type_,) = operations.types
     attempts = []
