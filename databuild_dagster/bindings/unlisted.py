@@ -22,6 +22,7 @@ from databuild_dagster.warehouse import (
     Warehouse,
     read_manifest,
 )
+from databuild_dagster.warehouse.file_index import INDEX_NAME
 from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
 from databuild_dagster.warehouse.layout import MANIFEST_NAME
 from databuild_dagster.warehouse.storage import protocol_of
@@ -96,8 +97,8 @@ def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: flo
 
 
 def _lists(manifest: Manifest, name: str) -> bool:
-    """Whether a file of an instance's own folder, by its name there, is named by the manifest, or is the manifest."""
-    if name == MANIFEST_NAME or name in manifest.children:
+    """Whether a file of an instance's own folder, by its name there, is named by the manifest, or stands beside the files."""
+    if name in (MANIFEST_NAME, INDEX_NAME) or name in manifest.children:
         return True
     uris: Iterable[str] = (file.uri for file in manifest.files)
     if manifest.state is ManifestState.REMOVED or manifest.uri_type is UriType.IDENTIFIER:

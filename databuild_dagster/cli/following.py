@@ -197,11 +197,40 @@ def tell_end(view: OperationView) -> None:
         table(("partition", "why it failed"), rows, empty="")
         if len(failed) > MAX_FAILED:
             click.echo(f"… and {len(failed) - MAX_FAILED} more; `databuild operations show {view.id}` lists them.")
-    if view.report is not None:
+    if isinstance(view.report, dict) and isinstance(view.report.get("rules"), list):
+        tell_rules(view.report)
+    elif view.report is not None:
         click.echo(msgspec.json.format(msgspec.json.encode(view.report)).decode())
     why = f" ({view.reason})" if view.reason else ""
     failed_too = f", {len(view.failed)} failed" if view.failed else ""
     click.echo(f"{view.id}: {view.state.value}{why}; {view.done} of {count(view.total, 'job')} done{failed_too}.")
+
+
+def tell_rules(report: dict[str, Any]) -> None:
+    """What `validate` has found: each rule, then where it is broken, with rows."""
+    rules = report["rules"]
+    table(
+        ("rule", "rows that offend", "partitions"),
+        [(each["rule"], each["offending"], each.get("n_partitions", "")) for each in rules],
+        empty="No rules.",
+    )
+    for each in rules:
+        if not each["offending"]:
+            continue
+        click.echo(f"\n{each['rule']}:")
+        found = each.get("partitions", [])
+        for one in found[:MAX_FAILED]:
+            sample = f", for example {one['samples'][0]}" if one.get("samples") else ""
+            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{sample}")
+        if len(found) > MAX_FAILED:
+            click.echo(f"  … and {count(len(found) - MAX_FAILED, 'partition')} more; --json has them.")
+    click.echo(
+        f"\n{count(report.get('rows', 0), 'row')} in {count(report.get('partitions', 0), 'partition')} looked at."
+    )
+    if tainted := report.get("tainted"):
+        click.echo(f"Tainted {count(len(tainted), 'partition')}.")
+    if outdated := report.get("outdated"):
+        click.echo(f"{count(len(outdated), 'partition')} rebuilt or tainted meanwhile: this is of the instance before.")
 
 
 def detail_of(detail: Any) -> str:

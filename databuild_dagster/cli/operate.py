@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Types with options of their own, in the order of `databuild operate --help`: where each command stands.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "validate": "operate_provided:validate",
+    "build_index": "operate_provided:build_index",
+    "compact": "operate_provided:compact",
+}
 #: What stands for any other type in the help.
 ANY_TYPE = "TYPE"
 

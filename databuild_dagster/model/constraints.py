@@ -28,7 +28,7 @@ Bound = int | float | str
 
 
 class BadConstraint(Refused):
-    """{what} is no constraint: {why}."""
+    """{what} cannot be checked: {why}."""
 
     hint = "{form}"
 

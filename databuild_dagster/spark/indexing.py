@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.spark.frames import load_files, spark_paths
-from databuild_dagster.spark.schemas import spark_schema
+from databuild_dagster.spark.frames import by_format, load_files, spark_paths
+from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import Manifest, Warehouse
 from databuild_dagster.warehouse.file_index import FileIndex
 from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: A text longer than this is nobody's filter, and would make the index as large as the data.
 LONGEST_TEXT = 256
@@ -32,24 +32,22 @@ class CannotIndex(Refused):
     hint = "{what_to_do}"
 
 
-def indexable(manifest: Manifest, columns: Sequence[str] = ()) -> dict[str, str]:
+def indexable(manifests: Sequence[Manifest], columns: Sequence[str] = ()) -> dict[str, str]:
     """The types of the columns to index, in Spark's words: those named, else all that have an order.
 
-    Raises `CannotIndex`.
+    Of columns that some instances have and others have not, the type is that of those that have. Raises `CannotIndex`.
     """
-    types = {field.name: type_text for field, type_text in _typed(spark_schema(manifest.schema))}
+    asset = manifests[0].dataset
+    types = {field.name: _type_text(field.dataType) for field in united_schema(manifests).fields}
     for column in columns:
         if column not in types:
             raise CannotIndex(
-                column=column,
-                asset=manifest.dataset,
-                why="there is none",
-                what_to_do=f"The columns are {', '.join(types)}.",
+                column=column, asset=asset, why="there is none", what_to_do=f"The columns are {', '.join(types)}."
             )
         if not has_order(types[column]):
             raise CannotIndex(
                 column=column,
-                asset=manifest.dataset,
+                asset=asset,
                 why=f"values of {types[column]} have no order to be told by",
                 what_to_do="Name columns of numbers, texts, dates, times or booleans; or none, for all of those.",
             )
@@ -62,40 +60,45 @@ def has_order(type_name: str) -> bool:
 
 
 def file_figures(
-    spark: SparkSession, warehouse: Warehouse, manifest: Manifest, types: dict[str, str]
-) -> dict[str, FileIndex]:
-    """Of each file of a manifest, or of a part of one, by its uri. Raises what reading raises."""
+    spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest], types: dict[str, str]
+) -> dict[str, dict[str, FileIndex]]:
+    """Of each file of instances, or of parts of them, by its instance and its uri; one Spark job. Raises what reading raises."""
+    found: dict[str, dict[str, FileIndex]] = {manifest.instance_uuid: {} for manifest in manifests}
+    with_files = [manifest for manifest in manifests if manifest.files]
+    if not with_files or not types:
+        return found
+    paths_of = spark_paths(spark, warehouse, with_files)
+    frame = load_files(spark, united_schema(with_files), by_format(with_files, paths_of))
+    rows = {_path_of(row[_FILE]): row for row in _figured(frame, types).collect()}
+    for manifest in with_files:
+        for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
+            row = rows.get(path)
+            if row is not None and row["rows"] == file.rows:
+                found[manifest.instance_uuid][file.uri] = FileIndex(file.checksum, file.rows, _columns(row, types))
+    return found
+
+
+def _path_of(uri: str) -> str:
+    """As this session was given it: Spark encodes it, and says of a local one that it is."""
+    path = unquote(uri)
+    return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
+
+
+def _figured(frame: DataFrame, types: dict[str, str]) -> DataFrame:
     import pyspark.sql.functions as F
 
-    if not manifest.files or not types:
-        return {}
-    paths = spark_paths(spark, warehouse, [manifest])[manifest.instance_uuid]
-    frame = load_files(spark, spark_schema(manifest.schema), {manifest.format: paths})
-    # The path as Spark has it is encoded, and may be a copy's: the name is what both have in common.
-    named = frame.select(F.col("_metadata.file_name").alias(_FILE), *(_quoted(name) for name in types))
+    named = frame.select(F.col("_metadata.file_path").alias(_FILE), *(_quoted(name) for name in types))
     figures: list[Column] = [F.count(F.lit(1)).alias("rows")]
     for place, (name, type_text) in enumerate(types.items()):
         column = F.col(_quoted(name))
         figures += [
             F.count(column).alias(f"values_{place}"),
-            F.count_distinct(column).alias(f"distinct_{place}"),
+            # Exactly, it would take a row for each column of a row.
+            F.approx_count_distinct(column).alias(f"distinct_{place}"),
             _as_text(F.min(column), type_text).alias(f"min_{place}"),
             _as_text(F.max(column), type_text).alias(f"max_{place}"),
         ]
-    by_name = {row[_FILE]: row for row in named.groupBy(_FILE).agg(*figures).collect()}
-    found = {}
-    for file, path in zip(manifest.files, paths, strict=True):
-        row = by_name.get(path.rpartition("/")[2])
-        # A file without rows is in no group.
-        columns = {name: ColumnFigures(nulls=0, distinct=0) for name in types} if row is None else _columns(row, types)
-        rows = 0 if row is None else row["rows"]
-        if rows == file.rows:
-            found[file.uri] = FileIndex(file.checksum, rows, columns)
-    return found
-
-
-def _typed(schema: StructType) -> list[tuple[Any, str]]:
-    return [(field, _type_text(field.dataType)) for field in schema.fields]
+    return named.groupBy(_FILE).agg(*figures)
 
 
 def _type_text(data_type: Any) -> str:

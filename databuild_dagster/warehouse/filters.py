@@ -56,6 +56,7 @@ class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of one column in one file. `min` and `max` are as text, None if no row has a value, or unknown."""
 
     nulls: int
+    #: About how many values differ, to a few percent.
     distinct: int | None = None
     min: str | None = None
     max: str | None = None

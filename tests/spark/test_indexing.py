@@ -51,9 +51,11 @@ def manifest(spark, write):
 
 @pytest.fixture
 def indexed(spark, warehouse, manifest):
-    types = indexable(manifest)
+    types = indexable([manifest])
     index = InstanceIndex(
-        instance_uuid=manifest.instance_uuid, types=types, files=file_figures(spark, warehouse, manifest, types)
+        instance_uuid=manifest.instance_uuid,
+        types=types,
+        files=file_figures(spark, warehouse, [manifest], types)[manifest.instance_uuid],
     )
     write_index(warehouse, manifest.dataset, index)
     assert read_index(warehouse, manifest.dataset, manifest.instance_uuid) == index
@@ -65,7 +67,7 @@ def test_figures_are_those_of_each_file(spark, warehouse, write):
     """SPEC 9.8"""
     manifest = write(spark.sql("SELECT id, if(id = 3, NULL, 'x') AS s FROM range(0, 8, 1, 2)"))
 
-    figures = file_figures(spark, warehouse, manifest, indexable(manifest))
+    figures = file_figures(spark, warehouse, [manifest], indexable([manifest]))[manifest.instance_uuid]
 
     assert sorted(figures.values(), key=lambda each: each.columns["id"].min) == [
         FileIndex(
@@ -146,8 +148,8 @@ def test_passing_files_over_changes_no_answer(spark, warehouse, indexed, where):
 def test_a_selective_filter_leaves_the_files_that_matter(spark, warehouse, write):
     """SPEC 9.8"""
     manifest = write(spark.range(0, 100, 1, 10).selectExpr("id"))
-    types = indexable(manifest)
-    files = file_figures(spark, warehouse, manifest, types)
+    types = indexable([manifest])
+    files = file_figures(spark, warehouse, [manifest], types)[manifest.instance_uuid]
     write_index(warehouse, "flights", InstanceIndex(instance_uuid=manifest.instance_uuid, types=types, files=files))
 
     (kept,), read = narrowed(warehouse, [manifest], parsed_filter("id BETWEEN 55 AND 57"))
@@ -177,11 +179,42 @@ def test_an_index_of_other_files_passes_nothing_over(warehouse, indexed):
     assert kept == indexed
 
 
+def test_instances_are_looked_at_together_and_older_ones_may_have_fewer_columns(spark, warehouse, write):
+    """SPEC 9.8"""
+    older, newer = (
+        write(spark.sql("SELECT 1 AS i"), "flights@1"),
+        write(spark.sql("SELECT 2L AS i, 'x' AS s"), "flights@2"),
+    )
+    types = indexable([older, newer])
+
+    found = file_figures(spark, warehouse, [older, newer], types)
+
+    assert types == {"i": "long", "s": "string"}
+    ((of_older,), (of_newer,)) = (found[each.instance_uuid].values() for each in (older, newer))
+    assert of_older.columns["i"] == ColumnFigures(nulls=0, distinct=1, min="1", max="1")
+    assert of_older.columns["s"] == ColumnFigures(nulls=1, distinct=0)
+    assert of_newer.columns["s"].max == "x"
+
+
+def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse, write):
+    """SPEC 9.8: as the instances of a batch have them, which one Spark job wrote"""
+    one, other = write(spark.sql("SELECT 1 AS i"), "flights@1"), write(spark.sql("SELECT 2 AS i"), "flights@2")
+    of_other = warehouse.instance_dir("flights", other.instance_uuid)
+    os.rename(f"{of_other}/{other.files[0].uri}", f"{of_other}/{one.files[0].uri}")
+    same = msgspec.structs.replace(other.files[0], uri=one.files[0].uri)
+    manifests = [one, msgspec.structs.replace(other, files=(same,))]
+
+    found = file_figures(spark, warehouse, manifests, indexable(manifests))
+
+    assert [found[each.instance_uuid][same.uri].columns["i"].max for each in manifests] == ["1", "2"]
+
+
 def test_long_texts_are_not_kept(spark, warehouse, write):
     """SPEC 9.8: an index stays small"""
     manifest = write(spark.sql("SELECT repeat('x', 10000) AS s"))
 
-    (found,) = file_figures(spark, warehouse, manifest, indexable(manifest)).values()
+    (files,) = file_figures(spark, warehouse, [manifest], indexable([manifest])).values()
+    (found,) = files.values()
 
     assert found.columns["s"] == ColumnFigures(nulls=0, distinct=1, unbounded=True)
 
@@ -190,8 +223,8 @@ def test_what_has_no_order_is_not_indexed(spark, write):
     """SPEC 9.8"""
     manifest = write(spark.sql("SELECT 1 AS id, array(1) AS a, map('k', 1) AS m, binary('x') AS b"))
 
-    assert indexable(manifest) == {"id": "integer"}
+    assert indexable([manifest]) == {"id": "integer"}
     with pytest.raises(CannotIndex, match="no order"):
-        indexable(manifest, ["a"])
+        indexable([manifest], ["a"])
     with pytest.raises(CannotIndex, match="there is none"):
-        indexable(manifest, ["nobody"])
+        indexable([manifest], ["nobody"])

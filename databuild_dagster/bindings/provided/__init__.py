@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from databuild_dagster.bindings.provided.build_index import BuildIndex, BuildIndexArg
+from databuild_dagster.bindings.provided.compact import Compact, CompactArg
+from databuild_dagster.bindings.provided.validate import Validate, ValidateArg
 from databuild_dagster.engine.operations import DistributedOperation
 
-PROVIDED: tuple[DistributedOperation[Any], ...] = ()
+__all__ = ["PROVIDED", "BuildIndex", "BuildIndexArg", "Compact", "CompactArg", "Validate", "ValidateArg"]
+
+PROVIDED: tuple[DistributedOperation[Any], ...] = (Validate(), BuildIndex(), Compact())

@@ -1,0 +1,119 @@
+"""`compact`: partitions that lie in many small files lie in few, with the same rows (SPEC 9.8).
+
+A job writes a new instance, proves that its rows are those of the instance before, and swings the pointer if readers
+still see that one. The instance's job run is the job's fence token, so whatever a job has written is found by it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from databuild_dagster.bindings.operation_context import OperationContext
+from databuild_dagster.bindings.readable import DataRemoved, NotOurs
+from databuild_dagster.engine.operations import Completion, DistributedOperation
+from databuild_dagster.model.commands import ReplaceFiles
+from databuild_dagster.model.datasets import compacted_from
+from databuild_dagster.model.errors import InvalidRequest, Refused
+from databuild_dagster.model.events import ManifestFact
+from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
+from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
+from databuild_dagster.warehouse import Manifest, UriType
+
+
+class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How large a file should be, in bytes."""
+
+    target_bytes: int = TARGET_BYTES
+
+
+class Compact(DistributedOperation[CompactArg]):
+    """Writes small files anew as large ones. Whatever was built from the instance before stays as good as it was."""
+
+    type_name = "compact"
+    apart_from = frozenset({"build_index"})
+    arg_type = CompactArg
+
+    def check_start(self, arg: CompactArg, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
+        """Raises `InvalidRequest`; `NotOurs` for a dataset whose data is in a place of its own."""
+        if arg.target_bytes < 1:
+            raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at least one byte")
+        spec = resources.engine.queries.dataset(dataset)
+        if spec is not None and spec.kind.is_foreign:
+            raise NotOurs(ref=dataset)
+
+    def start_or_resume_job(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
+        job: OperationContext = context
+        ref = str(partition)
+        try:
+            manifest = job.manifest
+        except (DataRemoved, NotOurs) as gone:
+            job.mark_job_complete(detail={"skipped": gone.message})
+            return
+        seen = job.engine.queries.canonical([ref])[ref]
+        if seen.origin == compacted_from(manifest.instance_uuid):
+            # By a process that was killed before it could say so.
+            _say(job, manifest, seen.files or 0)
+            return
+        if seen.uuid != manifest.instance_uuid:
+            job.mark_job_complete(detail={"moved": True})
+            return
+        n_files = len(manifest.files)
+        if manifest.uri_type is UriType.IDENTIFIER:
+            job.mark_job_complete(
+                detail={"skipped": "its files are somebody else's", "files_before": n_files, "files_after": n_files}
+            )
+        elif files_after(manifest, arg.target_bytes) >= n_files:
+            job.mark_job_complete(detail={"files_before": n_files, "files_after": n_files})
+        else:
+            self._compact(arg, manifest, job)
+
+    def _compact(self, arg: CompactArg, manifest: Manifest, job: OperationContext) -> None:
+        uuid = derive_partition_uuid(job.token, manifest.ref)
+        compacted = compact_instance(
+            job.spark, job.warehouse, manifest, uuid=uuid, job_run=job.token, target_bytes=arg.target_bytes
+        )
+        fact = ManifestFact(
+            state=compacted.state.value,
+            uri=job.warehouse.manifest_path(compacted.dataset, uuid),
+            files=len(compacted.files),
+            rows=compacted.rows,
+            bytes=compacted.bytes,
+        )
+        job.check()
+        try:
+            job.engine.handle(
+                ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
+                actor=str(job.operation),
+                command_id=derive_partition_uuid(job.token, "command"),
+            )
+        except Refused as refused:
+            # Rebuilt, tainted or being built by now: what readers see is not what was compacted.
+            self.cancel_job_and_cleanup(arg, job.ref, job)
+            job.mark_job_complete(detail={"moved": True, "why": refused.message})
+            return
+        _say(job, manifest, len(compacted.files))
+
+    def cancel_job_and_cleanup(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
+        """What was written and never became an instance."""
+        job: OperationContext = context
+        uuid = derive_partition_uuid(job.token, str(partition))
+        if job.engine.queries.instance(uuid) is None:
+            job.warehouse.remove_instance(asset_of(str(partition)), uuid)
+        job.remove_folders()
+
+    def complete_operation(self, arg: CompactArg, dataset: str, completion: Completion) -> Any:
+        details = {key: mark.detail for key, mark in sorted(completion.marks.items()) if isinstance(mark.detail, dict)}
+        return {
+            "ok": True,
+            "partitions": len(details),
+            "compacted": sum(bool(each.get("compacted")) for each in details.values()),
+            "files_before": sum(each.get("files_before", 0) for each in details.values()),
+            "files_after": sum(each.get("files_after", 0) for each in details.values()),
+            # Rebuilt, tainted or being built meanwhile: left as they are.
+            "moved": [key for key, each in details.items() if each.get("moved")],
+            "skipped": {key: each["skipped"] for key, each in details.items() if "skipped" in each},
+        }
+
+
+def _say(job: OperationContext, manifest: Manifest, n_files: int) -> None:
+    job.mark_job_complete(detail={"compacted": True, "files_before": len(manifest.files), "files_after": n_files})

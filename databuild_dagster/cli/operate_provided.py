@@ -1,0 +1,97 @@
+"""`databuild operate validate`, `build_index` and `compact`: their options, and what the end of a validation looks like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import yaml
+
+from databuild_dagster.cli.operate import How, operation_command, run_operation
+from databuild_dagster.model.constraints import FORMS, listed_constraints, typed_constraint
+from databuild_dagster.model.errors import InvalidRequest, Refused
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class BadRulesFile(Refused):
+    """{path} cannot be read as rules: {why}."""
+
+    hint = "Write YAML: a list below `rules:`, as in `- not_null: carrier`."
+
+
+def _rules(function: F) -> F:
+    """An option for each rule; any of them may be given several times."""
+    for rule, (form, _) in reversed(FORMS.items()):
+        option = f"--{rule.replace('_', '-')}"
+        function = click.option(option, rule, multiple=True, metavar=form, help=_HELP[rule])(function)
+    return function
+
+
+_HELP = {
+    "not_null": "No row is null there.",
+    "unique": "Within a partition no two rows have the same values there, null aside.",
+    "range": "Both ends belong to it; one that is left out is open.",
+    "regex": "The text has a match somewhere.",
+    "accepted_values": "The value is one of these.",
+    "expression": "A condition of Spark's SQL that is not false.",
+    "narrow_type": "Every value is the same in the narrower type.",
+}
+
+
+@click.command()
+@_rules
+@click.option("--rules", "path", metavar="FILE", default=None, help="YAML with a list of rules.")
+@click.option("--samples", type=click.IntRange(0), default=5, show_default=True, help="Rows shown of each rule.")
+@click.option("--taint", is_flag=True, help="Taint the partitions that have rows that offend.")
+@operation_command
+def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tuple[str, ...]) -> None:
+    """Look for rows of DATASET that offend rules: all rules of a partition in one scan.
+
+    Exit code 1 says that there are some.
+    """
+    constraints = [typed_constraint(rule, text) for rule in FORMS for text in typed[rule]]
+    if path is not None:
+        constraints += _from_file(path)
+    if not constraints:
+        raise InvalidRequest(what="the list of rules", value=[], why="give at least one, as in --not-null COLUMN")
+    run_operation("validate", {"constraints": constraints, "taint": taint, "samples": samples}, how)
+
+
+@click.command("build_index")
+@click.option("--column", "columns", multiple=True, metavar="NAME,…", help="Only these; all that have an order else.")
+@operation_command
+def build_index(columns: tuple[str, ...], how: How) -> None:
+    """Note which values the files of DATASET hold, so that who reads with a filter passes files over."""
+    named = [name for text in columns for name in text.split(",") if name]
+    run_operation("build_index", {"columns": named}, how)
+
+
+@click.command()
+@click.option("--target", default="128MB", show_default=True, metavar="SIZE", help="How large a file should be.")
+@operation_command
+def compact(target: str, how: How) -> None:
+    """Write the many small files of DATASET's partitions anew as few large ones, with the same rows."""
+    run_operation("compact", {"target_bytes": _bytes(target)}, how)
+
+
+def _from_file(path: str) -> list[Any]:
+    try:
+        entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise BadRulesFile(path=path, why=why) from None
+    return list(listed_constraints(entries, path))
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise InvalidRequest(what="--target", value=text, why="it is no size; write 64MB, or a number of bytes")
+    return int(float(found[1]) * _UNITS[found[2].lower()])
