@@ -79,7 +79,7 @@ def escaping(path: Path) -> None:
         (without_its_file, "is lost"),
         (with_a_link, "is lost"),
         (escaping, "does not lie in the folder of its instance"),
-        (changed(state="removed"), "removed on purpose"),
+        (changed(state="removed"), "its data was removed since"),
         (changed(instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"), "it is that of instance 5e0002a1"),
     ],
 )

@@ -147,6 +147,11 @@ STORED = [
         "DatasetRegistered",
         '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}',
     ),
+    (
+        "MetaInvoked",
+        '{"type":"MetaInvoked","answers":[true,3,null],"cleared":["a."],"removed":["b"],"puts":{"c":"AAE="}}',
+    ),
+    ("MetaCompacted", '{"type":"MetaCompacted","revision":7}'),
 ]
 
 
