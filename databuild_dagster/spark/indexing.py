@@ -108,15 +108,19 @@ def _type_text(data_type: Any) -> str:
 
 
 def _as_text(column: Column, type_text: str) -> Column:
-    """As `filters.typed_value` reads it; times in UTC."""
+    """As `filters.typed_value` reads it."""
     import pyspark.sql.functions as F
 
-    if type_text in ("timestamp", "timestamp_ntz"):
-        # By itself a cast would leave out what is zero, and take the session's zone.
-        zoned = F.to_utc_timestamp(column, F.current_timezone()) if type_text == "timestamp" else column
-        shown: Column = F.date_format(
-            zoned, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS" + ("'+00:00'" if type_text == "timestamp" else "")
-        )
+    if type_text == "timestamp":
+        # Of whatever zone the session is, which has hours twice and hours that are not.
+        moment: Column = F.unix_micros(column).cast("string")
+        return moment
+    if type_text == "float":
+        # As text a float is short: 0.1 is another number as a double, which is what Spark compares.
+        wide: Column = column.cast("double").cast("string")
+        return wide
+    if type_text == "timestamp_ntz":
+        shown: Column = F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
         return shown
     text: Column = column.cast("string")
     return text
@@ -144,7 +148,7 @@ def _figures(type_text: str, *, nulls: int, distinct: int, low: str | None, high
 
 def _is_far(type_text: str, text: str | None) -> bool:
     """A day that Python has not: before the year 1, or after 9999."""
-    is_time = type_text in ("date", "timestamp", "timestamp_ntz")
+    is_time = type_text in ("date", "timestamp_ntz")
     return is_time and text is not None and (not text[:4].isdigit() or text[4] != "-" or text[:4] == "0000")
 
 

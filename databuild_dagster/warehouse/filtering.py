@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
     """Raises `BadFilter` for a column that is not there, and for what only Spark understands."""
+    import pyarrow as pa
+
     try:
         return table.filter(_Condition(table.schema, wanted).of(wanted.tree))
-    except (Unknown, ArithmeticError, ValueError, KeyError) as error:
+    except (Unknown, ArithmeticError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         why = error.args[0] if isinstance(error, Unknown) and error.args else "only Spark understands it"
         raise BadFilter(where=wanted.where, why=why) from error
 

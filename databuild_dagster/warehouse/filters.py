@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -39,6 +39,7 @@ FLOATING = frozenset({"float", "double"})
 #: Digits of Spark's widest decimal.
 MAX_DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(_DAY.pattern + r"([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?")
 
@@ -89,7 +90,7 @@ class Filter:
         """The columns that it names, in lower case."""
         from sqlglot import expressions as x
 
-        return frozenset(column.name.lower() for column in self.tree.find_all(x.Column))
+        return frozenset(column.name.lower() for column in self.tree.find_all(x.Column)) if self.tree else frozenset()
 
     def might_match(self, file: FileFigures) -> bool:
         """Whether a row of the file may be one that the filter lets through."""
@@ -97,8 +98,11 @@ class Filter:
         return "\\" in self.where or _might(self.tree, file, self.zone)
 
 
-def parsed_filter(where: str, zone: str = "UTC") -> Filter:
-    """Raises `BadFilter` for what is no condition."""
+def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False) -> Filter:
+    """Raises `BadFilter` for what is no condition.
+
+    With `spark_decides`, what is not understood here might be understood by Spark, and passes no file over.
+    """
     from sqlglot import exp, parse
     from sqlglot.errors import SqlglotError
 
@@ -107,12 +111,15 @@ def parsed_filter(where: str, zone: str = "UTC") -> Filter:
     try:
         statements = parse(f"SELECT 1 WHERE {where}\n", read="spark")
     except SqlglotError as error:
+        if spark_decides:
+            return Filter(where, None, zone)
         why = str(error).splitlines()[0].split(". Line")[0]
         raise BadFilter(where=where, why=f"it is not understood ({why})") from None
     query = statements[0] if len(statements) == 1 else None
     condition = query.args.get("where") if isinstance(query, exp.Select) else None
-    # More than a WHERE would be a GROUP BY or a LIMIT that Spark would not take either.
-    if condition is None or any(query.args.get(part) for part in ("group", "having", "order", "limit", "joins")):  # type: ignore[union-attr]
+    # More than a WHERE would be a GROUP BY, a LIMIT, or another clause that Spark would not take either.
+    parts = set() if query is None else {part for part, said in query.args.items() if said}
+    if condition is None or parts != {"expressions", "where"}:
         raise BadFilter(where=where, why="it is more, or less, than one condition")
     return Filter(where, condition.this, zone)
 
@@ -121,7 +128,7 @@ def _might(node: x.Expression, file: FileFigures, zone: str) -> bool:
     """Whether the condition may be true for some row; of what is not understood it may."""
     try:
         return _rule_of(node)(node, file, zone)
-    except (Unknown, ArithmeticError, ValueError):
+    except (Unknown, ArithmeticError, ValueError, TypeError):
         return True
 
 
@@ -220,7 +227,7 @@ def _alone(node: x.Column, file: FileFigures, zone: str) -> bool:
 def _or_unknown(side: str, column: Any, other: Any, file: FileFigures, zone: str) -> bool:
     try:
         return _on_side(side, column, other, file, zone)
-    except (Unknown, ArithmeticError, ValueError):
+    except (Unknown, ArithmeticError, ValueError, TypeError):
         return True
 
 
@@ -284,7 +291,10 @@ def typed_value(text: str, type_name: str) -> Any:
             return text == "true"
         case "date":
             return date.fromisoformat(text)
-        case "timestamp" | "timestamp_ntz":
+        case "timestamp":
+            # In microseconds since 1970 UTC.
+            return _EPOCH + timedelta(microseconds=int(text))
+        case "timestamp_ntz":
             return datetime.fromisoformat(text)
     raise Unknown
 
@@ -337,6 +347,8 @@ def _number(node: Any, type_name: str) -> tuple[Any, Callable[[Any], Any]]:
         value = sign * Decimal(node.this)
     except InvalidOperation:
         raise Unknown from None
+    if type_name not in WHOLE | FLOATING and not _DECIMAL.fullmatch(type_name):
+        raise Unknown
     if "e" in node.this.lower() or type_name in FLOATING:
         # With a double on either side both are doubles.
         return _Number(value), _Number

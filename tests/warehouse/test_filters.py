@@ -13,7 +13,7 @@ FILE = FileFigures(
         "s": ("string", ColumnFigures(nulls=0, min="AA", max="DL")),
         "one": ("string", ColumnFigures(nulls=1, min="AA", max="AA")),
         "day": ("date", ColumnFigures(nulls=0, min="2013-01-01", max="2013-01-31")),
-        "at": ("timestamp", ColumnFigures(nulls=0, min="2013-01-01T05:00:00+00:00", max="2013-01-01T06:00:00+00:00")),
+        "at": ("timestamp", ColumnFigures(nulls=0, min="1357016400000000", max="1357020000000000")),
         "flag": ("boolean", ColumnFigures(nulls=0, min="false", max="false")),
         "price": ("decimal(9,2)", ColumnFigures(nulls=0, min="1.50", max="2.50")),
         "void": ("string", ColumnFigures(nulls=10)),
@@ -104,6 +104,10 @@ def test_a_file_in_which_no_row_can_match_is_passed_over(where):
         "n = (select 9)",
         "n <=> 10",
         "coalesce(n, 9) = 9",
+        "s = 1e1",
+        "s >= 1e2 and s < 3e2",
+        "day > 1e0",
+        "flag = 1e0",
     ],
 )
 def test_a_file_that_might_match_is_read(where):
@@ -122,10 +126,18 @@ def test_times_without_a_zone_are_in_the_readers():
     assert parsed_filter("at = '2013-01-01T23:30'", "nowhere").might_match(FILE)
 
 
-@pytest.mark.parametrize("where", ["", " ", "n >", "n = 1; drop table t", "n = 1 limit 5", "n = 1 group by n"])
+@pytest.mark.parametrize("where", ["", " ", "n >", "n = 1; drop table t", "n = 1 limit 5", "n = 1 group by n", "n=1 qualify 1", "n=1 offset 5"])
 def test_what_is_no_condition_is_refused(where):
     """SPEC 9.8"""
     with pytest.raises(BadFilter) as refused:
         parsed_filter(where)
 
     assert "\n" not in str(refused.value)
+
+
+def test_what_only_spark_understands_is_left_to_it():
+    """SPEC 9.8"""
+    with pytest.raises(BadFilter):
+        parsed_filter("n !> 5")
+
+    assert parsed_filter("n !> 5", spark_decides=True).might_match(FILE)
