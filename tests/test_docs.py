@@ -124,6 +124,31 @@ def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_what_the_page_on_checking_and_files_prints_is_what_is_printed(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "quality-and-files.md"
+    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
+    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    (tmp_path / "rules.yaml").write_text(blocks(page, "yaml")[0])
+    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    offends, passed_over = blocks(page, "text")
+    printed = ""
+    try:
+        for line in "".join(blocks(page, "console")).splitlines():
+            done = databuild(tmp_path, environment, *shlex.split(line.removeprefix("$ "))[1:])
+            assert done.returncode == (1 if " validate " in line else 0), (line, done.stdout, done.stderr)
+            printed += done.stdout + done.stderr
+        from_file = databuild(tmp_path, environment, "operate", "validate", "sales", "--rules", "rules.yaml", "--local")
+    finally:
+        databuild(tmp_path, environment, "spark", "stop")
+
+    for block in (offends, passed_over):
+        assert " ".join(block.split()) in " ".join(printed.split()), printed
+    assert from_file.returncode == 1, from_file.stderr
+    assert "id fits smallint" in from_file.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_what_the_page_on_finding_out_prints_is_what_is_printed(tmp_path: Path) -> None:
     page = ROOT / "docs" / "how-to" / "find-out-why.md"
     (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])

@@ -241,20 +241,25 @@ def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
         found: AnyConstraint = msgspec.convert(fields, AnyConstraint)
     except msgspec.ValidationError as error:
         raise bad(str(error).lower().rstrip(".")) from None
-    if not all(found.columns_named) and not isinstance(found, Expression):
-        raise bad("a column has no name")
-    match found:
-        case Unique(columns=columns) if not columns or len(set(columns)) != len(columns):
-            raise bad("it names no column, or one twice")
-        case Range(low=None, high=None):
-            raise bad("both ends are open")
-        case Range(low=low, high=high) if _is_number(low) and _is_number(high) and float(low or 0) > float(high or 0):
-            raise bad("its low end is above its high end")
-        case AcceptedValues(values=()):
-            raise bad("it accepts nothing")
-        case Expression(sql="") | NarrowType(type="") | Regex(pattern=""):
-            raise bad("there is nothing to check")
+    if why := why_senseless(found):
+        raise bad(why)
     return found
+
+
+def why_senseless(constraint: AnyConstraint) -> str:
+    """What is wrong with a constraint by itself, whatever the columns; nothing is "". Code can make any."""
+    match constraint:
+        case Unique(columns=columns) if not columns or len(set(columns)) != len(columns):
+            return "it names no column, or one twice"
+        case Range(low=None, high=None):
+            return "both ends are open"
+        case Range(low=low, high=high) if _is_number(low) and _is_number(high) and float(low or 0) > float(high or 0):
+            return "its low end is above its high end"
+        case AcceptedValues(values=()):
+            return "it accepts nothing"
+        case Expression(sql="") | NarrowType(type="") | Regex(pattern=""):
+            return "there is nothing to check"
+    return "" if all(constraint.columns_named) else "a column has no name"
 
 
 def _is_number(bound: Bound | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.frames import read_instances
-from databuild_dagster.spark.staging import publish, read_staged, stage_instance, staging
+from databuild_dagster.spark.staging import publish, read_staged, stage_instance
 from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def compact_instance(
     spark: SparkSession,
     warehouse: Warehouse,
     manifest: Manifest,
+    folder: str,
     *,
     uuid: str,
     job_run: str,
@@ -67,28 +68,28 @@ def compact_instance(
 ) -> Manifest:
     """A new instance with the rows of another one, in `files_after` files; nobody reads it before its event says so.
 
-    Raises `NotTheSame`, and what reading and writing raise; nothing of it is left then.
+    It is written into `folder`, from which publishing is cheap. Raises `NotTheSame`, and what reading and writing raise;
+    nothing of it is published then.
     """
     frame = read_instances(spark, warehouse, [manifest])
     expected = contents_of(frame)
-    with staging(warehouse, job_run) as folder:
-        staged = stage_instance(
-            frame, os.path.join(folder, "data"), ref=manifest.ref, coalesce=files_after(manifest, target_bytes)
-        )
-        found = contents_of(read_staged(spark, {None: staged}, by_key=False))
-        if found != expected:
-            raise NotTheSame(ref=manifest.ref, uuid=manifest.instance_uuid, found=found, expected=expected)
-        return publish(
-            # Spark writes anew that each column may be null; its readers are told so anyway.
-            replace(staged, schema=manifest.schema),
-            warehouse,
-            ref=manifest.ref,
-            uuid=uuid,
-            job_run=job_run,
-            inputs=manifest.inputs,
-            state=ManifestState(manifest.state),
-            comment=f"Compacted: the rows of instance {manifest.instance_uuid} in fewer files.",
-        )
+    staged = stage_instance(
+        frame, os.path.join(folder, "data"), ref=manifest.ref, coalesce=files_after(manifest, target_bytes)
+    )
+    found = contents_of(read_staged(spark, {None: staged}, by_key=False))
+    if found != expected:
+        raise NotTheSame(ref=manifest.ref, uuid=manifest.instance_uuid, found=found, expected=expected)
+    return publish(
+        # Spark writes anew that each column may be null; its readers are told so anyway.
+        replace(staged, schema=manifest.schema),
+        warehouse,
+        ref=manifest.ref,
+        uuid=uuid,
+        job_run=job_run,
+        inputs=manifest.inputs,
+        state=ManifestState(manifest.state),
+        comment=f"Compacted: the rows of instance {manifest.instance_uuid} in fewer files.",
+    )
 
 
 def _has_map(data_type: object) -> bool:

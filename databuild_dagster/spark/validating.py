@@ -25,6 +25,7 @@ from databuild_dagster.model.constraints import (
     Range,
     Regex,
     Unique,
+    why_senseless,
 )
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
@@ -72,6 +73,8 @@ def check_constraints(spark: SparkSession, schema: TableSchema, constraints: Seq
     columns = {field.name: field.dataType for field in spark_schema(schema)}
     nothing = spark.createDataFrame([], spark_schema(schema))
     for constraint in constraints:
+        if why := why_senseless(constraint):
+            raise _bad(constraint, why, "Nothing was started.")
         for name in constraint.columns_named:
             if name not in columns:
                 raise _bad(constraint, f"there is no column {name!r}", f"The columns are {', '.join(columns)}.")
@@ -131,7 +134,8 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
         shown = F.when(F.col(_FLAG.format(place)), F.col("row"))
         counts += [
             F.count(shown).alias(f"n_{place}"),
-            F.min_by(shown, shown, samples).alias(f"samples_{place}"),
+            # Spark takes no 0.
+            (F.min_by(shown, shown, samples) if samples else F.lit(None)).alias(f"samples_{place}"),
         ]
     return flagged.groupBy(_INSTANCE).agg(*counts)
 

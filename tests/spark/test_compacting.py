@@ -7,6 +7,7 @@ import pytest
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.spark import compacting, read_instances
 from databuild_dagster.spark.compacting import NotTheSame, compact_instance, contents_of, files_after
+from databuild_dagster.spark.staging import staging
 from databuild_dagster.warehouse import read_manifest
 from tests.spark.test_frames import EVERYTHING
 
@@ -16,7 +17,8 @@ def compact(spark, warehouse):
     def compact(manifest, **more):
         job_run = str(uuid.uuid4())
         identity = derive_partition_uuid(job_run, manifest.ref)
-        return compact_instance(spark, warehouse, manifest, uuid=identity, job_run=job_run, **more)
+        with staging(warehouse, job_run) as folder:
+            return compact_instance(spark, warehouse, manifest, folder, uuid=identity, job_run=job_run, **more)
 
     return compact
 

@@ -11,13 +11,14 @@ import msgspec
 from databuild_dagster.bindings.operation_context import OperationContext
 from databuild_dagster.bindings.readable import DataRemoved, NotOurs
 from databuild_dagster.engine.operations import Completion, DistributedOperation
-from databuild_dagster.model.commands import ReplaceFiles
+from databuild_dagster.model.commands import InvokeMeta, ReplaceFiles
 from databuild_dagster.model.datasets import compacted_from
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.events import ManifestFact
+from databuild_dagster.model.events import LotArrived, ManifestFact
+from databuild_dagster.model.meta_storage import do
 from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
 from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
-from databuild_dagster.warehouse import Manifest, UriType
+from databuild_dagster.warehouse import Manifest, UriType, Warehouse
 
 
 class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,9 +70,16 @@ class Compact(DistributedOperation[CompactArg]):
 
     def _compact(self, arg: CompactArg, manifest: Manifest, job: OperationContext) -> None:
         uuid = derive_partition_uuid(job.token, manifest.ref)
-        compacted = compact_instance(
-            job.spark, job.warehouse, manifest, uuid=uuid, job_run=job.token, target_bytes=arg.target_bytes
-        )
+        with job.folder() as folder:
+            compacted = compact_instance(
+                job.spark,
+                job.warehouse,
+                manifest,
+                folder,
+                uuid=uuid,
+                job_run=job.token,
+                target_bytes=arg.target_bytes,
+            )
         fact = ManifestFact(
             state=compacted.state.value,
             uri=job.warehouse.manifest_path(compacted.dataset, uuid),
@@ -81,11 +89,7 @@ class Compact(DistributedOperation[CompactArg]):
         )
         job.check()
         try:
-            job.engine.handle(
-                ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
-                actor=str(job.operation),
-                command_id=derive_partition_uuid(job.token, "command"),
-            )
+            self._swing(manifest, fact, job)
         except Refused as refused:
             # Rebuilt, tainted or being built by now: what readers see is not what was compacted.
             self.cancel_job_and_cleanup(arg, job.ref, job)
@@ -93,12 +97,30 @@ class Compact(DistributedOperation[CompactArg]):
             return
         _say(job, manifest, len(compacted.files))
 
+    def _swing(self, manifest: Manifest, fact: ManifestFact, job: OperationContext) -> None:
+        """Raises `LeaseLost` when somebody has cleaned up after this process meanwhile; what is refused."""
+        outcome = job.engine.handle(
+            ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
+            actor=str(job.operation),
+            command_id=_command_of(job.token),
+        )
+        if not isinstance(outcome.events[0].fact, LotArrived):
+            job.check()
+
     def cancel_job_and_cleanup(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
-        """What was written and never became an instance."""
+        """What was written and never became an instance.
+
+        Whoever wrote it may only sleep, between its last look at its lease and its command: so the command's id is taken
+        first, and nothing comes of the command any more.
+        """
         job: OperationContext = context
-        uuid = derive_partition_uuid(job.token, str(partition))
+        uuid, asset = derive_partition_uuid(job.token, str(partition)), asset_of(str(partition))
+        if job.is_stopped and _is_written(job.warehouse, asset, uuid):
+            job.engine.handle(
+                InvokeMeta(statements=(do(),)), actor=str(job.operation), command_id=_command_of(job.token)
+            )
         if job.engine.queries.instance(uuid) is None:
-            job.warehouse.remove_instance(asset_of(str(partition)), uuid)
+            job.warehouse.remove_instance(asset, uuid)
         job.remove_folders()
 
     def complete_operation(self, arg: CompactArg, dataset: str, completion: Completion) -> Any:
@@ -113,6 +135,18 @@ class Compact(DistributedOperation[CompactArg]):
             "moved": [key for key, each in details.items() if each.get("moved")],
             "skipped": {key: each["skipped"] for key, each in details.items() if "skipped" in each},
         }
+
+
+def _is_written(warehouse: Warehouse, asset: str, uuid: str) -> bool:
+    try:
+        warehouse.storage.read_bytes(warehouse.manifest_path(asset, uuid))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _command_of(token: str) -> str:
+    return derive_partition_uuid(token, "command")
 
 
 def _say(job: OperationContext, manifest: Manifest, n_files: int) -> None:

@@ -1,0 +1,158 @@
+"""`databuild operate validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (SPEC 9.8, 15)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import Done, Project
+
+#: Each starts processes.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+DEFINITIONS = """
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+KEYS = ["mon", "tue", "wed"]
+
+
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(KEYS))
+def orders(context: BuildContext) -> DataFrame:
+    first = 10 * KEYS.index(context.partition_key)
+    return context.spark.range(first, first + 8, 1, 4).selectExpr("id AS n", "if(id = 10, null, 'x') AS who")
+
+
+defs = build_definitions([orders], location="provided")
+"""
+
+RULES = """
+rules:
+  - not_null: who
+  - unique: [n]
+  - range: {column: n, low: 0, high: 26}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = Project(tmp_path_factory.mktemp("provided"))
+    (made.folder / "definitions.py").write_text(DEFINITIONS)
+    (made.folder / "rules.yaml").write_text(RULES)
+    made.build("orders@mon", "orders@tue", "orders@wed")
+    yield made
+    made.call("spark", "stop")
+    made.end()
+
+
+def operate(project: Project, *arguments: str) -> Done:
+    return project.run("operate", *arguments, "--local")
+
+
+def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
+    """SPEC 15: exit 1 when a rule is broken, and stdout is only JSON"""
+    shown = operate(project, "validate", "orders", "--rules", "rules.yaml")
+    done = operate(project, "validate", "orders", "--rules", "rules.yaml", "--taint", "--json")
+    states = {each["ref"]: each["state"] for each in project.ask("partitions", "orders")}
+    project.build("orders@tue", "orders@wed")
+
+    assert shown.code == 1, shown
+    table = [line.split() for line in shown.out.splitlines()]
+    assert ["who", "is", "not", "null", "1", "1"] in table
+    assert ["(n)", "is", "unique", "0", "0"] in table
+    assert '  orders@tue  1 row, for example {"n":10}' in shown.out
+    assert "24 rows in 3 partitions looked at." in shown.out
+    assert "success; 3 of 3 jobs done." in shown.out.splitlines()[-1]
+    assert done.code == 1, done
+    answer = json.loads(done.out)
+    assert (answer["state"], answer["ok"], answer["done"], answer["total"]) == ("success", False, 3, 3)
+    assert [(each["rule"], each["offending"]) for each in answer["rules"]] == [
+        ("who is not null", 1),
+        ("(n) is unique", 0),
+        ("0 <= n <= 26", 1),
+    ]
+    assert [each["ref"] for each in answer["rules"][0]["partitions"]] == ["orders@tue"]
+    assert answer["rules"][0]["samples"] == ['{"n":10}']
+    assert answer["tainted"] == ["orders@tue", "orders@wed"]
+    assert states == {"orders@mon": "Live", "orders@tue": "Tainted", "orders@wed": "Tainted"}
+    assert project.is_sound()
+
+
+def test_rules_that_hold_are_exit_code_0(project: Project) -> None:
+    done = operate(project, "validate", "orders", "--not-null", "n", "--expression", "n >= 0", "--json")
+
+    assert (done.code, done.json["ok"]) == (0, True), done
+    assert [each["rule"] for each in done.json["rules"]] == ["n is not null", "n >= 0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("validate", "orders"), "give at least one"),
+        (("validate", "orders", "--not-null", "nobody"), "there is no column 'nobody'"),
+        (("validate", "orders", "--expression", "n >"), "n > cannot be checked"),
+        (("validate", "orders", "--range", "n"), "it has no = between the column and the rest"),
+        (("validate", "orders", "--range", "n=a:b"), "cannot be compared with a column of long"),
+        (("validate", "orders", "--unique", ","), "it names no column"),
+        (("validate", "orders", "--rules", "nowhere.yaml"), "nowhere.yaml cannot be read as rules"),
+        (("validate", "orders", "--rules", "definitions.py"), "definitions.py"),
+        (("validate", "orders", "--rules", "torn.yaml"), "torn.yaml cannot be read as rules"),
+        (("validate", "orders", "--rules", "other.yaml"), "rule 1 of other.yaml"),
+        (("validate", "orders", "--rules", "."), "cannot be read as rules"),
+        (("build_index", "orders", "--column", "nobody"), "Column 'nobody' of orders cannot be indexed"),
+        (("compact", "orders", "--target", "large"), "it is no size"),
+        (("compact", "orders", "--target", "0"), "it is no size"),
+        (("compact", "orders", "--target", "0.1"), "has at least one byte"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_nothing_is_started(
+    project: Project, arguments: tuple[str, ...], sentence: str
+) -> None:
+    (project.folder / "torn.yaml").write_text("rules: [")
+    (project.folder / "other.yaml").write_text("- unheard: n\n")
+
+    done = project.call("operate", *arguments, "--local")
+
+    assert (done.code, done.out) == (2, ""), done
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1, done.err
+    assert project.ask("operations", "list") == []
+
+
+def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -> None:
+    """SPEC 9.8"""
+    before = project.call("read", "orders@mon", "--where", "n = 3", "--json")
+    indexed = operate(project, "build_index", "orders", "--column", "n,who", "--json")
+    after = project.call("read", "orders@mon", "--where", "n = 3", "--json")
+    compacted = operate(project, "compact", "orders", "--target", "64MB", "--json")
+    at_last = project.call("read", "orders@mon", "--where", "n = 3", "--json")
+
+    assert before.json == after.json == at_last.json == [{"n": 3, "who": "x"}]
+    assert [done.err.strip() for done in (before, after, at_last)] == [
+        "4 of 4 files read.",
+        "1 of 4 files read.",
+        "1 of 1 file read.",
+    ]
+    assert (indexed.code, indexed.json["files"], indexed.json["columns"]) == (0, 12, ["n", "who"]), indexed
+    assert (compacted.code, compacted.json["files_before"], compacted.json["files_after"]) == (0, 12, 3), compacted
+    assert project.run("check", "--deep", "--json").json == {"ok": True, "violations": []}
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ("n >", "n >"),
+        ("nobody = 1", "there is no column 'nobody'"),
+        ("", "''"),
+        ("rand() > n", "only Spark understands it"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_one_sentence(project: Project, where: str, sentence: str) -> None:
+    done = project.call("read", "orders@mon", "--where", where)
+
+    assert (done.code, done.out) == (2, ""), done
+    assert sentence in done.err
+    told = [line for line in done.err.splitlines() if "read." not in line]
+    assert len(told) == 1, done.err
