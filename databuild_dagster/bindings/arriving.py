@@ -194,7 +194,12 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
         kept = [
             file
             for file in listed
-            if (_identity(file) == _identity(there_now[file.uri]) if file.uri in there_now else file.uri in elsewhere)
+            # Of what is not among those that are here now, the size has to do: it was moved, or written again, by somebody.
+            if (
+                _identity(file) == _identity(there_now[file.uri])
+                if file.uri in there_now
+                else elsewhere.get(file.uri) == file.bytes
+            )
         ]
     else:
         kept = []

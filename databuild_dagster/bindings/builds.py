@@ -26,7 +26,7 @@ from databuild_dagster.bindings.lot_in_parts import LotInParts, Part, SplitInput
 from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
-from databuild_dagster.bindings.parts import Split
+from databuild_dagster.bindings.parts import Split, code_digest
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
@@ -253,7 +253,7 @@ class Builder:
             uuid=derive_partition_uuid(run.id, ref),
             job_run=run.id,
             warehouse=self._frames.warehouse,
-            code_version=self._datasets[asset].code_version,
+            code_version=self._datasets[asset].code_version or code_digest(self._body.function),
             declared=call.used[ref],
         )
 

@@ -227,7 +227,11 @@ def table(
 
 
 def _filter_in(spark: Any, where: str | None) -> Filter | None:
-    return None if where is None else parsed_filter(where, spark.conf.get("spark.sql.session.timeZone"), spark_decides=True)
+    return (
+        None
+        if where is None
+        else parsed_filter(where, spark.conf.get("spark.sql.session.timeZone"), spark_decides=True)
+    )
 
 
 def _needed(

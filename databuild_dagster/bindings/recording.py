@@ -23,14 +23,17 @@ from databuild_dagster.bindings.registration import dagster_partition
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import Conflict, Refused
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
 from databuild_dagster.spark import UnreadableColumn, columns_of, in_threads, united_schema, why_not_fitting
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
+    DiskTrouble,
     FileEntry,
     Manifest,
     ManifestState,
+    StorageTrouble,
     TableSchema,
     UnreadableFile,
     UriType,
@@ -150,8 +153,9 @@ class Recorder:
                 seen={each.ref: canonical[each.ref].uuid for each in outside},
             )
             self.engine.handle(command, actor=self.actor)
-        except Exception:
-            # Nobody was told of them; these folders hold nothing but the manifests.
+        except (Refused, Conflict, DiskTrouble, StorageTrouble):
+            # Nobody was told of them; these folders hold nothing but the manifests. After any other error somebody may
+            # have been: `clean` tells.
             for uuid in uuids.values():
                 self.warehouse.remove_instance(self.dataset.asset, uuid)
             raise

@@ -300,7 +300,13 @@ class Watcher:
             look.more = True
             return []
         except Refused as refused:
-            # All or none: whatever it is about, nothing of the batch is recorded.
+            if len(grown) > 1:
+                # All or none: in halves, so that the one which it is about holds back no other.
+                half = len(grown) // 2
+                return [
+                    *self._commit(grown[:half], canonical, marks, look, now),
+                    *self._commit(grown[half:], canonical, marks, look, now),
+                ]
             self._held.update(
                 {each.ref: (marks.get(each.ref, ""), refused.message, now + HELD_SECONDS) for each in grown}
             )

@@ -48,7 +48,7 @@ _HELP = {
 @click.command()
 @_rules
 @click.option("--rules", "path", metavar="FILE", default=None, help="YAML with a list of rules.")
-@click.option("--samples", type=click.IntRange(0), default=5, show_default=True, help="Rows shown of each rule.")
+@click.option("--samples", type=click.IntRange(0, 100), default=5, show_default=True, help="Rows shown of each rule.")
 @click.option("--taint", is_flag=True, help="Taint the partitions that have rows that offend.")
 @operation_command
 def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tuple[str, ...]) -> None:

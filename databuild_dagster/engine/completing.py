@@ -14,10 +14,10 @@ from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationM
 from databuild_dagster.engine.tracking import Tracked, Tracker
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.meta_storage import LAST, Remove, as_read, do, iif
 from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.errors import StoreUnusable
 
 #: Notes of unclean jobs that one pass sees to.
 MAX_CLEANED = 100
@@ -59,6 +59,8 @@ class Coordinator:
         self.tracker = Tracker(self.meta)
         #: Completion code that raised: how often, and when to try again.
         self._backoff: dict[OperationId, tuple[int, float]] = {}
+        #: Where the next pass goes on among the notes of unclean jobs.
+        self._clean_from = ""
         self._cleans = Executor(
             manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
         )
@@ -90,7 +92,7 @@ class Coordinator:
             return
         try:
             outcome = self.complete(id)
-        except DatabuildError:
+        except StoreUnusable:
             raise
         except Exception as error:
             wait = min(BACKOFF_SECONDS * 2.0**attempts, MAX_BACKOFF_SECONDS)
@@ -170,9 +172,10 @@ class Coordinator:
 
         Returns how many, and how many are left.
         """
-        notes = self.meta.queries.range(
-            ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST, limit=MAX_CLEANED
-        ).entries
+        first, end = ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST
+        notes = self.meta.queries.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
+        # From where it stopped, so that those which cannot be cleaned up do not hide the others.
+        self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
         if not notes:
             return 0, 0
         found = {entry.key: (entry, ops.unclean_of(entry.value or b"")) for entry in notes}

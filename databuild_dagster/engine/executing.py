@@ -44,6 +44,8 @@ from databuild_dagster.store.errors import StoreUnusable
 
 #: Marks that are said together, at most.
 MARKS_AT_ONCE = 100
+#: Of one mark: many of them are recorded as one event.
+MAX_DETAIL_BYTES = 1024 * 1024
 #: Letters of an error that are kept with a mark.
 MAX_ERROR = 2_000
 
@@ -122,7 +124,12 @@ class JobContext:
         Raises `InvalidRequest` for what is no JSON: here, where it is the job's own failure.
         """
         try:
-            ops.to_bytes(detail)
+            if len(ops.to_bytes(detail)) > MAX_DETAIL_BYTES:
+                raise InvalidRequest(
+                    what="the detail of a job",
+                    value=f"{len(ops.to_bytes(detail))} bytes",
+                    why=f"{MAX_DETAIL_BYTES} may be",
+                )
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise InvalidRequest(what="a job's detail", value=detail, why=one_line(str(error))) from None
         self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)

@@ -48,11 +48,6 @@ class InputSpec(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-def compacted_from(uuid: str) -> str:
-    """The origin of an instance that has the rows of another one."""
-    return f"compacted:{uuid}"
-
-
 class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What wakes a dataset by itself: a new live instance of any of its sources (SPEC 10.5)."""
 

@@ -443,8 +443,7 @@ def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
         if arrival.same_as is None:
             _keep_origin(folding, instance, arrival.origin)
         else:
-            # Where the ref's rows came from is still where they came from.
-            instance.origin = arrival.origin
+            # Its files are ours, and where the ref's rows came from is still where they came from.
             _keep_sameness(folding, instance, arrival.same_as)
         _keep_manifest(instance, arrival.manifest)
 
@@ -453,7 +452,7 @@ def _keep_sameness(folding: Folding, instance: InstanceRow, uuid: str) -> None:
     """It was made from what the other one was made from, by the same code."""
     view = folding.view
     same = folding.found(view.instances_by_uuid([uuid]), [uuid], "instance")[uuid]
-    instance.same_as_id = same.same_as_id or same.id
+    instance.same_as_id = same.same_root
     instance.code_version = same.code_version
     read = view.instances_by_id(view.inputs_of([same.id]))
     view.add_inputs(instance.id, [(each.ref_id, each.id) for each in read.values()])

@@ -125,6 +125,11 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: The first of those instances that have the same rows as this one, in other files.
     same_as_id: int | None = None
 
+    @property
+    def same_root(self) -> int:
+        """Equal for instances of the same rows."""
+        return self.same_as_id or self.id
+
 
 class JobRunRow(msgspec.Struct, gc=False):
     """One execution of a job for one partition key (SPEC 6)."""

@@ -538,6 +538,15 @@ class Queries:
                     AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id))))"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
+    def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:
+        """Of these instances, those whose rows readers see: they are canonical, or were compacted to what is."""
+        sql = f"""
+            SELECT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
+            JOIN {PREFIX}instances n ON n.id = r.canonical_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?))
+            AND coalesce(n.same_as_id, n.id) = coalesce(i.same_as_id, i.id)"""
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+
     def taints_of(self, uuid: str) -> list[Taint]:
         sql = f"""
             SELECT t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM {PREFIX}taints t

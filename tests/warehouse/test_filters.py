@@ -126,7 +126,10 @@ def test_times_without_a_zone_are_in_the_readers():
     assert parsed_filter("at = '2013-01-01T23:30'", "nowhere").might_match(FILE)
 
 
-@pytest.mark.parametrize("where", ["", " ", "n >", "n = 1; drop table t", "n = 1 limit 5", "n = 1 group by n", "n=1 qualify 1", "n=1 offset 5"])
+@pytest.mark.parametrize(
+    "where",
+    ["", " ", "n >", "n = 1; drop table t", "n = 1 limit 5", "n = 1 group by n", "n=1 qualify 1", "n=1 offset 5"],
+)
 def test_what_is_no_condition_is_refused(where):
     """SPEC 9.8"""
     with pytest.raises(BadFilter) as refused:

@@ -18,6 +18,8 @@ from databuild_dagster.spark.indexing import file_figures, indexable
 from databuild_dagster.warehouse import FileEntry, Manifest, UriType
 from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index
 
+#: What is kept of one partition's files between two looks.
+MAX_PROGRESS_BYTES = 1024 * 1024
 #: Files that one Spark job looks at.
 FILES_AT_ONCE = 64
 
@@ -118,7 +120,10 @@ class _Job:
 
     def keep(self, found: dict[str, FileIndex], types: dict[str, str]) -> None:
         self._found = _Progress({**self._found.files, **found}, {**self._found.types, **types})
-        self._context.save_progress(msgspec.json.encode(self._found))
+        progress = msgspec.json.encode(self._found)
+        if len(progress) <= MAX_PROGRESS_BYTES:
+            # Beyond that, whoever takes the job over looks at some files again.
+            self._context.save_progress(progress)
 
     def finish(self) -> None:
         warehouse, asset = self._context.warehouse, self.its_manifest.dataset

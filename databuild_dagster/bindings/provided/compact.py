@@ -12,7 +12,6 @@ from databuild_dagster.bindings.operation_context import OperationContext
 from databuild_dagster.bindings.readable import DataRemoved, NotOurs
 from databuild_dagster.engine.operations import Completion, DistributedOperation
 from databuild_dagster.model.commands import InvokeMeta, ReplaceFiles
-from databuild_dagster.model.datasets import compacted_from
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.events import LotArrived, ManifestFact
 from databuild_dagster.model.meta_storage import do
@@ -51,12 +50,12 @@ class Compact(DistributedOperation[CompactArg]):
             job.mark_job_complete(detail={"skipped": gone.message})
             return
         seen = job.engine.queries.canonical([ref])[ref]
-        if seen.origin == compacted_from(manifest.instance_uuid):
-            # By a process that was killed before it could say so.
-            _say(job, manifest, seen.files or 0)
-            return
         if seen.uuid != manifest.instance_uuid:
-            job.mark_job_complete(detail={"moved": True})
+            if job.engine.queries.with_the_rows_of([manifest.instance_uuid]):
+                # By a process that was killed before it could say so.
+                _say(job, manifest, seen.files or 0)
+            else:
+                job.mark_job_complete(detail={"moved": True})
             return
         n_files = len(manifest.files)
         if manifest.uri_type is UriType.IDENTIFIER:

@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 
 from databuild_dagster.bindings.operation_context import OperationContext, OperationResources
-from databuild_dagster.bindings.readable import NothingLive, neighbour
+from databuild_dagster.bindings.readable import DataRemoved, NothingLive, neighbour
 from databuild_dagster.engine.operations import Completion, DistributedOperation
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.constraints import AnyConstraint
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.operations import Mark
 from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 from databuild_dagster.spark.validating import SAMPLES, PartitionReport, check_constraints, validate_instances
 
 #: Partitions that the report names for each rule; it counts all of them.
 MAX_PARTITIONS = 1000
+#: Rows that may be shown of a rule and partition.
+MAX_SAMPLES = 100
 #: Those of them whose samples it keeps.
 MAX_SAMPLED = 20
 
@@ -53,21 +56,32 @@ class Validate(DistributedOperation[ValidateArg]):
         """Against the columns of the instance that was made last. Raises `BadConstraint`, `InvalidRequest`, `NothingLive`."""
         if not arg.constraints:
             raise InvalidRequest(what="the list of constraints", value=[], why="there is nothing to check")
-        if arg.samples < 0:
-            raise InvalidRequest(what="samples", value=arg.samples, why="it is a number of rows")
+        if not 0 <= arg.samples <= MAX_SAMPLES:
+            raise InvalidRequest(
+                what="samples", value=arg.samples, why=f"it is a number of rows, {MAX_SAMPLES} at most"
+            )
         columns = _columns_of(dataset, resources)
         check_constraints(resources.spark, columns, arg.constraints)
 
     def start_or_resume_jobs(self, arg: ValidateArg, contexts: Sequence[Any]) -> None:
         """One Spark job, in one scan, for all of them."""
         first: OperationContext = contexts[0]
-        manifests = [context.manifest for context in contexts]
+        found = []
+        for context in contexts:
+            try:
+                found.append((context, context.manifest))
+            except DataRemoved as gone:
+                # Superseded since, and taken away: nobody reads what offends there.
+                context.mark_job_complete(detail={"skipped": gone.message})
+        if not found:
+            return
         with first.folder() as folder:
             links = os.path.join(folder, "links")
+            manifests = [manifest for _, manifest in found]
             reports = validate_instances(
                 first.spark, first.warehouse, manifests, arg.constraints, links, samples=arg.samples
             )
-        for context, report in zip(contexts, reports, strict=True):
+        for (context, _), report in zip(found, reports, strict=True):
             context.mark_job_complete(detail=msgspec.to_builtins(report))
 
     def cancel_job_and_cleanup(self, arg: ValidateArg, partition: PartitionRef, context: Any) -> None:
@@ -81,8 +95,8 @@ class Validate(DistributedOperation[ValidateArg]):
             for _, mark in sorted(completion.marks.items())
             if isinstance(mark.detail, dict) and "constraints" in mark.detail
         ]
-        canonical = resources.engine.queries.canonical([each.ref for each in reports])
-        outdated = [each.ref for each in reports if canonical[each.ref].uuid != each.instance_uuid]
+        seen = resources.engine.queries.with_the_rows_of([each.instance_uuid for each in reports])
+        outdated = [each.ref for each in reports if each.instance_uuid not in seen]
         offending = [each for each in reports if not each.holds]
         report = {
             "ok": not offending,
@@ -92,10 +106,17 @@ class Validate(DistributedOperation[ValidateArg]):
             "offending_partitions": len(offending),
             # What they say is of the instance that was live when the operation began.
             "outdated": outdated[:MAX_PARTITIONS],
+            "skipped": {
+                key: mark.detail["skipped"] for key, mark in sorted(completion.marks.items()) if _is_skipped(mark)
+            },
         }
         if arg.taint:
             report["tainted"] = _taint(offending, completion, resources)
         return report
+
+
+def _is_skipped(mark: Mark) -> bool:
+    return isinstance(mark.detail, dict) and "skipped" in mark.detail
 
 
 def _columns_of(dataset: str, resources: OperationResources) -> Any:

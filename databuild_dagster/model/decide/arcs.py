@@ -144,12 +144,16 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
     view = deciding.view
     source = view.instances_by_uuid([woken.published.uuid])[woken.published.uuid]
     present = view.ref_by_id(source.ref_id)
-    if present.canonical_id != source.id or present.state is not InstanceState.LIVE:
+    if (
+        present.canonical_id is None
+        or present.state is not InstanceState.LIVE
+        or not _same_rows(present.canonical_id, source.id, deciding)
+    ):
         # Readers see another one by now: that wakes the arc as well, or somebody has gone back to one that has.
         return False
     of_source = [each.id for each in _read_by(lot.canonical_id, deciding) if each.ref_id == source.ref_id]
     if of_source:
-        return source.id > max(of_source)
+        return source.id > max(of_source) and not any(_same_rows(source.id, each, deciding) for each in of_source)
     made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
     return woken.published.seq > made.created_seq
 
@@ -165,11 +169,18 @@ def _looked_at_again(woken: _Woken, rows: dict[str, RefRow], anew: set[str], dec
     sources = {source.asset for source in woken.arc.spec.sources}
     for read in _read_by(lot.canonical_id, deciding):
         source = view.ref_by_id(read.ref_id)
-        is_newer = source.canonical_id is not None and source.canonical_id > read.id
+        newest = source.canonical_id
+        is_newer = newest is not None and newest > read.id and not _same_rows(newest, read.id, deciding)
         if is_newer and source.state is InstanceState.LIVE and asset_of(source.ref) in sources:
             anew.add(ref)
             return [e.TaintCreated(taint_id=deciding.new_id(), refs=(ref,), reason=_late_data(source.ref))]
     return []
+
+
+def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
+    """Whether one is the other, or was compacted from it, or from what it was compacted from (SPEC 9.8)."""
+    rows = deciding.view.instances_by_id([one, other])
+    return rows[one].same_root == rows[other].same_root
 
 
 def _read_by(instance_id: int, deciding: Deciding) -> list[InstanceRow]:

@@ -6,7 +6,7 @@ import msgspec
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec, Standing, compacted_from, standing_of
+from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec, Standing, standing_of
 from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
 from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
@@ -85,7 +85,7 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
     arrival = e.Arrival(
         job_run_id=command.job_run_id,
         ref=command.ref,
-        origin=compacted_from(command.uuid),
+        origin=f"compacted:{command.uuid}",
         manifest=command.manifest,
         same_as=command.uuid,
     )

@@ -52,13 +52,17 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
 
 
 def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
-    """The refs of instances that are live, and that readers still see."""
-    instances = deciding.view.instances_by_uuid(uuids)
-    refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
+    """The refs of instances whose rows are what readers still see, live, be it in other files."""
+    view = deciding.view
+    instances = view.instances_by_uuid(uuids)
+    refs = view.refs_by_id(instance.ref_id for instance in instances.values())
+    canonical = view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
     return [
-        refs[instance.ref_id].ref
+        ref.ref
         for instance in instances.values()
-        if refs[instance.ref_id].canonical_id == instance.id and instance.state is InstanceState.LIVE
+        if (ref := refs[instance.ref_id]).state is InstanceState.LIVE
+        and ref.canonical_id is not None
+        and canonical[ref.canonical_id].same_root == instance.same_root
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from databuild_dagster.engine.publishing import publications
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import CanonicalMoved, NotFound
+from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import rebuild
 from tests.support.catalog import dataset
@@ -71,6 +72,44 @@ def test_no_arc_is_woken_and_nothing_is_announced(chain):
     assert publications(chain.queries, seq, chain.seq) == []
     assert chain.fire() == []
     assert chain.state("arc") is InstanceState.LIVE
+
+
+def test_late_data_that_is_compacted_before_anybody_looks_is_still_late(chain):
+    """SPEC 10.5"""
+    chain.taint("table")
+    chain.succeed("table", inputs=["source"])
+    compact(chain, "table")
+
+    assert chain.fire() == ["arc"]
+    assert chain.state("arc") is InstanceState.TAINTED
+
+
+def test_a_lot_that_was_built_while_its_source_was_compacted_is_not_late(chain):
+    """SPEC 10.5"""
+    chain.taint("arc")
+    chain.start("arc")
+    first = chain.uuid("table")
+    compact(chain, "table")
+    chain.handle(
+        c.SucceedJobRuns(
+            runs=(
+                RunSuccess(chain.job_run("arc"), (OutputFact(ref="arc", inputs={"table": first}, manifest=COMPLETE),)),
+            )
+        )
+    )
+
+    assert chain.fire() == []
+    assert chain.state("arc") is InstanceState.LIVE
+
+
+def test_a_taint_of_what_was_seen_finds_its_rows_in_other_files(chain):
+    """SPEC 9.8"""
+    first = chain.uuid("table")
+    compact(chain, "table")
+
+    chain.handle(c.TaintPartitions(seen=(first,), reason="rows offend"))
+
+    assert chain.state("table") is InstanceState.TAINTED
 
 
 @pytest.mark.parametrize("is_first", [True, False])
