@@ -64,6 +64,7 @@ def dagster(tmp_path: Path) -> Iterator[Dagster]:
     running.start()
     yield running
     running.stop()
+    running.databuild("spark", "stop")
 
 
 def start(dagster: Dagster) -> str:
