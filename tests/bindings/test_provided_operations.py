@@ -5,12 +5,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import BuildContext, databuild_asset, read
 from databuild_dagster.bindings.cleaning import Cleaner
@@ -32,7 +33,8 @@ from databuild_dagster.model.constraints import BadConstraint, NotNull, Range, U
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.operations import InvalidOperation, OperationId, OperationState
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.indexing import CannotIndex
+from databuild_dagster.spark.compacting import compact_instance
+from databuild_dagster.spark.indexing import CannotIndex, file_figures
 from databuild_dagster.store import check
 from databuild_dagster.warehouse import Manifest, Warehouse, read_manifest
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
@@ -55,7 +57,8 @@ NOBODY: dict[str, int] = {}
 def orders(context: BuildContext) -> DataFrame:
     first = 10 * KEYS.index(context.partition_key)
     who = f"if(id < {first + NOBODY[context.partition_key]}, null, 'x')"
-    return context.spark.range(first, first + 2 * FILES, 1, FILES).selectExpr("id AS n", f"{who} AS who")
+    spark: SparkSession = context.spark
+    return spark.range(first, first + 2 * FILES, 1, FILES).selectExpr("id AS n", f"{who} AS who")
 
 
 @databuild_asset(partitions_def=DAYS)
@@ -388,7 +391,6 @@ def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypat
     import databuild_dagster.bindings.provided.build_index as module
 
     looked_at: list[str] = []
-    real = module.file_figures
 
     class Killed(BaseException):
         pass
@@ -401,7 +403,7 @@ def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypat
 
     def counting(spark: Any, warehouse: Any, parts: Any, types: Any) -> dict[str, dict[str, FileIndex]]:
         looked_at.extend(file.uri for part in parts for file in part.files)
-        return real(spark, warehouse, parts, types)
+        return file_figures(spark, warehouse, parts, types)
 
     monkeypatch.setattr(module, "FILES_AT_ONCE", 5)
     monkeypatch.setattr(module, "file_figures", counted)
@@ -496,10 +498,8 @@ def test_what_moves_while_it_is_written_is_left_alone_and_its_files_are_gone(
     """SPEC 9.8"""
     import databuild_dagster.bindings.provided.compact as module
 
-    real = module.compact_instance
-
-    def while_somebody(spark: Any, warehouse: Any, manifest: Manifest, **options: Any) -> Manifest:
-        written = real(spark, warehouse, manifest, **options)
+    def while_somebody(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
+        written = compact_instance(spark, warehouse, manifest, folder, **options)
         if manifest.ref == "orders@tue":
             if happens == "rebuilt":
                 rebuild(site, "orders@tue")
@@ -545,11 +545,10 @@ def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeyp
     """SPEC 9.7"""
     import databuild_dagster.bindings.provided.compact as module
 
-    real = module.compact_instance
     running = compact(site)
 
-    def canceled(spark: Any, warehouse: Any, manifest: Manifest, **options: Any) -> Manifest:
-        written = real(spark, warehouse, manifest, **options)
+    def canceled(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
+        written = compact_instance(spark, warehouse, manifest, folder, **options)
         running.manager.cancel(running.id)
         return written
 
@@ -575,7 +574,9 @@ def test_an_executor_that_was_thought_dead_swings_nothing_any_more(site: Site, m
         if not asleep:
             asleep.append(job)
             running.manager.cancel(running.id)
-            self.cancel_job_and_cleanup(None, job.ref, job)
+            cleaner = copy(job)
+            cleaner.is_stopped = True
+            self.cancel_job_and_cleanup(None, job.ref, cleaner)
         return real(self, manifest, fact, job)
 
     monkeypatch.setattr(module.Compact, "_swing", late)
