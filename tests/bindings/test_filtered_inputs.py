@@ -12,6 +12,7 @@ from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.operating import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.bindings.provided.build_index import BuildIndexArg
 from databuild_dagster.engine.completing import Coordinator
+from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
 
 from .conftest import Site
@@ -218,8 +219,6 @@ def test_parts_by_key_are_those_of_the_matching_rows_and_another_filter_makes_ot
     assert site.state("parted@mon") is FAILED, "k0 is kept"
     fail.clear()
 
-    from databuild_dagster.model.commands import TaintPartitions
-
     site.engine.handle(TaintPartitions(refs=("parted@mon",), reason="once more"))
     site = again(site, deploy, parted_where("k <> 'k2' and n < 10"))
     site.build("parted@mon")
@@ -247,7 +246,7 @@ def test_a_column_that_is_not_there_fails_the_build_with_one_sentence_and_withou
     site.build(*refs("taken"))
 
     assert [site.state(ref) for ref in refs("taken")] == [FAILED] * 3
-    why = site.engine.queries.job_runs(ref="taken@wed")[0].error
+    why = next(run.error for run in site.engine.queries.job_runs() if run.refs == ("taken@wed",))
     assert why is not None
     assert "The filter \"carrier = 'AA'\" cannot be asked" in why
     assert "\n" not in why
