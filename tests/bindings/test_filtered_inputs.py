@@ -178,6 +178,43 @@ def test_the_whole_instance_is_the_input_in_the_lineage(site: Site, deploy: Any)
     assert site.engine.queries.history("some@mon")[-1].inputs == (whole,)
 
 
+@databuild_asset(partitions_def=days)
+def grown(context: BuildContext) -> pd.DataFrame:
+    """Has a column more from Tuesday on."""
+    more = {} if context.partition_key == "mon" else {"extra": [5, 6]}
+    return pd.DataFrame({"n": [1, 2], **more})
+
+
+@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@pytest.mark.parametrize(("where", "rows"), [("extra is null", [1, 2]), ("extra = 6", [2]), ("extra = 7", [])])
+def test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read(
+    deploy: Any, frame: type, where: str, rows: list[int]
+) -> None:
+    def whole(grown: Any) -> Any:
+        return grown[["n"]]
+
+    def by_day(grown: Any) -> Any:
+        return grown[["n", "partition_key"]]
+
+    whole.__annotations__ = by_day.__annotations__ = {"grown": frame, "return": frame}
+    metadata = {"where": where}
+    every_day = {"grown": dg.AssetIn(metadata=metadata, partition_mapping=dg.AllPartitionMapping())}
+    site = deploy(
+        grown,
+        databuild_asset(ins=every_day)(whole),
+        databuild_asset(partitions_def=days, batched=True, ins={"grown": dg.AssetIn(metadata=metadata)})(by_day),
+    )
+    site.build("grown@mon")
+    site.build("grown@tue", "grown@wed")
+    build_index(site, "grown")
+
+    site.build("whole", *refs("by_day"))
+
+    expected = {"mon": rows if where == "extra is null" else [], "tue": [2] if rows == [2] else []}
+    assert [found(site, f"by_day@{day}") for day in ("mon", "tue")] == list(expected.values())
+    assert found(site, "whole") == sorted([*expected["mon"], *expected["tue"] * 2]), "of Wednesday as of Tuesday"
+
+
 # Parts
 
 
