@@ -1,11 +1,16 @@
 """What operations over a whole dataset cost.
 
-    python -m bench.operations [--jobs N] [--batch N …] [--url URL]
+    python -m bench.operations [store|validate|index|adopt …] [--jobs N] [--batch N …] [--url URL] [--rounds N]
 
 store: an operation of N trivial jobs, by one executor that takes and marks so many at a time, with its coordinator asked after
 each time. Milliseconds for each job, of all that is done for it: starting, taking, marking and completing, statements,
 transactions, decisions and the executor's own. The keys that the coordinator looked at for each job, in the first and in
 the last tenth of the operation, say whether its work grows with the jobs already done.
+
+validate, index: the operations that come with databuild, over a year of flights (`bench.provided`).
+
+adopt: a process that has taken jobs is killed with -9, and another one looks every second: how long until that has them all, where it can
+see that the process is gone, and where, as on another machine, only silence tells.
 
 Without a URL in a SQLite file. Prints Markdown, for docs/performance.md.
 """
@@ -13,20 +18,28 @@ Without a URL in a SQLite file. Prints Markdown, for docs/performance.md.
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Event
+from typing import Any, NamedTuple, NoReturn
 
 from bench.engine.filling import MANIFEST, opened
-from databuild_dagster.engine import Engine, new_id
+from databuild_dagster.bindings.heartbeat import ExecutorHeartbeat
+from databuild_dagster.engine import LEASE_SECONDS, Engine, Judge, new_id
 from databuild_dagster.engine.completing import Coordinator
-from databuild_dagster.engine.executing import Executor
+from databuild_dagster.engine.executing import Executor, Job
 from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.operations import OperationId
 
+PARTS = ("store", "validate", "index", "adopt")
+#: Jobs that the killed executor has.
+HELD = 100
 #: Lots that arrive in one command.
 BULK = 10_000
 
@@ -54,11 +67,36 @@ class Measured(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.operations", description=__doc__)
-    parser.add_argument("part", nargs="?", default="store", choices=["store"])
+    parser.add_argument("parts", nargs="*", default=["store"], metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--batch", type=int, nargs="*", default=[100, 10, 1])
     parser.add_argument("--url")
+    parser.add_argument("--rounds", type=int, default=3, help="of validate; told is the median")
+    parser.add_argument("--hold", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.hold:
+        hold(arguments.url, OperationId.parse(arguments.hold))
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+    if "store" in arguments.parts:
+        store(arguments)
+    if {"validate", "index"} & set(arguments.parts):
+        provided(arguments)
+    if "adopt" in arguments.parts:
+        adopt(arguments.url)
+
+
+def provided(arguments: argparse.Namespace) -> None:
+    from bench.provided import index, validate, year_of_flights
+
+    with year_of_flights() as year:
+        if "validate" in arguments.parts:
+            validate(year, arguments.rounds)
+        if "index" in arguments.parts:
+            index(year)
+
+
+def store(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = opened(arguments.url or f"sqlite:///{Path(folder) / 'build.db'}")
         fill(engine, arguments.jobs)
@@ -115,6 +153,62 @@ def measure(engine: Engine, n_jobs: int, batch: int) -> Measured:
         sum(steps[-tenth:]) / tenth / batch,
         idle,
     )
+
+
+def adopt(url: str | None) -> None:
+    print("| a killed executor's 100 jobs are adopted | s after the kill | lease periods |")
+    print("|---|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        url = url or f"sqlite:///{Path(folder) / 'build.db'}"
+        engine = opened(url)
+        fill(engine, HELD)
+        for name, judge in (
+            ("on the same machine", Judge()),
+            ("by its silence alone", Judge(gone=lambda holder: False)),
+        ):
+            seconds = _adopted(engine, url, judge)
+            print(f"| {name} | {seconds:.1f} | {seconds / LEASE_SECONDS:.2f} |")
+
+
+def _adopted(engine: Engine, url: str, judge: Judge) -> float:
+    """Seconds from the kill until another executor has all jobs."""
+    manager = DistributedOperationManager(engine, [Trivial()])
+    id = manager.start("trivial", "a", None)
+    command = [sys.executable, "-m", "bench.operations", "--hold", str(id), "--url", url]
+    pause = Event().wait
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == str(HELD), "it has taken all jobs"
+            executor = Executor(manager, judge=judge)
+            # Who looks is awake all the time, and sees nothing to take as long as the other lives.
+            for _ in range(12):
+                assert not executor.take(id, HELD)
+                pause(1.0)
+        finally:
+            process.kill()
+    killed = time.perf_counter()
+    taken: list[Job] = []
+    while len(taken) < HELD:
+        taken += executor.take(id, HELD)
+        if len(taken) < HELD:
+            pause(1.0)
+    seconds = time.perf_counter() - killed
+    executor.run(*taken)
+    executor.flush()
+    Coordinator(manager).coordinate()
+    assert manager.running() == [], "it has ended, in spite of the kill"
+    return seconds
+
+
+def hold(url: str, id: OperationId) -> NoReturn:
+    """Take jobs, say so, and live until somebody kills this process."""
+    executor = Executor(DistributedOperationManager(opened(url), [Trivial()]))
+    taken = executor.take(id, HELD)
+    with ExecutorHeartbeat(executor):
+        print(len(taken), flush=True)
+        while True:
+            time.sleep(60)
 
 
 if __name__ == "__main__":

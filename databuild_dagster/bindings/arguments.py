@@ -13,8 +13,9 @@ from dagster import AssetExecutionContext
 
 from databuild_dagster.bindings.body import AssetBody
 from databuild_dagster.bindings.context import BuildContext
-from databuild_dagster.bindings.frames import Frames
+from databuild_dagster.bindings.frames import Frames, OnNarrowed
 from databuild_dagster.bindings.hosting import HostedRun
+from databuild_dagster.bindings.input_filters import FilesReadOfStep, summed
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.outcomes import BadResult, DepMiss
@@ -23,6 +24,8 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import frame_type
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import FilesRead
 
 
 class Arguments:
@@ -44,6 +47,8 @@ class Arguments:
         self._dataset = next(iter(datasets.values()))
         self._frames = frames
         self._finder = finder
+        #: What filters have spared.
+        self.files_read = FilesReadOfStep()
 
     def of(
         self,
@@ -101,7 +106,8 @@ class Arguments:
 
     def file_sizes(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> dict[str, int]:
         """The files that one parameter's frame is made of, each with its bytes. Raises `BadResult` for a plain asset."""
-        asset = self._upstream(self._named(name))
+        parameter = self._named(name)
+        asset = self._upstream(parameter)
         if self._finder.is_foreign(asset):
             raise BadResult(
                 f"{asset} is a plain Dagster asset, whose files only Dagster knows; split {self._dataset.job} "
@@ -109,14 +115,21 @@ class Arguments:
             )
         found = inputs[run.refs[0]]
         pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
-        return self._frames.file_sizes(pinned, asset)
+        return self._frames.file_sizes(
+            pinned,
+            asset,
+            pandas=parameter.kind is ParameterKind.PANDAS_FRAME,
+            where=self._body.filters.get(name),
+            on_narrowed=self._noting(name, [(run.partition_key, pinned)]),
+        )
 
     def of_files(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs], files: Collection[str]) -> Any:
         """The frame of one parameter, of some of its files only."""
         parameter = self._named(name)
         asset, found = self._upstream(parameter), inputs[run.refs[0]]
         pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
-        return self._frames.read(pinned, asset, pandas=parameter.kind is ParameterKind.PANDAS_FRAME, files=files)
+        pandas = parameter.kind is ParameterKind.PANDAS_FRAME
+        return self._frames.read(pinned, asset, pandas=pandas, files=files, where=self._body.filters.get(name))
 
     def are_current(self, uuids: Mapping[str, str]) -> bool:
         """Whether these instances, input ref to uuid, are what would be read now."""
@@ -133,18 +146,39 @@ class Arguments:
     def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)
         pandas = parameter.kind is ParameterKind.PANDAS_FRAME
+        where = self._body.filters.get(parameter.name)
         found = {run.partition_key: inputs[run.refs[0]] for run in runs}
         if self._body.is_batched and self._finder.follows_key(self._dataset, asset):
             keyed = {key: each.refs_of_asset.get(asset, ()) for key, each in found.items() if key is not None}
             if self._finder.is_foreign(asset):
-                return self._frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
+                frame = self._frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
+                has_columns = any(keyed.values())
+                return self._frames.filtered(frame, where, pandas=pandas) if where and has_columns else frame
             pinned = {key: [found[key].pinned[ref] for ref in refs] for key, refs in keyed.items()}
-            return self._frames.read_by_key(pinned, asset, folder, pandas=pandas)
+            noting = self._noting(parameter.name, pinned.items())
+            return self._frames.read_by_key(pinned, asset, folder, pandas=pandas, where=where, on_narrowed=noting)
         one = next(iter(found.values()))
         refs = one.refs_of_asset.get(asset, ())
         if self._finder.is_foreign(asset):
-            return self._frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
-        return self._frames.read([one.pinned[ref] for ref in refs], asset, pandas=pandas)
+            frame = self._frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
+            return self._frames.filtered(frame, where, pandas=pandas) if where and refs else frame
+        instances = [one.pinned[ref] for ref in refs]
+        noting = self._noting(parameter.name, [(key, instances) for key in found])
+        return self._frames.read(instances, asset, pandas=pandas, where=where, on_narrowed=noting)
+
+    def _noting(self, name: str, read: Iterable[tuple[str | None, Sequence[Canonical]]]) -> OnNarrowed:
+        """What hears how many files are read: of each partition for the materializations, of all for the log."""
+
+        def note(of_uuid: Mapping[str, FilesRead]) -> None:
+            for key, found in read:
+                known = (of_uuid.get(each.uuid or "") for each in found)
+                self.files_read.note(key, name, summed(each for each in known if each is not None))
+            total = summed(of_uuid.values())
+            self._context.log.info(
+                f"{total.files} of {total.of} files of {name} are read where {self._body.filters[name]}."
+            )
+
+        return note
 
     def _upstream(self, parameter: Parameter) -> str:
         """As registered; Dagster may have put a prefix before what the author wrote."""

@@ -1,7 +1,7 @@
 """What an asset of ours is besides what Dagster's definition says of it, and how to find it again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagster import AssetDep, AssetKey, AssetsDefinition
@@ -45,6 +45,8 @@ class AssetBody:
     follow_late: bool = False
     #: What its inputs have nothing for has nothing either, and the function is not called.
     skip_empty: bool = False
+    #: Parameter to the condition of Spark's SQL that its rows have to meet, for those that have one.
+    filters: Mapping[str, str] = field(default_factory=dict)
     #: How a lot is split; None for a lot that one call builds.
     parts: Split | None = None
 

@@ -35,9 +35,10 @@ from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partit
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark import BadPartitionKeyColumn, Columns, SchemaChanged, Staged, check_schema, in_threads
 from databuild_dagster.warehouse import DiskTrouble, ManifestState, StorageTrouble, remove_tree
+from databuild_dagster.warehouse.filters import BadFilter
 
 #: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
-_OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged)
+_OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)
 
 #: Failed parts of one lot whose tracebacks are told.
 MAX_TRACEBACKS = 3
@@ -255,6 +256,7 @@ class Builder:
             warehouse=self._frames.warehouse,
             code_version=self._datasets[asset].code_version or code_digest(self._body.function),
             declared=call.used[ref],
+            filters=self._body.filters,
         )
 
         def call_part(part: Part) -> None:
@@ -492,7 +494,8 @@ class Builder:
                 ),
             )
             passed = tuple(call.verdicts.get(ref, ()))
-            outputs.append(BuiltOutput(fact, instance, passed, context.output_metadata(ref)))
+            files_read = self._arguments.files_read.metadata(run.partition_key)
+            outputs.append(BuiltOutput(fact, instance, passed, {**files_read, **context.output_metadata(ref)}))
         if closed:
             details = f"What it wrote is kept in {outputs[0].instance.uri}."
             return Failed(run, _sentence(closed), False, details, {o.fact.ref: o.verdicts for o in outputs})

@@ -24,6 +24,7 @@ from databuild_dagster.bindings.assembly import (
 )
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.gates import gates_of
+from databuild_dagster.bindings.input_filters import filters_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, parameters_of
 from databuild_dagster.bindings.parts import Split, split_of
@@ -103,7 +104,8 @@ def databuild_asset(
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
     Parameters are filled by annotation: a Spark or pandas `DataFrame` is the upstream asset of that name
-    (`ins` changes its key or partition mapping; `deps` must be live but is not read), and `SparkSession`,
+    (`ins` changes its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` has only the rows read
+    that a condition of Spark's SQL lets through; `deps` must be live but is not read), and `SparkSession`,
     `BuildContext`, a `ConfigurableResource` or `config: MyConfig` are what they say. The function returns a
     frame, `EMPTY`, or raises (`DepMiss`, `Transient`, anything else is a failure).
 
@@ -152,6 +154,7 @@ def databuild_asset(
             function=function,
             parameters=parameters,
             upstreams=upstreams,
+            filters=filters_of(asset_name, ins or {}),
             outputs={None: output_name(own_key)},
             is_batched=batched,
             gates={None: gates_of(asset_name, blocking_checks, local_names)},

@@ -30,6 +30,8 @@ from databuild_dagster.spark import (
     Staged,
     explain_failure,
     files_wanted,
+    filter_in,
+    filtered,
     interrupt,
     is_large,
     is_lost,
@@ -52,19 +54,27 @@ from databuild_dagster.spark import (
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
     FileEntry,
+    FilesRead,
     Manifest,
     ManifestMissing,
     ManifestState,
     TableSchema,
     Warehouse,
     disk,
+    narrowed,
     read_manifests,
 )
+from databuild_dagster.warehouse.filtering import matching_places
+from databuild_dagster.warehouse.filters import Filter, parsed_filter
 
 _log = logging.getLogger(__name__)
 
 #: Columns of what was never anything but EMPTY.
 NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
+
+
+#: Hears, by instance, how many files of how many are read.
+OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 
 
 class CannotLoad(Exception):
@@ -139,39 +149,101 @@ class Frames:
     # In
 
     def read(
-        self, canonical: Sequence[Canonical], asset: str, *, pandas: bool, files: Collection[str] | None = None
+        self,
+        canonical: Sequence[Canonical],
+        asset: str,
+        *,
+        pandas: bool,
+        files: Collection[str] | None = None,
+        where: str | None = None,
+        on_narrowed: OnNarrowed | None = None,
     ) -> Any:
-        """One frame of instances of one asset; of some of their `files` only, as `file_sizes` names them, if given."""
+        """One frame of instances of one asset; of some of their `files` only, as `file_sizes` names them, if given, and
+        of the rows that a condition lets through.
+
+        `on_narrowed` hears what the condition spares. Raises `BadFilter` too.
+        """
+        wanted = self._filter(where, pandas=pandas)
         manifests = self._with_columns(asset, self.manifests(canonical, asset))
         if files is not None:
             manifests = [_narrowed(manifest, files) for manifest in manifests]
+        elif wanted is not None:
+            manifests = self._needed(manifests, wanted, on_narrowed)
         if not manifests:
             return no_rows(None if pandas else self.session)
         if pandas:
-            return read_pandas(self._warehouse, manifests)
-        return read_instances(self.session, self._warehouse, manifests)
+            return read_pandas(self._warehouse, manifests, where=wanted)
+        frame = read_instances(self.session, self._warehouse, manifests)
+        return frame if wanted is None else filtered(frame, wanted)
 
-    def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, folder: str, *, pandas: bool) -> Any:
+    def read_by_key(
+        self,
+        by_key: Mapping[str, Sequence[Canonical]],
+        asset: str,
+        folder: str,
+        *,
+        pandas: bool,
+        where: str | None = None,
+        on_narrowed: OnNarrowed | None = None,
+    ) -> Any:
         """One frame of instances of one asset, with the column of the output's partition key.
 
-        What Spark reads hangs on `folder`, which is made here.
+        What Spark reads hangs on `folder`, which is made here. The rest is as for `read`.
         """
+        wanted = self._filter(where, pandas=pandas)
         distinct = {each.uuid: each for found in by_key.values() for each in found}
         known = {manifest.instance_uuid: manifest for manifest in self.manifests(list(distinct.values()), asset)}
         usable = self._with_columns(asset, list(known.values()))
         if not usable:
             return no_rows(None if pandas else self.session, PARTITION_KEY)
+        if wanted is not None:
+            usable = self._needed(usable, wanted, on_narrowed)
         of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
         keyed = {key: [of_uuid[e.uuid] for e in found if e.uuid in of_uuid] for key, found in by_key.items()}
         if not any(keyed.values()):
             keyed = dict.fromkeys(list(by_key)[:1], usable)
         if pandas:
-            return read_keyed_pandas(self._warehouse, keyed)
-        return read_keyed(self.session, self._warehouse, keyed, folder)
+            return read_keyed_pandas(self._warehouse, keyed, where=wanted)
+        frame = read_keyed(self.session, self._warehouse, keyed, folder)
+        return frame if wanted is None else filtered(frame, wanted)
 
-    def file_sizes(self, canonical: Sequence[Canonical], asset: str) -> dict[str, int]:
-        """The files of instances of one asset, each by its name and that of its instance, and its bytes."""
+    def filtered(self, frame: Any, where: str, *, pandas: bool) -> Any:
+        """The rows of any frame that a condition lets through. Raises `BadFilter`."""
+        if pandas:
+            return frame.iloc[matching_places(frame, parsed_filter(where))]
+        return filtered(frame, filter_in(self.session, where))
+
+    def _filter(self, where: str | None, *, pandas: bool) -> Filter | None:
+        if where is None:
+            return None
+        return parsed_filter(where) if pandas else filter_in(self.session, where)
+
+    def _needed(self, manifests: Sequence[Manifest], wanted: Filter, on_narrowed: OnNarrowed | None) -> list[Manifest]:
+        """Without the files of which an index says that no row of theirs can match."""
+        needed, _ = narrowed(self._warehouse, manifests, wanted)
+        if on_narrowed is not None:
+            on_narrowed(
+                {
+                    left.instance_uuid: FilesRead(len(left.files), len(whole.files))
+                    for left, whole in zip(needed, manifests, strict=True)
+                }
+            )
+        return needed
+
+    def file_sizes(
+        self,
+        canonical: Sequence[Canonical],
+        asset: str,
+        *,
+        pandas: bool,
+        where: str | None = None,
+        on_narrowed: OnNarrowed | None = None,
+    ) -> dict[str, int]:
+        """The files of instances of one asset, each by its name and that of its instance, and its bytes; without those
+        that a condition spares."""
         manifests = self.manifests(canonical, asset)
+        if (wanted := self._filter(where, pandas=pandas)) is not None:
+            manifests = self._needed(manifests, wanted, on_narrowed)
         return {_file_name(manifest, file): file.bytes for manifest in manifests for file in manifest.files}
 
     def manifests(self, canonical: Sequence[Canonical], asset: str) -> list[Manifest]:

@@ -9,7 +9,7 @@ nothing of the engine: how the lot's job run ends, the caller says.
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from threading import BoundedSemaphore, Lock
@@ -136,6 +136,7 @@ class LotInParts:
         warehouse: Warehouse,
         code_version: str | None,
         declared: Mapping[str, str],
+        filters: Mapping[str, str],
     ) -> None:
         #: The asset that is split.
         self._asset = asset
@@ -148,6 +149,8 @@ class LotInParts:
         self._code_version = code_version
         #: Input ref to uuid, before anything is read at run time.
         self._declared = declared
+        #: Parameter to condition: with another one a part has other rows.
+        self._filters = filters
         self._whole: Any = None
         self._lock = Lock()
         self.parts: list[Part] = []
@@ -159,15 +162,18 @@ class LotInParts:
 
     def find_parts(self) -> None:
         """Raises `CannotSplit`, `BadPartColumn`, or what reading the input raises."""
+        conditions = "".join(f"; {name} where {where}" for name, where in sorted(self._filters.items()))
+        self.parts = [replace(part, split=f"{part.split}{conditions}") for part in self._found_parts()]
+
+    def _found_parts(self) -> list[Part]:
         if isinstance(self._split, ByFile):
-            self.parts = split_by_file(self._split, self._source.file_sizes(), self._asset)
-            return
+            return split_by_file(self._split, self._source.file_sizes(), self._asset)
         self._whole = self._source.whole()
         column = self._split.column
         values = self._split.values
         if values is None:
             values = values_of(self._whole, column, self._asset, MAX_PARTS)
-        self.parts = split_by_key(values, column, self._asset)
+        return split_by_key(values, column, self._asset)
 
     def input_of(self, part: Part) -> Any:
         """The frame that the function gets in place of the whole input."""

@@ -17,6 +17,7 @@ from databuild_dagster.bindings.assembly import (
 )
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.gates import gates_of
+from databuild_dagster.bindings.input_filters import filters_of
 from databuild_dagster.bindings.keys import asset_text
 from databuild_dagster.bindings.parameters import InvalidAsset, Returns, parameters_of
 from databuild_dagster.bindings.parts import refuse_parts
@@ -81,6 +82,7 @@ def databuild_multi_asset(
             function=function,
             parameters=parameters,
             upstreams=upstreams,
+            filters=filters_of(own_name, ins or {}),
             outputs={out: output_name(spec.key) for out, spec in outs.items()},
             is_batched=batched,
             gates={out: gates_of(out, given, local_names) for out, given in (blocking_checks or {}).items()},

@@ -38,6 +38,7 @@ from databuild_dagster.spark import (
     SessionModesMixed,
     SparkSettings,
     abandon,
+    filter_in,
     filtered,
     is_lost,
     no_rows,
@@ -134,7 +135,7 @@ def read(
             return no_rows(None)
         return read_pandas(found.warehouse, without_needless_files(found.warehouse, manifests, wanted), where=wanted)
     session = place.session(spark)
-    wanted = _filter_in(session, where)
+    wanted = None if where is None else filter_in(session, where)
     if not manifests:
         return no_rows(session)
     needed = without_needless_files(found.warehouse, manifests, wanted)
@@ -217,21 +218,13 @@ def table(
         wanted = None if where is None else parsed_filter(where)
         return _table_pandas(_needed(by_warehouse, wanted), column, wanted)
     session = place.session(spark)
-    wanted = _filter_in(session, where)
+    wanted = None if where is None else filter_in(session, where)
     frame = _table_spark(session, _needed(by_warehouse, wanted), column)
     if wanted is not None:
         frame = filtered(frame, wanted)
     if view is not None:
         frame.createOrReplaceTempView(view)
     return frame
-
-
-def _filter_in(spark: Any, where: str | None) -> Filter | None:
-    return (
-        None
-        if where is None
-        else parsed_filter(where, spark.conf.get("spark.sql.session.timeZone"), spark_decides=True)
-    )
 
 
 def _needed(

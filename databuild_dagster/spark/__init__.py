@@ -25,7 +25,7 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
-from databuild_dagster.spark.frames import filtered, frame_type, no_rows, read_instances, read_pandas, united
+from databuild_dagster.spark.frames import filter_in, filtered, frame_type, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.java import Java, find_java
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address
@@ -100,6 +100,7 @@ __all__ = [
     "columns_of",
     "explain_failure",
     "files_wanted",
+    "filter_in",
     "filtered",
     "find_java",
     "frame_type",

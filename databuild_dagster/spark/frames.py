@@ -14,12 +14,13 @@ from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import Manifest, Warehouse, format_named, read_table
 from databuild_dagster.warehouse.filtering import matching_rows
-from databuild_dagster.warehouse.filters import BadFilter, Filter
+from databuild_dagster.warehouse.filters import BadFilter, Filter, parsed_filter
 from databuild_dagster.warehouse.manifest import file_paths, local_paths
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -42,6 +43,11 @@ def read_instances(
     schema = schema or united_schema(manifests)
     paths_of = spark_paths(spark, warehouse, manifests)
     return load_files(spark, schema, by_format(manifests, paths_of))
+
+
+def filter_in(spark: SparkSession, where: str) -> Filter:
+    """A condition as a session reads it. Raises `BadFilter`."""
+    return parsed_filter(where, spark.conf.get("spark.sql.session.timeZone") or "UTC", spark_decides=True)
 
 
 def filtered(frame: DataFrame, where: Filter) -> DataFrame:
@@ -112,10 +118,25 @@ def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: F
     arrow_schema = to_arrow_schema(united_schema(manifests), timezone="UTC")
     table = read_table(warehouse, manifests)
     if where is not None:
-        table = matching_rows(table if table.num_rows else arrow_schema.empty_table(), where)
+        table = matching_rows(with_all_columns(table, arrow_schema), where)
     if not table.num_rows:
         return arrow_schema.empty_table().to_pandas()
     return table.to_pandas()
+
+
+def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table of some instances' files with the columns of all: the files that have a column may be passed over."""
+    import pyarrow as pa
+
+    if not table.num_rows:
+        return schema.empty_table()
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        elif pa.types.is_primitive(field.type) and table.schema.field(field.name).type != field.type:
+            place = table.column_names.index(field.name)
+            table = table.set_column(place, field.name, table.column(place).cast(field.type))
+    return table.select(schema.names)
 
 
 def no_rows(spark: SparkSession | None, *columns: str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from databuild_dagster.spark.errors import KeyColumnTaken
-from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united
+from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
 from databuild_dagster.warehouse import (
@@ -75,21 +75,27 @@ def read_keyed_pandas(
     manifests = [manifest for found in keyed.values() for manifest in found]
     schema = united_schema(manifests)
     refuse_taken(column, manifests)
-    columns = to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    columns = arrow_schema.empty_table().to_pandas()
     tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
     if where is not None:
-        tables = {key: _matching(table, column, key, where) for key, table in tables.items() if table.num_rows}
+        # Of no rows too: whether a filter can be asked does not depend on what is there.
+        _matching(arrow_schema.empty_table(), arrow_schema, column, "", where)
+        tables = {
+            key: _matching(table, arrow_schema, column, key, where) for key, table in tables.items() if table.num_rows
+        }
     frames = [table.to_pandas().assign(**{column: key}) for key, table in tables.items()]
     nothing = columns.assign(**{column: pd.Series(dtype="object")})
     return pd.concat([frame for frame in frames if len(frame)] or [nothing], ignore_index=True)
 
 
-def _matching(table: pa.Table, column: str, key: str, where: Filter) -> pa.Table:
-    """The key is a column of the filter's too."""
+def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: Filter) -> pa.Table:
+    """The key is a column of the filter's too, and so is what only other keys' rows have."""
     import pyarrow as pa
 
-    keyed = table.append_column(column, pa.array([key] * table.num_rows, pa.string()))
-    return matching_rows(keyed, where).drop_columns([column])
+    whole = with_all_columns(table, schema)
+    keyed = whole.append_column(column, pa.array([key] * whole.num_rows, pa.string()))
+    return matching_rows(keyed, where).select([name for name in schema.names if name in table.column_names])
 
 
 def with_key(frame: DataFrame, key: str) -> DataFrame:

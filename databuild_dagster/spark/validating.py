@@ -128,7 +128,10 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
         F.coalesce(_offends(constraint, types), F.lit(False)).alias(_FLAG.format(place))
         for place, constraint in enumerate(constraints)
     ]
-    flagged = frame.select(_INSTANCE, row.alias("row"), *flags)
+    # A row is written down only where it offends: most never do.
+    names = [_FLAG.format(place) for place in range(len(constraints))]
+    offends = reduce(lambda one, other: one | other, map(F.col, names), F.lit(False))
+    flagged = frame.select("*", *flags).select(_INSTANCE, F.when(offends, row).alias("row"), *names)
     counts: list[Column] = [F.count(F.lit(1)).alias("rows")]
     for place in range(len(constraints)):
         shown = F.when(F.col(_FLAG.format(place)), F.col("row"))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
+_PLACE = "__databuild_place"
+
+
 def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
     """Raises `BadFilter` for a column that is not there, and for what only Spark understands."""
     import pyarrow as pa
@@ -24,6 +27,17 @@ def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
     except (Unknown, ArithmeticError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         why = error.args[0] if isinstance(error, Unknown) and error.args else "only Spark understands it"
         raise BadFilter(where=wanted.where, why=why) from error
+
+
+def matching_places(frame: Any, wanted: Filter) -> list[int]:
+    """The places of the rows that match in a frame of pandas'; what is missing is null, NaN too. Raises `BadFilter`."""
+    import pyarrow as pa
+
+    named = [column for column in frame.columns if str(column).lower() in wanted.columns]
+    table = pa.Table.from_pandas(frame[named], preserve_index=False)
+    # In the end, so that no column that the filter names can be meant.
+    places = table.append_column(_PLACE, pa.array(range(len(frame)), pa.int64()))
+    return list(matching_rows(places, wanted).column(_PLACE).to_pylist())
 
 
 class _Condition:
