@@ -154,11 +154,17 @@ def test_a_golden_log_folds_to_exactly_the_state_that_its_version_saw(recorded, 
     assert_same(recorded, state(path))
 
 
+def is_older(recorded):
+    """The newest recording may be of today's tables."""
+    return recorded.about["projection_version"] < schema.PROJECTION_VERSION
+
+
 def test_the_database_that_a_version_left_behind_is_brought_to_today(recorded, left_behind):
     """SPEC 3.4: its own tables, in its own shape, with its own triggers."""
     url = f"sqlite:///{left_behind}"
-    with pytest.raises(OlderProjection, match="databuild migrate"):
-        open_store(url)
+    if is_older(recorded):
+        with pytest.raises(OlderProjection, match="databuild migrate"):
+            open_store(url)
 
     store = Store(url, check_projections=False)
     migrate(store)
@@ -195,9 +201,10 @@ def test_the_command_line_brings_an_older_home_to_today(recorded, left_behind, m
     monkeypatch.setenv("DAGSTER_HOME", str(left_behind.parent))
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
     run = CliRunner()
-    refused = run.invoke(cli, ["check"])
-    assert isinstance(refused.exception, OlderProjection)
-    assert "databuild migrate" in str(refused.exception)
+    if is_older(recorded):
+        refused = run.invoke(cli, ["check"])
+        assert isinstance(refused.exception, OlderProjection)
+        assert "databuild migrate" in str(refused.exception)
 
     migrated = run.invoke(cli, ["migrate", "--json"])
     again = run.invoke(cli, ["migrate", "--json"])
@@ -206,7 +213,7 @@ def test_the_command_line_brings_an_older_home_to_today(recorded, left_behind, m
 
     versions = [schema.LOG_VERSION, schema.PROJECTION_VERSION]
     assert (json.loads(migrated.output)["events"], json.loads(migrated.output)["after"]) == (
-        len(recorded.log),
+        len(recorded.log) if is_older(recorded) else None,
         versions,
     )
     assert json.loads(again.output) == {"before": versions, "after": versions, "events": None}
