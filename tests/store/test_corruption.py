@@ -275,7 +275,8 @@ SAID_ONCE = {
     "JobRunDepMissed.retry_at",
     "JobRunDepMissed.misses.impacted.cycle",
     "PartitionDelegated.delegations.job_run_id",
-    "MetaInvoked.answers",
+    "ArcFired.up_to_seq",
+    "ArcFired.firings.lots",
 }
 
 
