@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Event, Thread, current_thread
 
 from databuild_dagster.engine import HEARTBEAT_SECONDS, Engine
@@ -12,6 +13,20 @@ from databuild_dagster.model.states import OPEN_JOB_RUNS
 WATCH_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+def _beat_and_watch(done: Event, beat: Callable[[], object], watch: Callable[[], object], who: str) -> None:
+    """Until it is done. A full disk now must not end the heartbeat for good; the lease is the judge."""
+    beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
+    turn = 0
+    while not done.wait(WATCH_SECONDS):
+        turn += 1
+        try:
+            if turn % beats_every == 0:
+                beat()
+            watch()
+        except Exception:
+            _log.exception("databuild: the heartbeat of %s failed once", who)
 
 
 class ExecutorHeartbeat:
@@ -32,16 +47,7 @@ class ExecutorHeartbeat:
         self._thread.join(timeout=WATCH_SECONDS)
 
     def _live(self) -> None:
-        beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
-        turn = 0
-        while not self._done.wait(WATCH_SECONDS):
-            turn += 1
-            try:
-                if turn % beats_every == 0:
-                    self._executor.beat()
-                self._executor.watch()
-            except Exception:  # As below.
-                _log.exception("databuild: the heartbeat of executor %s failed once", self._executor.id)
+        _beat_and_watch(self._done, self._executor.beat, self._executor.watch, f"executor {self._executor.id}")
 
 
 class Heartbeat:
@@ -76,16 +82,8 @@ class Heartbeat:
         self._watched.difference_update(job_run_ids)
 
     def _live(self) -> None:
-        beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
-        turn = 0
-        while not self._done.wait(WATCH_SECONDS):
-            turn += 1
-            try:
-                if turn % beats_every == 0:
-                    self._engine.beat([self._launch_id])
-                self._watch()
-            except Exception:  # A full disk now must not end the heartbeat for good; the lease is the judge.
-                _log.exception("databuild: the heartbeat of launch %s failed once", self._launch_id)
+        beat = partial(self._engine.beat, [self._launch_id])
+        _beat_and_watch(self._done, beat, self._watch, f"launch {self._launch_id}")
 
     def _watch(self) -> None:
         for run in self._engine.queries.job_runs_of_launch(self._launch_id):

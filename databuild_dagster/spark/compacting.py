@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.schemas import quoted
 from databuild_dagster.spark.staging import publish, read_staged, stage_instance
 from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse
 
@@ -48,7 +49,7 @@ def contents_of(frame: DataFrame) -> Contents:
 
     # As text where a type has no hash, and where it has parts that have none: a map has no order either.
     columns = [
-        F.to_json(F.struct(_quoted(field.name))) if _has_map(field.dataType) else F.col(_quoted(field.name))
+        F.to_json(F.struct(quoted(field.name))) if _has_map(field.dataType) else F.col(quoted(field.name))
         for field in frame.schema.fields
     ]
     hashed = F.xxhash64(*columns).cast("decimal(20,0)")
@@ -103,7 +104,3 @@ def _has_map(data_type: object) -> bool:
         case StructType(fields=fields):
             return any(_has_map(field.dataType) for field in fields)
     return False
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"

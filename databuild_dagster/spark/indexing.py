@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths
-from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.warehouse import Manifest, Warehouse
 from databuild_dagster.warehouse.file_index import FileIndex
 from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
@@ -87,10 +87,10 @@ def _path_of(uri: str) -> str:
 def _figured(frame: DataFrame, types: dict[str, str]) -> DataFrame:
     import pyspark.sql.functions as F
 
-    named = frame.select(F.col("_metadata.file_path").alias(_FILE), *(_quoted(name) for name in types))
+    named = frame.select(F.col("_metadata.file_path").alias(_FILE), *(quoted(name) for name in types))
     figures: list[Column] = [F.count(F.lit(1)).alias("rows")]
     for place, (name, type_text) in enumerate(types.items()):
-        column = F.col(_quoted(name))
+        column = F.col(quoted(name))
         figures += [
             F.count(column).alias(f"values_{place}"),
             # Exactly, it would take a row for each column of a row.
@@ -150,7 +150,3 @@ def _is_far(type_text: str, text: str | None) -> bool:
     """A day that Python has not: before the year 1, or after 9999."""
     is_time = type_text in ("date", "timestamp_ntz")
     return is_time and text is not None and (not text[:4].isdigit() or text[4] != "-" or text[:4] == "0000")
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"

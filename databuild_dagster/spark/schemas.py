@@ -95,6 +95,11 @@ def _why_unreadable(data_type: pa.DataType) -> str | None:
     return next((why for each in inner if (why := _why_unreadable(each))), None)
 
 
+def quoted(column: str) -> str:
+    """A column's name as SQL takes it, whatever it is."""
+    return f"`{column.replace('`', '``')}`"
+
+
 class Columns(NamedTuple):
     """The columns of one instance, and whose they are."""
 

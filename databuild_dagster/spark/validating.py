@@ -29,7 +29,7 @@ from databuild_dagster.model.constraints import (
 )
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.schemas import spark_schema
+from databuild_dagster.spark.schemas import quoted, spark_schema
 from databuild_dagster.warehouse import Manifest, TableSchema, Warehouse
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
 
     own = [each for each in frame.columns if each != _INSTANCE]
     types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    row = F.to_json(F.struct(*(F.col(_quoted(name)) for name in own)))
+    # With what is null: that may be what offends.
+    row = F.to_json(F.struct(*(F.col(quoted(name)) for name in own)), {"ignoreNullFields": "false"})
     flags = [
         F.coalesce(_offends(constraint, types), F.lit(False)).alias(_FLAG.format(place))
         for place, constraint in enumerate(constraints)
@@ -150,23 +151,23 @@ def _offends(constraint: AnyConstraint, types: dict[str, str]) -> Column:
 
     match constraint:
         case NotNull(column=column):
-            return F.col(_quoted(column)).isNull()
+            return F.col(quoted(column)).isNull()
         case Unique(columns=columns):
-            named = [F.col(_quoted(column)) for column in columns]
+            named = [F.col(quoted(column)) for column in columns]
             whole = reduce(lambda one, other: one & other, (column.isNotNull() for column in named))
             alike = F.count(F.lit(1)).over(Window.partitionBy(_INSTANCE, *named))
             return whole & (alike > 1)
         case Range(column=column, low=low, high=high):
             ends: list[Column] = []
             if low is not None:
-                ends.append(F.col(_quoted(column)) < _literal(low, types[column], constraint))
+                ends.append(F.col(quoted(column)) < _literal(low, types[column], constraint))
             if high is not None:
-                ends.append(F.col(_quoted(column)) > _literal(high, types[column], constraint))
+                ends.append(F.col(quoted(column)) > _literal(high, types[column], constraint))
             return reduce(lambda one, other: one | other, ends)
         case Regex(column=column, pattern=pattern):
-            return ~F.col(_quoted(column)).rlike(pattern)
+            return ~F.col(quoted(column)).rlike(pattern)
         case AcceptedValues(column=column, values=values):
-            return ~F.col(_quoted(column)).cast("string").isin(*values)
+            return ~F.col(quoted(column)).cast("string").isin(*values)
         case Expression(sql=sql):
             return ~F.expr(f"({sql}\n)")
         case NarrowType(column=column, type=narrow):
@@ -175,9 +176,9 @@ def _offends(constraint: AnyConstraint, types: dict[str, str]) -> Column:
 
 def _narrowed(column: str, narrow: str) -> str:
     """SQL that is true where a value is another one, or none, as the narrower type."""
-    quoted = _quoted(column)
-    cast = f"try_cast({quoted} AS {narrow})"
-    return f"{quoted} IS NOT NULL AND ({cast} IS NULL OR {cast} <> {quoted})"
+    name = quoted(column)
+    cast = f"try_cast({name} AS {narrow})"
+    return f"{name} IS NOT NULL AND ({cast} IS NULL OR {cast} <> {name})"
 
 
 def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
@@ -212,10 +213,6 @@ def _report(manifest: Manifest, constraints: Sequence[AnyConstraint], row: Any) 
         for place, constraint in enumerate(constraints)
     )
     return PartitionReport(manifest.ref, manifest.instance_uuid, 0 if row is None else row["rows"], reports)
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"
 
 
 def _bad(constraint: AnyConstraint, why: str, form: str) -> BadConstraint:

@@ -174,24 +174,31 @@ def create_only(path: str, contents: bytes) -> bool:
     A link to a finished temporary file, and not O_EXCL: with that, others would see the file half written.
     """
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}")
     make_dirs(folder)
     with explained(path, "written"):
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(contents)
-                file.flush()
-                os.fsync(file.fileno())
+        with _written_beside(path, contents) as temporary:
             try:
                 os.link(temporary, path)
             except FileExistsError:
                 return False
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
         sync_dir(folder)
     return True
+
+
+@contextmanager
+def _written_beside(path: str, contents: bytes) -> Iterator[str]:
+    """A file in the same folder, on the disk with all its bytes; it goes with the block unless it was renamed."""
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def replace(path: str, contents: bytes) -> None:
@@ -200,22 +207,11 @@ def replace(path: str, contents: bytes) -> None:
     The bytes are on the disk before the name is, so that nobody ever finds it half written; after a loss of power it may
     be the old one.
     """
-    folder = os.path.dirname(path)
     for attempt in range(1, MAX_VANISHED + 1):
-        temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}")
-        make_dirs(folder)
+        make_dirs(os.path.dirname(path))
         try:
-            with explained(path, "written"):
-                try:
-                    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-                    with os.fdopen(descriptor, "wb") as file:
-                        file.write(contents)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    os.replace(temporary, path)
-                finally:
-                    with suppress(FileNotFoundError):
-                        os.unlink(temporary)
+            with explained(path, "written"), _written_beside(path, contents) as temporary:
+                os.replace(temporary, path)
             return
         except DiskTrouble as error:
             if not isinstance(error.__cause__, FileNotFoundError) or attempt == MAX_VANISHED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from databuild_dagster.warehouse.filters import FLOATING, WHOLE, BadFilter, Filter, Unknown, literal_value
+from databuild_dagster.warehouse.filters import FLIPPED, FLOATING, WHOLE, BadFilter, Filter, Unknown, literal_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ class _Condition:
         if type(node).__name__ in _SIDES:
             if isinstance(node.this, x.Column):
                 return self._compared(type(node).__name__, node.this, node.expression)
-            return self._compared(_FLIPPED.get(type(node).__name__, type(node).__name__), node.expression, node.this)
+            return self._compared(FLIPPED.get(type(node).__name__, type(node).__name__), node.expression, node.this)
         raise Unknown
 
     def _compared(self, side: str, column: Any, literal: Any) -> pc.Expression:
@@ -119,7 +119,6 @@ _SIDES: dict[str, Any] = {
     "GT": lambda column, value: column > value,
     "GTE": lambda column, value: column >= value,
 }
-_FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
 
 
 def _type_name(data_type: pa.DataType) -> str:

@@ -183,7 +183,8 @@ _SIDES: dict[str, Callable[[Any, Any, Any], bool]] = {
     "GT": lambda low, high, value: high > value,
     "GTE": lambda low, high, value: high >= value,
 }
-_FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
+#: The side of a comparison whose two ends are exchanged, where it is another one.
+FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
 
 
 def _compared(node: x.Binary, file: FileFigures, zone: str) -> bool:
@@ -191,7 +192,7 @@ def _compared(node: x.Binary, file: FileFigures, zone: str) -> bool:
 
     side, column, other = type(node).__name__, node.this, node.expression
     if not isinstance(column, x.Column):
-        side, column, other = _FLIPPED.get(side, side), other, column
+        side, column, other = FLIPPED.get(side, side), other, column
     return _on_side(side, column, other, file, zone)
 
 

@@ -19,6 +19,7 @@ from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings import heartbeat
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.bindings.part_attempts import attempts_before
+from databuild_dagster.bindings.parts import code_digest
 from databuild_dagster.bindings.remains import WarehouseRemains
 from databuild_dagster.bindings.tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
@@ -675,3 +676,19 @@ def test_an_asset_in_parts_that_is_called_is_its_plain_function(calls: Calls) ->
         return pd.DataFrame({"n": [len(flights)]})
 
     assert counted(pd.DataFrame({"k": [1, 2, 3]})).n.tolist() == [3]
+
+
+def test_code_without_a_version_is_told_apart_by_itself() -> None:
+    """SPEC 10.4: parts of other code are not kept"""
+
+    def one(frame: Any) -> Any:
+        return [n + 1 for n in frame]
+
+    def same(frame: Any) -> Any:
+        return [n + 1 for n in frame]
+
+    def other(frame: Any) -> Any:
+        return [n + 2 for n in frame]
+
+    assert code_digest(one) == code_digest(same) != code_digest(other)
+    assert code_digest(object()) is None

@@ -270,4 +270,4 @@ def test_an_arcs_lot_that_was_partial_is_missing_then(project: Project) -> None:
 
 
 def arc_states(project: Project) -> dict[str, str]:
-    return {each["lot"]: each["state"] for each in project.ask("arcs", "checked")}
+    return {each["ref"]: each["state"] for each in project.ask("arcs", "checked")}

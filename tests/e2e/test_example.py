@@ -29,7 +29,7 @@ class Example:
     def __init__(self, home: Path) -> None:
         self.environment = os.environ | {"DAGSTER_HOME": str(home)}
 
-    def ask(self, *arguments: str) -> Any:
+    def ask(self, *arguments: str, code: int = 0) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "databuild_dagster", *arguments, "--json"],
             cwd=ROOT,
@@ -39,7 +39,7 @@ class Example:
             timeout=MAX_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, done
+        assert done.returncode == code, done
         return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -79,7 +79,8 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     rows = example.ask("read", DAYS[0])
     file = shown["canonical"]["files"][0]
 
-    shutil.copy(file, Path(file).with_name("part-99999-stray.parquet"))
+    stray = Path(file).with_name("part-99999-stray.parquet")
+    shutil.copy(file, stray)
     Path(file).with_name("_SUCCESS").touch()
 
     assert example.ask("show", DAYS[0]) == shown
@@ -88,6 +89,11 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     example.ask("taint", MONTH, "--reason", "to have it read the days again")
     example.ask("tick")
     assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
+    assert example.ask("check") == {"ok": True, "violations": []}
+    # A deep check walks the storage too, and names what nobody lists.
+    (told,) = example.ask("check", "--deep", code=1)["violations"]
+    assert (told["rule"], told["subject"]) == ("SPEC 10.8", str(stray))
+    stray.unlink()
     assert example.ask("check", "--deep") == {"ok": True, "violations": []}
 
 

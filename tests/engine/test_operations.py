@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from databuild_dagster.engine import completing
 from databuild_dagster.engine.executing import RetryJob
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
@@ -592,6 +593,49 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
     monkeypatch.setattr(Write, "complete_operation", complete)
     operations.world.clock.turn(10)
     assert coordinator.coordinate().completed == {id: OperationState.SUCCESS}
+
+
+class Refuses(Write):
+    """Its completion code meets an error that is one of ours."""
+
+    type_name = "refuses"
+
+    def complete_operation(self, arg, dataset, completion):
+        raise NotFound(kind="table", name="anything")
+
+
+def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
+    """SPEC 9.6"""
+    operations.manager.register(Refuses(operations.lake))
+    bad = operations.manager.start("refuses", "days", {})
+    good = operations.manager.start("write", "whole", {})
+    for id in (bad, good):
+        executor = operations.executor()
+        while executor.step(id, 10):
+            pass
+
+    done = operations.coordinator().coordinate()
+
+    assert "NotFound" in done.problems[bad]
+    assert done.completed == {good: OperationState.SUCCESS}
+    operations.manager.cancel(bad)
+
+
+def test_jobs_that_nobody_here_can_clean_up_after_hide_no_others(operations, monkeypatch):
+    """SPEC 9.6: the code of their type is gone"""
+    monkeypatch.setattr(completing, "MAX_CLEANED", 2)
+    unknown, known = operations.manager.start("alone", "days", {}), operations.manager.start("write", "whole", {})
+    dead = operations.executor("dead")
+    assert len([*dead.take(unknown, 3), *dead.take(known, 1)]) == 4
+    for id in (unknown, known):
+        operations.manager.cancel(id)
+    operations.dead.add("dead")
+    gone = operations.manager.types.pop("alone")
+    coordinator = operations.coordinator()
+
+    assert sum(coordinator.coordinate().cleaned for _ in range(4)) == 1
+    operations.manager.register(gone)
+    assert sum(coordinator.coordinate().cleaned for _ in range(4)) == 3
 
 
 def test_an_operation_that_is_not_done_is_not_completed(operations):

@@ -49,17 +49,19 @@ def manifest(spark, write):
     return write(spark.sql(ROWS).repartition(FILES, "n"))
 
 
+def index(spark, warehouse, manifest):
+    """Of all columns, beside the manifest."""
+    types = indexable([manifest])
+    figures = file_figures(spark, warehouse, [manifest], types)[manifest.instance_uuid]
+    written = InstanceIndex(instance_uuid=manifest.instance_uuid, types=types, files=figures)
+    write_index(warehouse, manifest.dataset, written)
+    assert read_index(warehouse, manifest.dataset, manifest.instance_uuid) == written
+    assert figures.keys() == {file.uri for file in manifest.files}
+
+
 @pytest.fixture
 def indexed(spark, warehouse, manifest):
-    types = indexable([manifest])
-    index = InstanceIndex(
-        instance_uuid=manifest.instance_uuid,
-        types=types,
-        files=file_figures(spark, warehouse, [manifest], types)[manifest.instance_uuid],
-    )
-    write_index(warehouse, manifest.dataset, index)
-    assert read_index(warehouse, manifest.dataset, manifest.instance_uuid) == index
-    assert index.files.keys() == {file.uri for file in manifest.files}
+    index(spark, warehouse, manifest)
     return manifest
 
 
@@ -148,9 +150,7 @@ def test_passing_files_over_changes_no_answer(spark, warehouse, indexed, where):
 def test_a_selective_filter_leaves_the_files_that_matter(spark, warehouse, write):
     """SPEC 9.8"""
     manifest = write(spark.range(0, 100, 1, 10).selectExpr("id"))
-    types = indexable([manifest])
-    files = file_figures(spark, warehouse, [manifest], types)[manifest.instance_uuid]
-    write_index(warehouse, "flights", InstanceIndex(instance_uuid=manifest.instance_uuid, types=types, files=files))
+    index(spark, warehouse, manifest)
 
     (kept,), read = narrowed(warehouse, [manifest], parsed_filter("id BETWEEN 55 AND 57"))
 
@@ -207,6 +207,33 @@ def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse,
     found = file_figures(spark, warehouse, manifests, indexable(manifests))
 
     assert [found[each.instance_uuid][same.uri].columns["i"].max for each in manifests] == ["1", "2"]
+
+
+@pytest.mark.parametrize("where", ["f > 0.1", "f = 0.10000000149011612", "f BETWEEN 0.1 AND 0.11", "f = float('0.1')"])
+def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write, where):
+    """SPEC 9.8: as text it is 0.1, and as a double a little more"""
+    manifest = write(spark.sql("SELECT CAST(0.1 AS FLOAT) AS f"))
+    index(spark, warehouse, manifest)
+
+    (kept,), _ = narrowed(warehouse, [manifest], parsed_filter(where))
+
+    assert read_instances(spark, warehouse, [manifest]).where(where).count() == 1
+    assert kept == manifest
+
+
+def test_times_are_kept_in_utc_whatever_hours_the_session_s_zone_leaves_out(spark, warehouse, write):
+    """SPEC 9.8: an hour that New York does not have"""
+    manifest = write(spark.sql("SELECT TIMESTAMP '2013-03-10 02:30:00Z' AS at"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        index(spark, warehouse, manifest)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    (kept,), _ = narrowed(warehouse, [manifest], parsed_filter("at < '2013-03-10T03:00:00Z'"))
+    (passed_over,), _ = narrowed(warehouse, [manifest], parsed_filter("at > '2013-03-10T03:00:00Z'"))
+
+    assert (len(kept.files), len(passed_over.files)) == (1, 0)
 
 
 def test_long_texts_are_not_kept(spark, warehouse, write):
