@@ -19,6 +19,7 @@ from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed, register_all
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
+from databuild_dagster.engine.completing import Coordination
 
 EVENT_LOG_WRITES = ("store_event", "store_event_batch")
 RUN_WRITES = ("add_run", "handle_run_event", "add_run_tags")
@@ -30,6 +31,8 @@ class Silent:
     def launching(self, job: str, n_partitions: int) -> None: ...
 
     def waiting(self, jobs: Sequence[str]) -> None: ...
+
+    def coordinated(self, done: Coordination) -> None: ...
 
 
 class Clock:

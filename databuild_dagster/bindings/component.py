@@ -44,6 +44,7 @@ from databuild_dagster.bindings.resources import DatabuildSpark
 from databuild_dagster.bindings.scaffolding import DatabuildScaffolder
 from databuild_dagster.bindings.translator import DatabuildTranslator
 from databuild_dagster.engine import TickLimits
+from databuild_dagster.engine.operations import DistributedOperation
 
 _LIMITS = TickLimits()
 
@@ -132,6 +133,13 @@ class DatabuildComponent(Component, Model, Resolvable):
         Sequence[AlertAttributes],
         _described("Who hears of wants that miss their SLA, besides the orchestrator's log."),
     ] = ()
+    operations: Annotated[
+        Sequence[str],
+        _described(
+            "Operations over whole datasets, besides those that databuild and installed packages have: "
+            "my_project.quality.RowCount, a class that is made without arguments, or an object."
+        ),
+    ] = ()
     location: Annotated[str | None, _described("The name in the store; the project's package unless given.")] = None
 
     @classmethod
@@ -214,6 +222,7 @@ class DatabuildComponent(Component, Model, Resolvable):
             limits=None if self.limits is None else TickLimits(**self.limits.model_dump()),
             sample_rows=self.sample_rows,
             alerts=[each.alert(place) for each in self.alerts],
+            operations=[_operation(place, name) for name in self.operations],
         )
 
 
@@ -228,6 +237,7 @@ _SHARED = (
     "limits",
     "sample_rows",
     "alerts",
+    "operations",
 )
 
 
@@ -259,17 +269,39 @@ class _ComponentTranslator(DatabuildTranslator):
         return f"The translation in {self._place}"
 
 
+def _operation(place: str, name: str) -> DistributedOperation[Any]:
+    """Raises `InvalidAsset` when nothing is called so, or it is something else."""
+    module_name, _, own = name.rpartition(".")
+    found = getattr(_imported(module_name), own, None) if module_name else None
+    if found is None:
+        raise InvalidAsset(
+            f"{place} names the operation {name!r}, which cannot be imported; write it as my_project.quality.RowCount."
+        )
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, DistributedOperation):
+        raise InvalidAsset(f"{place} names the operation {name!r}, which is no DistributedOperation.")
+    return made
+
+
+def _imported(name: str) -> ModuleType | None:
+    """None where there is none; what the module itself raises goes through."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(str(error.name)):
+            raise
+        return None
+
+
 def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
     """Raises `InvalidAsset` when there is none; what the module itself raises goes through."""
     if not name.endswith(".py"):
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if not name.startswith(str(error.name)):
-                raise
+        found = _imported(name)
+        if found is None:
             raise InvalidAsset(
                 f"{place} names the module {name!r}, which cannot be imported; a file beside it ends with .py."
-            ) from error
+            )
+        module = found
     else:
         folder = context.path.parent if context.path.is_file() else context.path
         path = (folder / name).resolve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
@@ -15,6 +15,8 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.engine import TickReport
+from databuild_dagster.engine.completing import Coordination
+from databuild_dagster.model.operations import OperationId, OperationState
 
 
 @click.command()
@@ -55,32 +57,56 @@ def build(
 def tick_once(where: Where, as_json: bool) -> None:
     """One pass of the orchestrator: look after what is out, and build what is due, here."""
     workshop = _workshop(where)
-    launches = _Launches([])
-    report = workshop.tick(launches)
+    seen = _Seen()
+    report = workshop.tick(seen)
     if as_json:
-        emit({"launched": report.launched, "lost": report.lost, "missed": report.missed, "arrived": report.arrived})
-    elif report.idle:
-        click.echo("Nothing is due.")
-    else:
-        click.echo(f"{'; '.join(_doings(report, launches))}.")
+        emit(
+            {
+                "launched": report.launched,
+                "lost": report.lost,
+                "missed": report.missed,
+                "arrived": report.arrived,
+                "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
+                "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
+            }
+        )
+        return
+    doings = list(_doings(report, seen))
+    click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
+    for id, why in seen.stuck.items():
+        click.echo(f"{id} cannot go on: {why}")
 
 
 @dataclass(frozen=True)
-class _Launches:
-    """What one tick launched, for whoever reads it."""
+class _Seen:
+    """What one tick launched and completed, for whoever reads it."""
 
-    told: list[str]
+    launched: list[str] = field(default_factory=list)
+    ended: dict[OperationId, OperationState] = field(default_factory=dict)
+    #: Operation to why it cannot go on here.
+    stuck: dict[OperationId, str] = field(default_factory=dict)
+    #: Operation to how many of its jobs have nobody who runs them.
+    waiting_jobs: dict[OperationId, int] = field(default_factory=dict)
 
     def launching(self, job: str, n_partitions: int) -> None:
-        self.told.append(f"{job} ({count(n_partitions, 'partition')})")
+        self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
 
     def waiting(self, jobs: Sequence[str]) -> None:
         """One tick waits for nobody."""
 
+    def coordinated(self, done: Coordination) -> None:
+        self.ended.update(done.completed)
+        self.stuck.update(done.problems)
+        self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
 
-def _doings(report: TickReport, launches: _Launches) -> Iterator[str]:
-    if launches.told:
-        yield f"Launched {', '.join(launches.told)}"
+
+def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
+    if seen.launched:
+        yield f"Launched {', '.join(seen.launched)}"
+    for id, outcome in seen.ended.items():
+        yield f"{id} has ended: {outcome.value}"
+    for id, n_jobs in seen.waiting_jobs.items():
+        yield f"{count(n_jobs, 'job')} of {id} without an executor"
     others = {
         ("ref", "wanted by arcs"): report.fired,
         ("ref", "waiting for inputs"): report.missed,

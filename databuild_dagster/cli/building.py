@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process
+from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused
@@ -34,6 +35,7 @@ class Progress(Protocol):
 
     def launching(self, job: str, n_partitions: int) -> None: ...
     def waiting(self, jobs: Sequence[str]) -> None: ...
+    def coordinated(self, done: Coordination) -> None: ...
 
 
 @dataclass
@@ -66,7 +68,9 @@ class Workshop:
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
             report = run_tick(self.instance, location.repository, deployment, launcher)
             whole.add(report)
-            operations_tick(self.instance, location.deployment)()
+            coordination, _ = operations_tick(self.instance, location.deployment)()
+            if progress is not None:
+                progress.coordinated(coordination)
             for order in launcher.take_orders():
                 if progress is not None:
                     progress.launching(order.job, len(order.partition_keys))

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from databuild_dagster.cli.output import STYLES, count, shown
 from databuild_dagster.engine import Engine
+from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model.states import InstanceState
 
 REFRESHES_PER_SECOND = 2
@@ -60,6 +61,10 @@ class LineProgress:
             self._waiting_for = text
             self._say(text)
 
+    def coordinated(self, done: Coordination) -> None:
+        for id, outcome in done.completed.items():
+            self._say(f"{id} has ended: {outcome.value}")
+
     def ended(self) -> None:
         """What has ended since the last line."""
         for job, states in self._engine.queries.job_run_counts(self._seq).items():
@@ -91,6 +96,9 @@ class LiveProgress:
 
     def waiting(self, jobs: Sequence[str]) -> None:
         """Nothing to do: the store says it."""
+
+    def coordinated(self, done: Coordination) -> None:
+        """Nothing to do: what is built is no operation's."""
 
     def render(self) -> Group:
         table = Table(box=None, pad_edge=False)

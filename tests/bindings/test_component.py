@@ -192,6 +192,21 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
     assert repository.get_sensor_def(ORCHESTRATOR).minimum_interval_seconds == 20
 
 
+def test_operations_are_named_where_they_are(project: Project) -> None:
+    """SPEC 13"""
+    (project.source / "quality.py").write_text(
+        "from databuild_dagster import DistributedOperation\n\n\n"
+        "class RowCount(DistributedOperation):\n    type_name = 'row_count'\n\n\n"
+        "class Other(DistributedOperation):\n    type_name = 'other'\n\n\nother = Other()\n"
+    )
+    quality = f"{project.package}.quality"
+    project.component("flights", f"  operations: [{quality}.RowCount, {quality}.other]\n")
+
+    known = {each.type_name for each in deployment(project.load()).operations}
+
+    assert {"row_count", "other", "validate"} <= known
+
+
 def test_translated_assets_are_built_under_their_new_keys(project: Project) -> None:
     project.component(
         "flights",
@@ -315,6 +330,13 @@ WRONG = [
     ("  alerts: [{}]\n", "flights gives an alert that is not one webhook, with or without headers, or one command; "),
     ("  alerts: [{webhook: 'https://x', command: [y]}]\n", "flights gives an alert that is not one webhook"),
     ("  alerts: [{command: []}]\n", "flights gives an alert that is not one webhook"),
+    ("  operations: [no.such.Rows]\n", "flights names the operation 'no.such.Rows', which cannot be imported; "),
+    ("  operations: [json.Rows]\n", "flights names the operation 'json.Rows', which cannot be imported; "),
+    ("  operations: [Rows]\n", "flights names the operation 'Rows', which cannot be imported; "),
+    (
+        "  operations: [json.JSONDecoder]\n",
+        "flights names the operation 'json.JSONDecoder', which is no DistributedOperation.",
+    ),
     ("  translation: {key: one}\n", "'flights' and 'flights_counted' are both translated to 'one'; "),
     ("  translation: {deps: [x]}\n", "The translation in flights changes the deps of 'flights"),
 ]

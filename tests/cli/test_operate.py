@@ -204,6 +204,30 @@ def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: 
     manager.cancel(started)
 
 
+def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:
+    """SPEC 11.1"""
+
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+        batched = True
+
+        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
+            for context in contexts:
+                context.mark_job_complete(detail={"rows": 2})
+
+    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    waiting = project.call("tick").out
+    engine = Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
+    assert Executor(DistributedOperationManager(engine, [Rows()])).step(OperationId.parse(started), 3)
+
+    ended = project.ask("tick")
+
+    assert waiting == f"3 jobs of {started} without an executor.\n"
+    assert (ended["operations"], ended["stuck_operations"]) == ({started: "success"}, {})
+    assert project.ask("operations", "show", started)["rows"] == 6
+    assert project.call("tick").out == "Nothing is due.\n"
+
+
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
     started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     path = project.folder / "definitions.py"
