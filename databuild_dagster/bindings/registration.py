@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from databuild_dagster.bindings.body import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.boundaries import BOUNDARY
@@ -141,7 +141,7 @@ def mapping_text(
     upstream: PartitionsDefinition | None,
     *,
     upstream_is_here: bool,
-    where: str,
+    place: str,
 ) -> str:
     """Raises `InvalidAsset` for a mapping of the user's own class, which no other process could read."""
     try:
@@ -149,7 +149,7 @@ def mapping_text(
         serialized = None if value is None else serialize_value(value)
     except Exception as error:  # Dagster raises several kinds here, none of them documented.
         raise InvalidAsset(
-            f"{where} uses {type(mapping).__name__}, which only its own code location could evaluate; "
+            f"{place} uses {type(mapping).__name__}, which only its own code location could evaluate; "
             "use one of Dagster's partition mappings."
         ) from error
     return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
@@ -202,9 +202,11 @@ def _inputs(
     graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
 ) -> tuple[InputSpec, ...]:
     parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
+    filters = {key: body.filters[each] for key, each in parameters.items() if each in body.filters} if body else {}
     return tuple(
-        _input(graph, node, dep.asset_key, dep.partition_mapping, parameters.get(dep.asset_key))
+        _input(graph, node, key, dep.partition_mapping, parameters.get(key), filters.get(key, UNSET))
         for dep in assets_def.specs_by_key[node.key].deps
+        for key in [dep.asset_key]
     )
 
 
@@ -214,21 +216,27 @@ def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body:
     sources = body.sources_in(assets_def)
     return ArcSpec(
         sources=tuple(
-            _input(graph, node, key, declared.get(key, dep).partition_mapping, None) for key, dep in sources.items()
+            _input(graph, node, key, declared.get(key, dep).partition_mapping) for key, dep in sources.items()
         ),
         follow_late=body.follow_late,
     )
 
 
 def _input(
-    graph: AssetGraph, node: AssetNode, key: AssetKey, mapping: PartitionMapping | None, param: str | None
+    graph: AssetGraph,
+    node: AssetNode,
+    key: AssetKey,
+    mapping: PartitionMapping | None,
+    param: str | None = None,
+    where: str | UnsetType = UNSET,
 ) -> InputSpec:
     # Dagster makes a stub for a dep that nothing declares.
     here = graph.has(key) and not graph.get(key).assets_def.is_auto_created_stub
     upstream = graph.get(key).partitions_def if here else None
-    where = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"
+    place = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"
     return InputSpec(
         asset=asset_text(key),
-        mapping=mapping_text(mapping, upstream, upstream_is_here=here, where=where),
+        mapping=mapping_text(mapping, upstream, upstream_is_here=here, place=place),
         param=param,
+        where=where,
     )

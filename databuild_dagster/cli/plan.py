@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,10 +13,13 @@ from rich.tree import Tree
 
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown
-from databuild_dagster.cli.state import the_instance
+from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine import Engine
 from databuild_dagster.engine.annotating import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.planned_reads import PlannedRead
 
 STYLES = {Action.BUILD: "cyan", Action.JOIN: "blue", Action.REUSE: "green", Action.BLOCKED: "red"}
 #: Different reasons that one job's line is followed by.
@@ -33,10 +37,11 @@ def plan(refs: tuple[str, ...], as_json: bool) -> None:
     build: launched. join: somebody has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
     """
     annotated = annotated_plan(refs)
+    reads = _reads(annotated)
     if as_json:
-        emit(as_dict(annotated))
+        emit({**as_dict(annotated), "reads": [_as_json(each) for each in reads]})
     else:
-        _print(annotated)
+        _print(annotated, reads)
 
 
 def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
@@ -48,6 +53,25 @@ def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
     engine: Engine = engine_for(instance)
     datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
     return annotate(engine, job_graph(refs, datasets, engine.catalog), ForeignAssets(instance))
+
+
+def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
+    from databuild_dagster.bindings.planned_reads import planned_reads
+    from databuild_dagster.warehouse import Warehouse
+
+    return list(planned_reads(the_queries(), Warehouse(the_warehouse()), annotated))
+
+
+def _as_json(each: PlannedRead) -> dict[str, object]:
+    return {
+        "job": each.job,
+        "input": each.input,
+        "where": each.where,
+        "files": each.read.files,
+        "of": each.read.of,
+        "partitions": each.partitions,
+        "of_partitions": each.of_partitions,
+    }
 
 
 def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:
@@ -71,12 +95,21 @@ def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:
     }
 
 
-def _print(annotated: AnnotatedPlan) -> None:
+def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=MAX_WIDTH)
     for tree in _trees(annotated):
         console.print(tree, highlight=False)
+    for each in reads:
+        files = f"{each.read.files} of {count(each.read.of, 'file')}"
+        known = (
+            ""
+            if each.partitions == each.of_partitions
+            else f", of {each.partitions} of its {each.of_partitions} partitions"
+        )
+        line = f"{each.job} reads {files} of {each.input} where {each.where}{known}."
+        console.print(escape(line), highlight=False)
     console.print(escape(_totals(annotated)), highlight=False)
 
 

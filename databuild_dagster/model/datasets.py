@@ -46,6 +46,8 @@ class InputSpec(msgspec.Struct, frozen=True):
     mapping: str | None = None
     #: None when it only has to be live.
     param: str | None = None
+    #: Which of its rows the parameter gets; not there at all where it gets all of them.
+    where: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):

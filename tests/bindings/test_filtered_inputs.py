@@ -8,12 +8,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, InvalidAsset, databuild_asset, databuild_multi_asset
+from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.operating import executor_of, manager_of, operation_resources, run_jobs
+from databuild_dagster.bindings.planned_reads import PlannedRead, planned_reads
 from databuild_dagster.bindings.provided.build_index import BuildIndexArg
+from databuild_dagster.engine.annotating import annotate
 from databuild_dagster.engine.completing import Coordinator
 from databuild_dagster.model.commands import TaintPartitions
+from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse import FilesRead, Warehouse
 
 from .conftest import Site
 
@@ -101,6 +106,22 @@ def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some
     assert files_read(site, "some", "mon") == {"numbers": "0 of 4"}
     messages = [entry.message for entry in site.instance.all_logs(site.runs[-1].run_id)]
     assert any("1 of 4 files of numbers are read where n between 40 and 49." in message for message in messages)
+
+
+def test_a_plan_says_how_many_files_the_builds_would_read(site: Site, deploy: Any) -> None:
+    """SPEC 8.6: of what is live; and nothing of what is not built"""
+    site = again(site, deploy, some)
+    engine = site.engine
+    engine.handle(TaintPartitions(refs=("numbers@mon",), reason="wrong"))
+
+    def planned() -> list[PlannedRead]:
+        datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+        graph = plan(["some@mon", "some@tue"], datasets, engine.catalog)
+        return list(planned_reads(engine.queries, Warehouse(warehouse_of(site.instance)), annotate(engine, graph)))
+
+    assert planned() == [PlannedRead("some", "numbers", "n between 40 and 49", 1, 2, FilesRead(1, 4))]
+    site.build("some@mon", "some@tue")
+    assert planned() == []
 
 
 def test_without_an_index_all_files_are_read_and_the_rows_are_the_same(deploy: Any) -> None:

@@ -59,6 +59,43 @@ def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Proje
     assert lines[4].endswith(" and no history of revenue.")
 
 
+FILTERED = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+days = dg.StaticPartitionsDefinition(["mon", "tue"])
+
+
+@databuild_asset(partitions_def=days)
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1, 2]})
+
+
+@databuild_asset(partitions_def=days, ins={"orders": dg.AssetIn(metadata={"where": "amount > 1"})})
+def large(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+defs = build_definitions([orders, large], location="filtered")
+"""
+
+
+def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
+    """SPEC 9.8"""
+    (project.folder / "definitions.py").write_text(FILTERED)
+    project.build("orders@mon")
+
+    lines = project.call("plan", "large@mon", "large@tue").out.splitlines()
+    told = project.ask("plan", "large@mon")["reads"]
+
+    assert lines[-2] == "large reads 1 of 1 file of orders where amount > 1, of 1 of its 2 partitions."
+    assert [(each["input"], each["where"], each["files"], each["of"]) for each in told] == [
+        ("orders", "amount > 1", 1, 1)
+    ]
+
+
 def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
