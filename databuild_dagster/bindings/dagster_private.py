@@ -39,6 +39,7 @@ from dagster._core.events import (
     EngineEventData,
     StepMaterializationData,
 )
+from dagster._core.execution import compute_logs
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.instance import DynamicPartitionsStore
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
@@ -147,6 +148,11 @@ ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVE
 def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
     """Dagster's modules that call their `create_engine` for every read and write of an SQLite file."""
     return sqlite_event_log, sqlite_run_storage
+
+
+def module_that_starts_log_tails() -> Any:
+    """Dagster's module that has other processes print what a step prints, and end when this one has."""
+    return compute_logs
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:

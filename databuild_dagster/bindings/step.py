@@ -54,8 +54,12 @@ from databuild_dagster.spark import spark_ui_url, watch_progress
 
 #: How often a run asks for refs again that others gave up while it waited for them.
 MAX_CLAIMS = 20
-#: How long threads may take to notice that they were interrupted.
-STOP_SECONDS = 30.0
+#: How long threads may take to notice that they were interrupted. Spark's jobs do at once; a function in Python only when
+#: it has ended, and what it answers after that is refused.
+STOP_SECONDS = 10.0
+
+#: Whoever takes longer is waited for, and that is said.
+STOPPED_AT_ONCE_SECONDS = 0.5
 
 _LIVE = InstanceState.LIVE
 
@@ -250,7 +254,9 @@ class _Step:
             for job_run_id in list(unfinished):
                 builder.stop(job_run_id, "the step was interrupted")
             threads.close()
-            wait(pending, timeout=STOP_SECONDS)
+            if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
+                _log.warning("Interrupted: stopping, within %.0f seconds.", STOP_SECONDS)
+                wait(pending, timeout=STOP_SECONDS)
             raise
         threads.close()
 

@@ -14,6 +14,7 @@ from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
+from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine import TickReport
 from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model.operations import OperationId, OperationState
@@ -36,11 +37,12 @@ def build(
 
     What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
     """
-    workshop = _workshop(where)
-    with follow(workshop.engine, refs) as progress:
-        built = build_refs(
-            workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
-        )
+    with printing_to_stderr():
+        workshop = _workshop(where)
+        with follow(workshop.engine, refs) as progress:
+            built = build_refs(
+                workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
+            )
     if as_json:
         emit(built.as_json())
     else:
@@ -56,9 +58,9 @@ def build(
 @common
 def tick_once(where: Where, as_json: bool) -> None:
     """One pass of the orchestrator: look after what is out, and build what is due, here."""
-    workshop = _workshop(where)
     seen = _Seen()
-    report = workshop.tick(seen)
+    with printing_to_stderr():
+        report = _workshop(where).tick(seen)
     if as_json:
         emit(
             {

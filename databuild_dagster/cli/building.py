@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from databuild_dagster.cli.exits import heed_no_more_interrupts
 from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process
 from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model import events as e
@@ -49,9 +50,11 @@ class Workshop:
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: Sequence[CodeLocation]) -> Workshop:
         from databuild_dagster.bindings.instance import engine_for
+        from databuild_dagster.bindings.log_tails import shield_log_tails
         from databuild_dagster.bindings.tuning import tune_dagster_writes
 
         tune_dagster_writes()
+        shield_log_tails()
         return cls(instance, engine_for(instance), locations)
 
     def tick(self, progress: Progress | None = None) -> TickReport:
@@ -158,6 +161,7 @@ def build_refs(
         _work(workshop, built, progress)
     except KeyboardInterrupt:
         built.interrupted = True
+        heed_no_more_interrupts()
         _clean_up(engine, built.request_id)
     _count_job_runs(engine, first_seq, built)
     _tell_refs(engine, refs, built)

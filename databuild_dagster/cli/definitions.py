@@ -8,6 +8,7 @@ import click
 
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
+from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
@@ -25,7 +26,8 @@ def load(where: Where) -> list[CodeLocation]:
     """Raises `CannotLoad`."""
     from databuild_dagster.bindings.location import load_code_locations
 
-    return load_code_locations(modules=where.modules, files=where.files, workspaces=where.workspaces)
+    with printing_to_stderr():
+        return load_code_locations(modules=where.modules, files=where.files, workspaces=where.workspaces)
 
 
 def load_deployed(where: Where) -> list[CodeLocation]:

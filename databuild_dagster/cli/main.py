@@ -14,7 +14,7 @@ import traceback
 
 import click
 
-from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit
+from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
 from databuild_dagster.model.errors import DatabuildError
 
 #: Where each subcommand stands, in the order of `databuild --help`.
@@ -100,6 +100,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (KeyboardInterrupt, click.Abort):
+        heed_no_more_interrupts()
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except click.ClickException as error:

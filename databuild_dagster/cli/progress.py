@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from databuild_dagster.cli.output import STYLES, count, shown
+from databuild_dagster.cli.streams import own_terminal
 from databuild_dagster.engine import Engine
 from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model.states import InstanceState
@@ -30,15 +31,18 @@ _COLUMNS = {
 @contextmanager
 def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineProgress]:
     """Show a build for as long as the block lasts."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        lines = LineProgress(engine)
-        yield lines
-        lines.ended()
-        return
-    progress = LiveProgress(engine, refs)
-    with Live(get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True):
-        yield progress
+    with own_terminal() as console:
+        if not console.is_terminal:
+            lines = LineProgress(engine)
+            yield lines
+            lines.ended()
+            return
+        progress = LiveProgress(engine, refs)
+        shown = Live(
+            get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
+        )
+        with shown:
+            yield progress
 
 
 class LineProgress:

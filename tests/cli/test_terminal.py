@@ -1,0 +1,117 @@
+"""A build as somebody at a terminal sees it: what goes on, and how it takes Ctrl-C."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from .conftest import MAX_SECONDS, Project, wait_until
+
+pytestmark = pytest.mark.long
+
+DAY = "orders@2024-01-30"
+
+
+class Terminal:
+    """A command on a terminal of its own, and whatever appears there."""
+
+    def __init__(self, project: Project, *arguments: str) -> None:
+        master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "databuild_dagster", *arguments],
+            cwd=project.folder,
+            env=project.environment | {"TERM": "xterm", "COLUMNS": "100"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._master = master
+        self._seen = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        # Linux answers with an error once nobody has the other end any more.
+        with suppress(OSError):
+            while chunk := os.read(self._master, 4096):
+                self._seen += chunk
+
+    @property
+    def text(self) -> str:
+        return self._seen.decode(errors="replace")
+
+    def press_ctrl_c(self) -> None:
+        """The kernel sends it to every process of the foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait(self) -> int:
+        code = self.process.wait(timeout=MAX_SECONDS)
+        self._reader.join(timeout=MAX_SECONDS)
+        return code
+
+
+@pytest.fixture
+def building(project: Project) -> Iterator[Terminal]:
+    """A build whose function has begun, and does not end."""
+    project.hold("2024-01-30")
+    terminal = Terminal(project, "build", DAY)
+    try:
+        project.wait_until_held("2024-01-30")
+        yield terminal
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+
+
+def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, building: Terminal) -> None:
+    def seconds() -> set[str]:
+        return set(re.findall(r"0 of 1 ref live, (\d+) s", building.text))
+
+    before = seconds()
+    wait_until(lambda: len(seconds() - before) >= 3, "three more seconds were shown")
+    project.release("2024-01-30")
+
+    assert building.wait() == 0
+    assert "1 of 1 ref live; 1 job run succeeded" in building.text
+
+
+@pytest.mark.parametrize("times", [1, 6])
+def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: Terminal, times: int) -> None:
+    """SPEC 6.10"""
+    building.press_ctrl_c()
+    wait_until(lambda: "Interrupted: stopping" in building.text, "it is said that it stops")
+    for _ in range(times - 1):
+        building.press_ctrl_c()
+
+    assert building.wait() == 130
+    assert "Traceback" not in building.text
+    assert project.ask("job-runs", "--open") == []
+    assert project.ask("want", "list") == []
+    assert project.is_sound()
+    project.release("2024-01-30")
+
+
+def test_what_an_asset_prints_is_not_among_the_answer(project: Project) -> None:
+    """SPEC 15"""
+    path = project.folder / "definitions.py"
+    path.write_text(
+        path.read_text().replace("    hold(context.partition_key)\n", "    print('from an asset')\n")
+        + "\nprint('from the definitions')\n"
+    )
+
+    done = project.run("build", DAY, "--json")
+
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 1
+    assert done.json["refs"] == {"live": 1, "failed": 0}
+    assert "from an asset" in done.err
+    assert "from the definitions" in done.err
