@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
+import math
 from typing import Any
 
 import click
@@ -38,9 +40,10 @@ def read(ref: str, where: str | None, limit: int | None, as_of: str | None, allo
     found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)
     rows = found.to_pylist()
     if as_json:
-        emit([{name: _plain(cell) for name, cell in row.items()} for row in rows])
+        emit(_plain(rows))
         return
-    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=f"{ref} has no rows.")
+    empty = "No row was asked for." if limit == 0 else f"{ref} has no rows."
+    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty)
 
 
 def _matching(one: Readable, where: str, limit: int | None) -> Any:
@@ -58,12 +61,22 @@ def _why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, float) and value != value:
-        return None
-    if isinstance(value, decimal.Decimal | bytes):
-        return str(value)
+    """As JSON has it, however deep: no number, no infinity, no bytes."""
+    match value:
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case decimal.Decimal():
+            return str(value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
     return value
 
 

@@ -37,6 +37,36 @@ def test_what_was_live_once_can_be_read_as_of_then_and_what_is_tainted_if_asked_
     assert refused(project, DAY, "--as-of", "99999")["message"].endswith(f"the log ends at seq {then.seq + 1}.")
 
 
+ODD = """
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+
+@databuild_asset
+def odd() -> pd.DataFrame:
+    inf, nan = float("inf"), float("nan")
+    return pd.DataFrame({"n": [inf, nan], "list": [[1.0, -inf], [nan]], "bytes": [b"\\x00\\xff", b""]})
+
+
+defs = build_definitions([odd])
+"""
+
+
+def test_what_json_has_no_word_for_is_still_json(project: Project) -> None:
+    """SPEC 15"""
+    (project.folder / "definitions.py").write_text(ODD)
+    project.build("odd")
+
+    told = json.loads(project.call("read", "odd", "--json").out, parse_constant=pytest.fail)
+
+    assert told == [
+        {"n": "Infinity", "list": [1.0, "-Infinity"], "bytes": "AP8="},
+        {"n": None, "list": [None], "bytes": ""},
+    ]
+    assert project.call("read", "odd", "--limit", "0").out == "No row was asked for.\n"
+
+
 def test_a_dataset_that_nobody_knows_is_refused_with_the_nearest_name(project: Project) -> None:
     project.call("tick")
 
