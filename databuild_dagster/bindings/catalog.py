@@ -140,7 +140,9 @@ class DagsterCatalog:
         if _is_one_to_one(mapping, downstream, upstream):
             return [partition_key], True
         with partition_loading_context(dynamic_partitions_store=self._instance):
-            return _mapped(mapping, downstream, upstream, partition_key)
+            # The first day has no yesterday of its own; but what others have nothing of is no input at all.
+            may_be_none = spec.asset == dataset.asset
+            return _mapped(mapping, downstream, upstream, partition_key, may_be_none=may_be_none)
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         """The partition keys of a dataset that have a source's partition among their inputs, in their order.
@@ -221,6 +223,8 @@ def _mapped(
     downstream: PartitionsDefinition | None,
     upstream: PartitionsDefinition,
     partition_key: str | None,
+    *,
+    may_be_none: bool,
 ) -> tuple[Sequence[str | None], bool]:
     mapping = infer_partition_mapping(mapping, downstream, upstream)
     subset = None
@@ -228,7 +232,14 @@ def _mapped(
         subset = downstream.subset_with_partition_keys([partition_key])
     result = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, downstream, upstream)
     keys = list(result.partitions_subset.get_partition_keys())
-    absent = [key for key in result.required_but_nonexistent_partition_keys if not _is_outside_for_ever(upstream, key)]
+    required = result.required_but_nonexistent_partition_keys
+    absent = [key for key in required if not _is_outside_for_ever(upstream, key)]
+    if (
+        not keys
+        and not absent
+        and not (may_be_none or getattr(mapping, "allow_nonexistent_upstream_partitions", False))
+    ):
+        absent = list(required)
     if not isinstance(upstream, TimeWindowPartitionsDefinition):
         keys.sort()  # Dagster keeps them in a set.
     ends = not _grows(upstream) or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))

@@ -91,6 +91,8 @@ def test_dynamic_partitions_come_and_go(instance: dg.DagsterInstance, catalog: D
 
 
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+IF_ANY = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+later = dg.DailyPartitionsDefinition("2013-12-30", end_date="2014-01-03")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,10 @@ YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         (daily, daily, None, "2013-01-05", ["up@2013-01-05"]),
         (daily, daily, YESTERDAY, "2013-01-05", ["up@2013-01-04"]),
         (daily, daily, YESTERDAY, "2013-01-01", []),
+        # As in Dagster, an input that nobody has is wrong, unless the mapping says that there may be none.
+        (daily, later, None, "2014-01-01", ["up@2014-01-01"]),
+        (daily, later, IF_ANY, "2014-01-01", []),
+        (daily, daily, dg.TimeWindowPartitionMapping(start_offset=-1), "2013-01-01", ["up@2013-01-01"]),
         (daily, daily, dg.TimeWindowPartitionMapping(end_offset=1), "2013-12-31", ["up@2013-12-31"]),
         (None, daily, None, "2013-01-05", ["up"]),
         (None, None, None, None, ["up"]),
@@ -116,6 +122,14 @@ def test_inputs_go_through_the_partition_mappings(
 
     for _ in range(2):
         assert list(catalog.inputs(dataset, key)) == inputs
+
+
+def test_the_first_day_has_no_yesterday_of_its_own(catalog: DagsterCatalog) -> None:
+    """As API.md has it: a dependency on itself drops keys before the start."""
+    dataset = registered(asset("a", daily, ins={"x": dg.AssetIn("a", partition_mapping=YESTERDAY)}))["a"]
+
+    assert catalog.inputs(dataset, "2013-01-01") == ()
+    assert catalog.inputs(dataset, "2013-01-02") == ("a@2013-01-01",)
 
 
 def test_a_month_needs_its_days(catalog: DagsterCatalog) -> None:
