@@ -13,17 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from databuild_dagster.spark.errors import (
-    BadSparkUrl,
-    FixedSetting,
-    RemoteUnreachable,
-    SessionModesMixed,
-    SparkUnreachable,
-)
+from databuild_dagster.spark.errors import BadSparkUrl, FixedSetting, SessionModesMixed
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.remote import RemoteSpark
-from databuild_dagster.spark.server import check_reachable, use_server
+from databuild_dagster.spark.server import use_server
 from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
+from databuild_dagster.spark.startable import knock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,11 +155,11 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
     assert remote is not None, "checked before"
     if remote.is_connect:
         _refuse_beside_a_jvm("remote")
-        _knock(remote)
+        knock(remote)
         return _client(remote.url, settings)
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
-    _knock(remote)
+    knock(remote)
     return _open_classic(settings, remote.url)
 
 
@@ -204,20 +198,6 @@ def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
             if error.getCondition() in _FIXED:
                 raise FixedSetting(setting=key, what="a session") from error
             raise
-
-
-def _knock(remote: RemoteSpark) -> None:
-    """One of several masters is enough. Raises `RemoteUnreachable`."""
-    failures: list[SparkUnreachable] = []
-    for host, port in remote.endpoints:
-        try:
-            check_reachable(host, port)
-        except SparkUnreachable as error:
-            failures.append(error)
-        else:
-            return
-    if failures:
-        raise RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
 
 
 def _refuse_beside_a_jvm(wanted: str) -> None:

@@ -89,6 +89,18 @@ def test_an_asset_is_built_through_every_resource_of_spark(
     assert project.is_sound()
 
 
+@pytest.mark.parametrize("url", ["sc://localhost:1", "spark://localhost:1"])
+def test_a_spark_elsewhere_that_does_not_answer_is_said_before_anything_is_wanted(project: Project, url: str) -> None:
+    deploy(project, f"DatabuildSpark(mode='remote', url='{url}')")
+
+    done = project.run("build", "numbers", "--json")
+
+    assert (done.code, done.json["error"]["type"]) == (2, "RemoteUnreachable")
+    assert "does not answer at localhost:1" in done.json["error"]["message"]
+    assert project.ask("want", "list", "--all") == []
+    assert project.ask("job-runs") == []
+
+
 def test_settings_in_a_dagster_runs_tag_are_for_its_session_alone(project: Project) -> None:
     deploy(project)
     project.build("numbers")
