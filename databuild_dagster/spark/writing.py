@@ -60,11 +60,15 @@ def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_for
 
 
 def arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
-    """The frame as Arrow has it, without pandas' index. Raises `UnsupportedColumn`."""
+    """The frame as Arrow has it; of pandas' index what has a name, as after a groupby. Raises `UnsupportedColumn`."""
     import pyarrow as pa
 
+    if isinstance(frame, pa.Table):
+        return frame
     try:
-        return frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame, preserve_index=False)
+        named = [name for name in frame.index.names if name is not None]
+        whole = frame.reset_index(level=named) if named else frame
+        return pa.Table.from_pandas(whole, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
 

@@ -173,6 +173,19 @@ def test_pandas_is_written_without_spark_as_spark_would_have_written_it(spark, w
     ]
 
 
+def test_a_pandas_index_that_has_a_name_is_a_column_and_others_are_none(warehouse, write):
+    sales = pd.DataFrame({"shop": ["b", "a", "b"], "day": [1, 1, 2], "amount": [1, 2, 4]})
+
+    def columns(frame):
+        return read_pandas(warehouse, [write(frame)]).to_dict("list")
+
+    assert columns(sales.groupby("shop").sum()[["amount"]]) == {"shop": ["a", "b"], "amount": [2, 5]}
+    assert columns(sales.groupby(["shop", "day"]).sum().head(1)) == {"shop": ["a"], "day": [1], "amount": [2]}
+    assert columns(sales[sales.amount > 1][["amount"]]) == {"amount": [2, 4]}
+    with pytest.raises(UnsupportedColumn, match="amount, already exists"):
+        write(sales.set_index("amount", drop=False))
+
+
 def test_what_spark_wrote_is_read_by_pandas_without_spark(spark, warehouse, write):
     frame = read_pandas(warehouse, [write(spark.sql("select 1L as n, 'x' as s"))])
 
