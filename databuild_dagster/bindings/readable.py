@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
+from databuild_dagster.model.decide.context import what_there_is
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.removals import REMOVED
@@ -223,8 +224,8 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
 
 def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
     """What to raise for a name that nobody has registered, with the nearest that somebody has."""
-    near = _near(asset, [spec.asset for spec in queries.datasets().values()])
-    suggestion = f"Did you mean {near}?" if near else "`databuild build` registers what it loads."
+    names = [spec.asset for spec in queries.datasets().values()]
+    suggestion = what_there_is(asset, names, "`databuild build` registers what it loads.")
     return UnknownAsset(asset=asset, suggestion=suggestion)
 
 

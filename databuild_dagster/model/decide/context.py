@@ -22,6 +22,7 @@ from databuild_dagster.model.refs import PartitionRef, checked_job_run_id, deriv
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
+from databuild_dagster.model.wording import few_of
 
 #: First delay of the exponential backoff of failed attempts, and its ceiling (SPEC 6.8).
 BACKOFF_SECONDS = 5.0
@@ -141,6 +142,10 @@ class Deciding:
         return self.now + min(BACKOFF_SECONDS * 2.0 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
 
 
+#: What to do about a name where none is registered at all.
+LOAD_IT = "Load a code location that defines it first: `databuild tick` does."
+
+
 def check_wantable(
     text: str,
     dataset_of: Callable[[str], DatasetSpec | None],
@@ -154,16 +159,19 @@ def check_wantable(
     ref = PartitionRef.parse(text)
     spec = dataset_of(ref.asset)
     if spec is None:
-        otherwise = "Load a code location that defines it first: `databuild tick` does."
-        raise UnknownAsset(asset=ref.asset, suggestion=did_you_mean(ref.asset, asset_names()) or otherwise)
+        raise UnknownAsset(asset=ref.asset, suggestion=what_there_is(ref.asset, asset_names()))
     if why := catalog.why_not(spec, ref.partition_key):
         raise UnknownPartition(ref=text, why=why, asset=ref.asset)
 
 
-def did_you_mean(asset: str, names: Iterable[str]) -> str:
-    """The registered names that look like one which is not; empty where none does."""
-    near = difflib.get_close_matches(asset, list(names), n=3)
-    return f"Did you mean {' or '.join(near)}?" if near else ""
+def what_there_is(asset: str, names: Iterable[str], otherwise: str = LOAD_IT) -> str:
+    """What to do about a name that nobody has registered: those that look like it, else some that there are."""
+    registered = sorted(names)
+    if near := difflib.get_close_matches(asset, registered, n=3):
+        return f"Did you mean {' or '.join(near)}?"
+    if registered:
+        return f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
+    return otherwise
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding, did_you_mean, no_duplicates
+from databuild_dagster.model.decide.context import Deciding, no_duplicates, what_there_is
 from databuild_dagster.model.errors import (
     BeingBuilt,
     CannotRevert,
@@ -83,7 +83,7 @@ def _tainted(refs: tuple[str, ...], deciding: Deciding) -> dict[str, RefRow | No
     except UnknownAsset as unknown:
         asset = unknown.facts["asset"]
         otherwise = "`databuild locations list` shows those that are."
-        suggestion = did_you_mean(asset, deciding.view.asset_names()) or otherwise
+        suggestion = what_there_is(asset, deciding.view.asset_names(), otherwise)
         raise NoSuchDataset(asset=asset, suggestion=suggestion) from None
 
 

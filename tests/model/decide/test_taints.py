@@ -116,7 +116,7 @@ def test_a_dataset_that_nobody_has_registered_cannot_be_tainted_and_the_refusal_
 
     assert str(unknown.value) == (
         "No dataset named 'nowhere' is registered, so it has nothing to taint. "
-        "`databuild locations list` shows those that are."
+        "There are a, b, c, d, days and 3 more."
     )
 
 
