@@ -31,6 +31,14 @@ def given_up_elsewhere(refs: Sequence[str]) -> str:
     return f"{few_of(refs)} is built by nobody else any more; this run builds it."
 
 
+def gave_way(waiting: Sequence[str], needed: Sequence[str]) -> str:
+    """It held the run slot that what it waits for is queued for."""
+    return (
+        f"{few_of(needed)} is queued for a slot in Dagster, and this run held one while it waited for {few_of(waiting)}: "
+        "it ends, and its want has that built."
+    )
+
+
 def stalled(waiting: Mapping[str, str | None], seconds: float) -> str:
     """Nobody has built it in the time that a run waits; by ref the job run that should, where there is one."""
     ref, job_run = next(iter(waiting.items()))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dagster import AssetExecutionContext, DagsterRunStatus, Failure
@@ -24,6 +25,7 @@ from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.foreign import ForeignAssets
 from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.gates import Verdict
+from databuild_dagster.bindings.giving_way import in_the_way_of
 from databuild_dagster.bindings.heartbeat import Heartbeat
 from databuild_dagster.bindings.hosting import HostedRun, Hosting, begin, claim
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
@@ -403,6 +405,7 @@ class _Step:
             since=self.waiting_since or 0.0,
             timeout_seconds=timeout_seconds,
             claim=self._claim,
+            in_the_way_of=partial(in_the_way_of, self.engine, self.context.instance),
         ) as others:
             while others.waiting:
                 news = others.look()
@@ -410,11 +413,19 @@ class _Step:
                 for ref, why in news.failed.items():
                     self.progress.denied[ref] = why
                     self.context.log.warning(sayings.failed_elsewhere(ref, why))
+                self._leave(news.left)
                 if news.hosting is not None:
                     return news.hosting
                 if others.waiting:
                     others.pause()
         return None
+
+    def _leave(self, left: Mapping[str, tuple[str, ...]]) -> None:
+        """It ends like the run whose job run missed the inputs: neither green nor red, and a want goes on."""
+        if left:
+            self.context.log.warning(sayings.gave_way(list(left), next(iter(left.values()))))
+            self.progress.missed.update(left)
+            self.painter.missed(left)
 
     def _claim(self, refs: Sequence[str]) -> Hosting:
         """What others have given up. Raises Dagster's `Failure` where that goes on and on."""

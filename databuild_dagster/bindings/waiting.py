@@ -1,17 +1,19 @@
 """Waiting for what others build, holding nothing: until it is live or failed, or is this run's to build after all (SPEC 8.3).
 
-An active delegation follows the ref from job run to job run, through dep miss, retry, loss and cancellation.
+An active delegation follows the ref from job run to job run, through dep miss, retry, loss and cancellation. It holds no
+lease, but where Dagster counts runs it does hold a slot; if that is what the others wait for, it gives way.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 
 from dagster import Failure
 
 from databuild_dagster.bindings.asking import Asking
+from databuild_dagster.bindings.giving_way import patience
 from databuild_dagster.bindings.hosting import Hosting, take_over
-from databuild_dagster.bindings.sayings import stalled
+from databuild_dagster.bindings.sayings import gave_way, stalled
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
@@ -33,6 +35,8 @@ class News:
     failed: dict[str, str] = field(default_factory=dict)
     #: What the waiting run is to build itself, and goes on waiting for.
     hosting: Hosting | None = None
+    #: Ref, not waited for any more, to what is to be built before it and waits for the slot of this run.
+    left: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Waiting:
@@ -48,6 +52,7 @@ class Waiting:
         since: float,
         timeout_seconds: float,
         claim: Callable[[Sequence[str]], Hosting],
+        in_the_way_of: Callable[[Iterable[str], float], tuple[str, ...]],
     ) -> None:
         #: Ref to the job run that builds it at present.
         self.waiting = dict(join)
@@ -56,6 +61,8 @@ class Waiting:
         self._asking = asking
         self._timeout_seconds = timeout_seconds
         self._claim = claim
+        self._in_the_way_of = in_the_way_of
+        self._patience_seconds = patience()
         #: When this run began to wait for anything.
         self._since = since
         self._pause = Event()
@@ -67,15 +74,7 @@ class Waiting:
         if kind is None:
             return
         why = ended.description if isinstance(ended, Failure) else None
-        run_id = self._asking.dagster_run_id
-        if not self.waiting:
-            return
-        self._engine.handle(
-            GiveUpDelegations(
-                requester=run_id, reason=why or "its Dagster run was interrupted", refs=tuple(self.waiting)
-            ),
-            actor=f"dagster run {run_id}",
-        )
+        self._give_up(why or "its Dagster run was interrupted")
 
     def look(self) -> News:
         """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
@@ -103,6 +102,8 @@ class Waiting:
                 raise Failure(stalled(self.waiting, self._timeout_seconds), allow_retries=False)
         elif self.waiting and waited > TAKE_OVER_SECONDS:
             news.hosting = self._take_over()
+            if news.hosting is None and waited > self._patience_seconds:
+                news.left = self._give_way()
         return news
 
     def pause(self) -> None:
@@ -118,3 +119,22 @@ class Waiting:
                 left = {ref: each for ref, each in self.waiting.items() if ref not in built_here}
                 return replace(hosting, join=left)
         return None
+
+    def _give_way(self) -> dict[str, tuple[str, ...]]:
+        """What waits for inputs that wait for the slot of this Dagster run is not waited for any more."""
+        needed = self._in_the_way_of(self.waiting, self._patience_seconds)
+        if not needed:
+            return {}
+        left = dict.fromkeys(self.waiting, needed)
+        self._give_up(gave_way(list(left), needed))
+        self.waiting.clear()
+        return left
+
+    def _give_up(self, why: str) -> None:
+        if not self.waiting:
+            return
+        run_id = self._asking.dagster_run_id
+        self._engine.handle(
+            GiveUpDelegations(requester=run_id, reason=why, refs=tuple(self.waiting)),
+            actor=f"dagster run {run_id}",
+        )

@@ -20,18 +20,30 @@ DEFAULT_PORT = 9864
     is_flag=False,
     flag_value=DEFAULT_PORT,
     type=click.IntRange(0, 65535),
-    help=f"Answer Prometheus on this port of 127.0.0.1, until Ctrl-C.  [default port: {DEFAULT_PORT}]",
+    help=f"Answer Prometheus on this port, until Ctrl-C.  [default port: {DEFAULT_PORT}]",
+)
+@click.option(
+    "--host",
+    default=None,
+    help="With --serve: the address to listen on, 0.0.0.0 for every one of this machine.  [default: 127.0.0.1]",
 )
 @common
-def metrics(prometheus: bool, serve: int | None, as_json: bool) -> None:
+def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool) -> None:
     """Success rate of each job, and the builds and seconds that delegation has saved."""
     if sum((prometheus, serve is not None, as_json)) > 1:
         raise click.UsageError("--prometheus, --serve and --json exclude each other; give one of them.")
+    if host is not None and serve is None:
+        raise click.UsageError("--host says where --serve listens; give --serve too.")
+    if host == "":
+        raise click.UsageError("--host was given no address; name one, such as 0.0.0.0.")
     store = the_store()
     if prometheus or serve is not None:
         from databuild_dagster.cli import prometheus as exporter
 
-        exporter.serve(store, serve) if serve is not None else click.echo(exporter.text(store), nl=False)
+        if serve is None:
+            click.echo(exporter.text(store), nl=False)
+        else:
+            exporter.serve(store, exporter.DEFAULT_HOST if host is None else host, serve)
         return
     found = Ledger(store).metrics()
     if as_json:

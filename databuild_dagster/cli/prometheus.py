@@ -11,7 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from databuild_dagster.store import Ledger, Queries, Store
 
-HOST = "127.0.0.1"
+#: Nobody else on the network need know, unless it is said.
+DEFAULT_HOST = "127.0.0.1"
 
 
 class StoreCollector:
@@ -54,13 +55,16 @@ def text(store: Store) -> str:
     return generate_latest(_registry(store)).decode()
 
 
-def serve(store: Store, port: int) -> None:
-    """Answer scrapes until Ctrl-C. Raises a click error where the port is taken."""
+def serve(store: Store, host: str, port: int) -> None:
+    """Answer scrapes until Ctrl-C. Raises a click error where the host is not this machine's, or the port is taken."""
     try:
-        server, thread = start_http_server(port, addr=HOST, registry=_registry(store))
+        server, thread = start_http_server(port, addr=host, registry=_registry(store))
     except OSError as error:
-        raise click.UsageError(f"Port {port} of {HOST} cannot be had: {error.strerror}; choose another.") from error
-    click.echo(f"Metrics on http://{HOST}:{server.server_port}/metrics; Ctrl-C ends it.", err=True)
+        raise click.UsageError(
+            f"Port {port} of {host} cannot be had: {error.strerror}; give another by --serve, or by --host."
+        ) from error
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"Metrics on http://{shown}:{server.server_port}/metrics; Ctrl-C ends it.", err=True)
     try:
         Event().wait()
     finally:

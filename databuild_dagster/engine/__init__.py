@@ -13,6 +13,7 @@ from databuild_dagster.engine.ports import (
     LaunchOrder,
     Observation,
 )
+from databuild_dagster.engine.standstill import launches_not_begun
 from databuild_dagster.engine.tick import TickLimits, TickReport, tick
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Outcome",
     "TickLimits",
     "TickReport",
+    "launches_not_begun",
     "new_id",
     "observe",
     "surely_gone",

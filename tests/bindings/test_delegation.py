@@ -7,9 +7,10 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
 from databuild_dagster import BuildContext, databuild_asset
-from databuild_dagster.bindings import step, waiting
+from databuild_dagster.bindings import giving_way, step, waiting
 from databuild_dagster.bindings.asking import asking
 from databuild_dagster.bindings.dagster_private import (
     BACKFILL_ID_TAG,
@@ -21,7 +22,7 @@ from databuild_dagster.bindings.inprocess import execute_order
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT
-from databuild_dagster.bindings.tags import DELEGATED_TAG, REBUILD_TAG
+from databuild_dagster.bindings.tags import DELEGATED_TAG, LAUNCH_TAG, OUTCOME_DEP_MISS, OUTCOME_TAG, REBUILD_TAG
 from databuild_dagster.engine import this_process
 from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
@@ -34,7 +35,10 @@ DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
 MAX_SECONDS = 60
 
 
-@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01"))
+daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
+
+
+@databuild_asset(partitions_def=daily)
 def numbers(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"day": [context.partition_key]})
 
@@ -282,6 +286,80 @@ def test_a_waiting_run_starts_a_launch_that_nobody_starts_and_its_own_dagster_ru
     )
     assert ledger(site, site.runs[-1].run_id) == {DAY: ("reused", "live"), NEXT_DAY: ("reused", "live")}
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 1
+
+
+# In the way of what it waits for
+
+
+@databuild_asset(partitions_def=daily)
+def sums(numbers: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
+
+
+@pytest.fixture
+def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dg.DagsterRun]:
+    """`sums` waits for `numbers`, whose launch has a Dagster run; a run that asks for `sums` waits one second, if at all."""
+    monkeypatch.setattr(giving_way, "GIVE_WAY_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
+    site = deploy(numbers, sums, delegation_timeout_seconds=1.0)
+    assert site.launch(["sums"], [DAY]).tags[OUTCOME_TAG] == OUTCOME_DEP_MISS
+    launcher = OrderCollector(site.instance)
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+    submitted = dg.DagsterRun(
+        job_name=IMPLICIT_ASSET_JOB_NAME,
+        tags={LAUNCH_TAG: order.launch_id},
+        remote_job_origin=RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("tests"), "all").get_job_origin("any"),
+    )
+    return site, site.instance.add_run(submitted)
+
+
+def told(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
+    site.instance.report_dagster_event(dg.DagsterEvent(event.value, run.job_name), run.run_id)
+
+
+def test_a_run_in_the_way_of_what_it_waits_for_ends_like_one_that_missed_its_inputs(behind: Any) -> None:
+    """SPEC 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
+    site, queued = behind
+    told(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
+
+    run = site.launch(["sums"], [DAY])
+
+    assert (run.status, run.tags[OUTCOME_TAG]) == (SUCCESS, OUTCOME_DEP_MISS)
+    assert site.colours("sums") == {}
+    (given_up,) = site.engine.ledger.of_requester(run.run_id)
+    assert (given_up.kind.value, given_up.outcome.value) == ("joined", "given up")
+    assert given_up.reason.startswith(f"numbers@{DAY} is queued for a slot in Dagster")
+    said = [record.user_message for record in site.instance.all_logs(run.run_id)]
+    assert given_up.reason in said
+    assert {want.state.value for want in site.engine.queries.wants_of_ref(f"sums@{DAY}")} == {"UpstreamBuilding"}
+
+
+def test_a_run_does_not_give_way_to_a_launch_that_has_a_slot_already(behind: Any) -> None:
+    """Nor to one that has not come into the queue yet: nothing says that slots are scarce."""
+    site, beginning = behind
+
+    before = site.launch(["sums"], [DAY])
+    told(site, beginning, dg.DagsterEventType.RUN_ENQUEUED)
+    told(site, beginning, dg.DagsterEventType.RUN_STARTING)
+    after = site.launch(["sums"], [DAY])
+
+    assert [run.status for run in (before, after)] == [FAILURE, FAILURE]
+    assert "Waited 1 s for" in site.failure()
+
+
+def test_a_run_does_not_give_way_while_slots_may_just_be_given_out(
+    behind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch is queued for some seconds though slots are free."""
+    monkeypatch.setattr(giving_way, "GIVE_WAY_SECONDS", 60.0)
+    site, queued = behind
+    told(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
+
+    run = site.launch(["sums"], [DAY])
+
+    assert run.status is FAILURE
+    assert "Waited 1 s for" in site.failure()
 
 
 def test_a_run_from_which_others_take_what_it_waits_for_again_and_again_fails_and_holds_nothing(

@@ -114,6 +114,37 @@ def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
     assert serving.wait(30) == 130
 
 
+def test_prometheus_is_answered_where_it_was_said(project: Project) -> None:
+    """Another machine scrapes it; who says nothing is heard on this one alone."""
+    serving = project.start("metrics", "--serve", "0", "--host", "0.0.0.0")
+    assert serving.stderr is not None
+    told = serving.stderr.readline()
+    while "http" not in told:
+        told = serving.stderr.readline()
+    port = re.search(r"http://0\.0\.0\.0:(\d+)/metrics", told)
+    assert port is not None, told
+
+    # Any address of the loopback network but the one that is listened to by default.
+    with urllib.request.urlopen(f"http://127.0.0.2:{port[1]}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    serving.send_signal(signal.SIGINT)
+
+    assert "databuild_open_wants 0.0" in text
+    assert serving.wait(30) == 130
+
+
+def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
+    alone = project.call("metrics", "--host", "0.0.0.0")
+    elsewhere = project.call("metrics", "--serve", "0", "--host", "192.0.2.1")
+    unknown = project.call("metrics", "--serve", "0", "--host", "no-such-host.invalid")
+    empty = project.call("metrics", "--serve", "0", "--host", "")
+
+    assert (alone.code, "give --serve too" in alone.err) == (2, True)
+    assert (elsewhere.code, "Port 0 of 192.0.2.1 cannot be had" in elsewhere.err) == (2, True)
+    assert (unknown.code, "Port 0 of no-such-host.invalid cannot be had" in unknown.err) == (2, True)
+    assert (empty.code, "--host" in empty.err) == (2, True)
+
+
 def test_wrong_questions_are_refused_with_one_sentence(project: Project) -> None:
     project.call("tick")
 
