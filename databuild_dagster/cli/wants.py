@@ -6,6 +6,7 @@ import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.durations import DURATION
+from databuild_dagster.cli.instants import INSTANT
 from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
@@ -30,6 +31,13 @@ def want() -> None:
     help="How long it counts: 90s, 12h, 7d, or none.",
 )
 @click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
+@click.option(
+    "--data-timestamp",
+    type=INSTANT,
+    metavar="TIME",
+    default=None,
+    help="Of when the data is, as 2026-11-21T14:00:00Z; --sla counts from then instead of from now.",
+)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list.")
 @click.option("--rebuild", is_flag=True, help="Build them anew, also what is live or has failed.")
@@ -41,6 +49,7 @@ def create(
     together: bool,
     ttl: float | None,
     sla: float | None,
+    data_timestamp: float | None,
     priority: int,
     comment: str,
     rebuild: bool,
@@ -53,6 +62,7 @@ def create(
         wants=(refs,) if together else tuple((ref,) for ref in refs),
         ttl_seconds=ttl,
         sla_seconds=sla,
+        data_timestamp=data_timestamp,
         priority=priority,
         comment=comment,
         rebuild=rebuild,
@@ -140,4 +150,6 @@ def _as_json(each: WantView) -> dict[str, object]:
         "priority": each.priority,
         "created_at": when(each.created_at),
         "expires_at": when(each.expires_at),
+        "data_timestamp": when(each.data_timestamp),
+        "deadline": when(each.deadline),
     }

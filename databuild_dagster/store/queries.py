@@ -136,6 +136,8 @@ class WantView(NamedTuple):
     deadline: float | None
     #: When it was said that its SLA was missed.
     sla_missed_at: float | None
+    #: Of when the data is that it asks for, as far as somebody said so.
+    data_timestamp: float | None
 
 
 class DueRef(NamedTuple):
@@ -317,7 +319,8 @@ WHERE r.due = 0 AND r.state = 'Building'"""
 _WANTS = f"""
 SELECT w.want_id, w.request_id,
        (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
-       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at
+       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at,
+       w.data_timestamp
 FROM {PREFIX}wants w """
 
 _INSTANCES = f"""
@@ -391,7 +394,7 @@ def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
 def _want(row: tuple[Any, ...]) -> WantView:
     expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
     refs, state = _list_decoder.decode(row[2]), WantState(row[3])
-    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, row[11]))
+    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, *row[11:]))
 
 
 def _instance(row: tuple[Any, ...]) -> Instance:
