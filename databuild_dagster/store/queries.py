@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
-from databuild_dagster.model.events import Event
+from databuild_dagster.model.events import Event, JobRunStarted, MadeWith
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
@@ -860,6 +860,21 @@ class Queries:
                 UNION SELECT x.input_id FROM made_of JOIN {PREFIX}instance_inputs x ON x.instance_id = made_of.id
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
         return [_instance(row) for row in self._all(sql, uuid)]
+
+    def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
+        """What besides their inputs instances were made with, as it was said when their launches began.
+
+        Of compacted rows: when they were built. Left out is what no launch of ours has built, or older code.
+        """
+        sql = f"""
+            SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = coalesce(i.same_as_id, i.id)
+            JOIN {PREFIX}history h ON h.entity_id = o.job_run_id AND h.kind = 'job_runs' AND h.to_state = 'Running'
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        begun = dict(self._all(sql, Keys(uuids)))
+        with self._store.reading() as connection:
+            facts = {event.seq: event.fact for event in log.events_at(connection, Keys(dict.fromkeys(begun.values())))}
+        started = {uuid: fact for uuid, seq in begun.items() if isinstance(fact := facts[seq], JobRunStarted)}
+        return {uuid: fact.made_with for uuid, fact in started.items() if fact.made_with is not None}
 
     # Counts
 
