@@ -146,12 +146,14 @@ class Wants(ConfigurableResource[Any]):
         sla_seconds: float | None = None,
         data_timestamp: datetime | None = None,
         source: str = "sensor",
+        source_id: str | None = None,
         command_id: str | None = None,
     ) -> str:
         """Want each ref; returns the request's id. Raises a subclass of `Refused`, with nothing recorded.
 
-        The SLA counts from `data_timestamp`, of when the data is, or else from now (SPEC 5.5). The same `command_id`
-        again gives the same request and wants nothing new.
+        The SLA counts from `data_timestamp`, of when the data is, or else from now (SPEC 5.5). `source` and `source_id`
+        say who asks, a sensor by its name for instance. The same `command_id` again gives the same request and wants
+        nothing new.
         """
         of_when = _seconds_since_1970(data_timestamp)
         engine = self._engine()
@@ -159,6 +161,7 @@ class Wants(ConfigurableResource[Any]):
             CreateWants(
                 wants=tuple((str(ref),) for ref in refs),
                 source=source,
+                source_id=source_id,
                 comment=comment,
                 priority=priority,
                 ttl_seconds=ttl_seconds,
@@ -166,7 +169,7 @@ class Wants(ConfigurableResource[Any]):
                 data_timestamp=of_when,
             ),
             command_id=command_id,
-            actor=source,
+            actor=source if source_id is None else f"{source} {source_id}",
         )
         assert outcome.request_id is not None
         return outcome.request_id

@@ -58,6 +58,7 @@ def want_schedule(
             sla_seconds=sla_seconds,
             data_timestamp=None if data_timestamp is None else data_timestamp(context),
             source="schedule",
+            source_id=name,
             command_id=f"schedule:{name}:{context.scheduled_execution_time.isoformat()}",
         )
         return _told(wanted, request)
@@ -110,6 +111,7 @@ def want_sensor(
             sla_seconds=sla_seconds,
             data_timestamp=None if data_timestamp is None else data_timestamp(context),
             source="sensor",
+            source_id=name,
         )
         return _told(wanted, request)
 

@@ -10,6 +10,7 @@ from databuild_dagster.cli.instants import INSTANT
 from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.queries import WantView
@@ -109,7 +110,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
     """Take wants back; queued job runs that nobody else wants end with them."""
     command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
-    the_engine().handle(command, actor="user")
+    the_engine().handle(command, actor=this_user())
     wants = [each for name in wants_or_requests for each in the_queries().wants_named(name)]
     if as_json:
         emit([_as_json(each) for each in wants])

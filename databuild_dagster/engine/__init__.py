@@ -14,6 +14,8 @@ from databuild_dagster.engine.ports import (
     Observation,
 )
 from databuild_dagster.engine.tick import TickLimits, TickReport, tick
+from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.who_asked import who_asked
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -33,5 +35,7 @@ __all__ = [
     "observe",
     "surely_gone",
     "this_process",
+    "this_user",
     "tick",
+    "who_asked",
 ]

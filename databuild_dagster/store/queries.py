@@ -12,7 +12,7 @@ from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.events import Event, JobRunStarted, MadeWith
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import OPEN_WANTS, SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
 from databuild_dagster.store.database import Keys
 from databuild_dagster.store.schema import PREFIX
@@ -138,6 +138,20 @@ class WantView(NamedTuple):
     sla_missed_at: float | None
     #: Of when the data is that it asks for, as far as somebody said so.
     data_timestamp: float | None
+
+
+class Asker(NamedTuple):
+    """A want as the reason why an instance was built."""
+
+    want_id: str
+    request_id: str
+    refs: tuple[str, ...]
+    source: str
+    source_id: str | None
+    comment: str
+    at: float
+    #: Who recorded it, in the words of the log.
+    actor: str
 
 
 class DueRef(NamedTuple):
@@ -604,6 +618,24 @@ class Queries:
         for uuid, want_id in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(want_id)
         return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
+
+    def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
+        """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""
+        sql = f"""
+            SELECT i.uuid, w.want_id, w.request_id,
+                   (SELECT json_group_array(n.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs n ON n.id = x.ref_id
+                    WHERE x.want_id = w.id),
+                   w.source, w.source_id, w.comment, w.created_at,
+                   (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})
+            FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id JOIN {PREFIX}wants w ON w.id = h.want_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.id < i.id AND coalesce(w.ended_at, i.created_at) >= i.created_at
+              AND (SELECT s.to_state FROM {PREFIX}history s WHERE s.entity_id = w.id AND s.kind = 'wants' AND s.seq < i.created_seq
+                   ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN (SELECT value FROM json_each(?))
+            ORDER BY i.id, w.id"""
+        found: dict[str, list[Asker]] = {}
+        for uuid, want_id, request_id, refs, *rest in self._all(sql, Keys(uuids), Keys(sorted(OPEN_WANTS))):
+            found.setdefault(uuid, []).append(Asker(want_id, request_id, _list_decoder.decode(refs), *rest))
+        return {uuid: tuple(askers) for uuid, askers in found.items()}
 
     def standings(self, refs: Iterable[str], now: float) -> dict[str, Standing]:
         """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""

@@ -59,6 +59,8 @@ def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: De
     assert (want.source, want.data_timestamp) == ("schedule", MIDNIGHT.timestamp())
     assert want.deadline == MIDNIGHT.timestamp() + 8 * HOUR
     assert want.expires_at == want.created_at + 48 * HOUR
+    (event,) = site.engine.queries.events_named(["WantCreated"], 0, site.engine.queries.head().seq)
+    assert (want.source_id, event.actor) == ("at_six", "schedule at_six")
 
 
 def test_the_sla_of_a_sensors_want_counts_from_its_recording_unless_it_says_otherwise(deploy: Deploy) -> None:

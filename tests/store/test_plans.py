@@ -58,6 +58,7 @@ ASKED = [
     ("how many refs are tainted", lambda world: world.queries.tainted_refs(["a", "d"], 5)),
     ("the wants that instances served", lambda world: world.queries.wants_served_by([world.uuid("d")])),
     ("some events", lambda world: world.queries.events_named(["TaintCreated"], 1, 5)),
+    ("who asked for instances", lambda world: world.queries.askers([world.uuid("d"), world.uuid("a")])),
     ("what instances were made with", lambda world: world.queries.made_with([world.uuid("d")])),
     ("how many wants are open", lambda world: world.queries.n_open_wants()),
     ("what a request got", lambda world: world.engine.ledger.of_requester("R")),
