@@ -11,6 +11,8 @@ from databuild_dagster.store.meta_storage import MetaQueries
 from tests.support.catalog import dataset
 from tests.support.world import World
 
+#: Its plans follow from the indexes alone. PostgreSQL's follow from the sizes of tables too: of one as small as a test's it reads
+#: everything, whatever index there is. What commands cost there as tables grow is measured by `bench/engine`.
 DATABASES = ("sqlite",)
 
 
