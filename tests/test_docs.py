@@ -200,7 +200,7 @@ def test_an_asset_that_exists_is_taken_over_as_its_page_says(tmp_path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "n_lines"), [("trust", 6), ("deadlines", 2), ("clean-up", 8), ("operations", 4)])
+@pytest.mark.parametrize(("name", "n_lines"), [("trust", 6), ("deadlines", 3), ("clean-up", 8), ("operations", 4)])
 def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, tmp_path: Path) -> None:
     page = ROOT / "docs" / "how-to" / f"{name}.md"
     (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])

@@ -23,7 +23,7 @@ from databuild_dagster.bindings.file_patterns import FilePattern
 from databuild_dagster.bindings.keys import ref_of
 from databuild_dagster.bindings.recording import Outside, Recorder, counted
 from databuild_dagster.bindings.registration import partitions_from
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine import Engine, this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
 from databuild_dagster.model.refs import partition_key_of
@@ -122,7 +122,7 @@ class Adopter:
 
     @property
     def _recorder(self) -> Recorder:
-        return Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor="user")
+        return Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
 
     # Which partitions, which files
 

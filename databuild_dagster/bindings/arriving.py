@@ -27,7 +27,7 @@ from databuild_dagster.bindings.arrival_errors import (
 from databuild_dagster.bindings.keys import ref_of
 from databuild_dagster.bindings.lot_keys import has_lots, lot_keys_of
 from databuild_dagster.bindings.recording import Outside, Recorder, counted
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine import Engine, this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.states import InstanceState
@@ -92,7 +92,7 @@ class Arriver:
             raise FilesAndEmpty(ref=ref)
         if not empty and not uris:
             raise NothingGiven(ref=ref)
-        recorder = Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor="user")
+        recorder = Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
         now = self.engine.queries.canonical([ref])[ref]
         arrived = Arrived(ref, uuid=now.uuid, is_late=now.uuid is not None)
         if empty:

@@ -6,6 +6,7 @@ from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RESUME_RETRY_TAG, RETRY_NUMBER_TAG
 from databuild_dagster.bindings.tags import REBUILD_TAG, is_by_person
+from databuild_dagster.model.events import MadeWith
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Asking:
     by_person: bool
     #: What was made before this time is to be made anew; None where what is live will do.
     rebuild_before: float | None = None
+    #: What it builds with what it gets; None for one that only asks.
+    made_with: MadeWith | None = None
 
 
 def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False) -> Asking:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from databuild_dagster.bindings.remains import WarehouseRemains
 from databuild_dagster.bindings.unlisted import Unlisted, unlisted_storage, warehouses_of
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine import Engine, this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.refs import asset_of
@@ -232,7 +232,7 @@ class Cleaner:
     def _remove(self, some: Sequence[Going], reason: Reason, tainted: bool, done: Done) -> None:
         uuids = tuple(each.uuid for each in some)
         command = RemoveManifests(uuids=uuids, reason=reason.value, tainted=tainted)
-        events = self._engine.handle(command, actor="user").events
+        events = self._engine.handle(command, actor=this_user()).events
         taken = {uuid for event in events for uuid in event.fact.uuids}  # type: ignore[attr-defined]
         gone = []
         for each in some:
@@ -260,7 +260,7 @@ class Cleaner:
 
     def _say_finished(self, uuids: Iterable[str]) -> None:
         if gone := tuple(uuids):
-            self._engine.handle(FinishRemovals(uuids=gone), actor="user")
+            self._engine.handle(FinishRemovals(uuids=gone), actor=this_user())
 
     # Where, and of what
 

@@ -64,7 +64,7 @@ def begin(
 
     `datasets` are the outputs that were selected, by asset; `apart` is as for `claim`.
     """
-    if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking.dagster_run_id)) is not None:
+    if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking)) is not None:
         return hosting
     refs = [ref_of(asset, key) for key in partition_keys for asset in datasets]
     return claim(engine, datasets, refs, asking=asking, apart=apart)
@@ -102,6 +102,7 @@ def claim(
             by_person=asking.by_person,
             rebuild_before=asking.rebuild_before,
             code_version=dataset.code_version,
+            made_with=asking.made_with,
         ),
         actor=f"dagster run {asking.dagster_run_id}",
     )
@@ -114,9 +115,7 @@ def claim(
     return Hosting(launch_id if job_runs else None, job_runs, asked, given.join, given.reuse, given.refused)
 
 
-def take_over(
-    engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: str, dagster_run_id: str
-) -> Hosting | None:
+def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: str, asking: Asking) -> Hosting | None:
     """Start the launch of a job run that is still queued, in place of the Dagster run that was to do it (SPEC 8.2).
 
     None when it has begun, or makes more than this step can.
@@ -127,18 +126,23 @@ def take_over(
     runs = engine.queries.job_runs_of_launch(job_run.launch_id)
     if not all(asset_of(ref) in datasets for run in runs for ref in run.refs):
         return None
-    return _start(engine, datasets, job_run.launch_id, dagster_run_id)
+    return _start(engine, datasets, job_run.launch_id, asking)
 
 
-def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, dagster_run_id: str) -> Hosting | None:
+def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, asking: Asking) -> Hosting | None:
     """None when the launch is not ours to start: another asset's, or started already (a re-execution)."""
     job_runs = engine.queries.job_runs_of_launch(launch_id)
     if not any(asset_of(ref) in datasets for run in job_runs for ref in run.refs):
         return None
     try:
         outcome = engine.handle(
-            StartLaunch(launch_id=launch_id, dagster_run_id=dagster_run_id, holder=this_process()),
-            actor=f"dagster run {dagster_run_id}",
+            StartLaunch(
+                launch_id=launch_id,
+                dagster_run_id=asking.dagster_run_id,
+                holder=this_process(),
+                made_with=asking.made_with,
+            ),
+            actor=f"dagster run {asking.dagster_run_id}",
         )
     except (AlreadyStarted, NotFound):
         return None

@@ -18,7 +18,7 @@ from databuild_dagster.bindings.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.operation_context import OperationContext, OperationResources
 from databuild_dagster.bindings.operation_types import known_operations
 from databuild_dagster.bindings.resources import DatabuildSpark, forget_session_of
-from databuild_dagster.engine import Judge
+from databuild_dagster.engine import Judge, this_user
 from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations import Mark, OperationId
@@ -73,15 +73,16 @@ def manager_of(resources: OperationResources, deployment: Deployment, *, actor: 
 
 
 def operation_manager(
-    instance: DagsterInstance, operations: Iterable[DistributedOperation[Any]] = (), *, actor: str = "user"
+    instance: DagsterInstance, operations: Iterable[DistributedOperation[Any]] = (), *, actor: str | None = None
 ) -> DistributedOperationManager:
     """To start, look at and cancel operations from Python: of installed packages, provided ones, and those that are given.
 
     Raises `InvalidOperationType`, `UnsupportedInstance`.
     """
     deployment = Deployment(operations=known_operations(operations))
+    resources = operation_resources(instance, deployment)
     return DistributedOperationManager(
-        engine_for(instance), deployment.operations, actor=actor, resources=operation_resources(instance, deployment)
+        engine_for(instance), deployment.operations, actor=actor or this_user(), resources=resources
     )
 
 

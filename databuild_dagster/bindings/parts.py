@@ -63,8 +63,15 @@ def code_digest(function: Any) -> str | None:
             if isinstance(const, CodeType):
                 left.append(const)
             else:
-                digest.update(repr(const).encode())
+                digest.update(_text_of_constant(const).encode())
     return f"code-sha256:{digest.hexdigest()}"
+
+
+def _text_of_constant(const: Any) -> str:
+    """The order of a set's members is another one in each process."""
+    if isinstance(const, frozenset):
+        return f"frozenset({sorted(map(_text_of_constant, const))})"
+    return repr(const)
 
 
 def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, batched: bool) -> Split | None:

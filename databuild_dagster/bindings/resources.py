@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from threading import Lock, Thread
 from typing import Any, Final, Literal
 
@@ -22,6 +23,7 @@ from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.orphans import SessionUse
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark import BadSetting, SparkSettings, abandon, open_session, temporary
 from databuild_dagster.store.queries import WantView
@@ -141,24 +143,33 @@ class Wants(ConfigurableResource[Any]):
         comment: str = "",
         priority: int = 0,
         ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+        sla_seconds: float | None = None,
+        data_timestamp: datetime | None = None,
         source: str = "sensor",
+        source_id: str | None = None,
         command_id: str | None = None,
     ) -> str:
         """Want each ref; returns the request's id. Raises a subclass of `Refused`, with nothing recorded.
 
-        The same `command_id` again gives the same request and wants nothing new.
+        The SLA counts from `data_timestamp`, of when the data is, or else from now (SPEC 5.5). `source` and `source_id`
+        say who asks, a sensor by its name for instance. The same `command_id` again gives the same request and wants
+        nothing new.
         """
+        of_when = _seconds_since_1970(data_timestamp)
         engine = self._engine()
         outcome = engine.handle(
             CreateWants(
                 wants=tuple((str(ref),) for ref in refs),
                 source=source,
+                source_id=source_id,
                 comment=comment,
                 priority=priority,
                 ttl_seconds=ttl_seconds,
+                sla_seconds=sla_seconds,
+                data_timestamp=of_when,
             ),
             command_id=command_id,
-            actor=source,
+            actor=source if source_id is None else f"{source} {source_id}",
         )
         assert outcome.request_id is not None
         return outcome.request_id
@@ -176,6 +187,15 @@ class Wants(ConfigurableResource[Any]):
         engine = engine_for(self._instance)
         register_deployed(engine, self.location)
         return engine
+
+
+def _seconds_since_1970(told: object) -> float | None:
+    """Raises `InvalidRequest`: nobody knows which moment a time without a zone is."""
+    if told is None:
+        return None
+    if not isinstance(told, datetime) or told.utcoffset() is None:
+        raise InvalidRequest(what="data_timestamp", value=told, why="it must be a datetime with a time zone")
+    return told.timestamp()
 
 
 def _session_for(settings: SparkSettings) -> Any:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from databuild_dagster.bindings.hosting import HostedRun, Hosting, begin, claim
 from databuild_dagster.bindings.inputs import InputFinder, Inputs
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.keys import asset_key, asset_text
+from databuild_dagster.bindings.made_with import made_with
 from databuild_dagster.bindings.painting import Painter
 from databuild_dagster.bindings.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.bindings.resource_keys import DEPLOYMENT, SPARK
@@ -128,7 +129,8 @@ class _Step:
         self.builder: Builder | None = None
         self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
-        self.asking = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
+        asker = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
+        self.asking = replace(asker, made_with=made_with(context, body.function))
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
         #: When it first had to wait for others, and how often it has taken what they gave up.

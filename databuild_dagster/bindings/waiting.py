@@ -113,7 +113,7 @@ class Waiting:
     def _take_over(self) -> Hosting | None:
         """A launch that never begins may be waiting for the very slot that this Dagster run holds (SPEC 8.2)."""
         for job_run_id in dict.fromkeys(self.waiting.values()):
-            hosting = take_over(self._engine, self._datasets, job_run_id, self._asking.dagster_run_id)
+            hosting = take_over(self._engine, self._datasets, job_run_id, self._asking)
             if hosting is not None and hosting.launch_id is not None:
                 built_here = {ref for run in hosting.job_runs for ref in run.refs}
                 left = {ref: each for ref, each in self.waiting.items() if ref not in built_here}

@@ -1,6 +1,8 @@
 """Schedules and sensors that want refs instead of starting runs; the orchestrator does what follows."""
 
+import math
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from dagster import (
     DefaultScheduleStatus,
@@ -17,6 +19,7 @@ from databuild_dagster.bindings.dry_run import is_dry_run
 from databuild_dagster.bindings.resource_keys import WANTS
 from databuild_dagster.bindings.resources import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
+from databuild_dagster.model.errors import InvalidRequest
 
 
 def want_schedule(
@@ -27,11 +30,18 @@ def want_schedule(
     comment: str = "",
     priority: int = 0,
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+    sla_seconds: float | None = None,
+    data_timestamp: Callable[[ScheduleEvaluationContext], datetime | None] | None = None,
     execution_timezone: str | None = None,
     default_status: DefaultScheduleStatus = DefaultScheduleStatus.STOPPED,
     description: str | None = None,
 ) -> ScheduleDefinition:
-    """A schedule that wants `refs(context)` instead of starting runs; evaluated twice, it wants once."""
+    """A schedule that wants `refs(context)` instead of starting runs; evaluated twice, it wants once.
+
+    The SLA counts from `data_timestamp(context)`, of when the data is, or else from the evaluation. Raises
+    `InvalidRequest` for a time to live or an SLA that is none.
+    """
+    _check_seconds(f"schedule {name!r}", ttl_seconds=ttl_seconds, sla_seconds=sla_seconds)
 
     def evaluate(context: ScheduleEvaluationContext) -> SkipReason:
         wanted = [str(ref) for ref in refs(context)]
@@ -45,7 +55,10 @@ def want_schedule(
             comment=comment or f"schedule {name}",
             priority=priority,
             ttl_seconds=ttl_seconds,
+            sla_seconds=sla_seconds,
+            data_timestamp=None if data_timestamp is None else data_timestamp(context),
             source="schedule",
+            source_id=name,
             command_id=f"schedule:{name}:{context.scheduled_execution_time.isoformat()}",
         )
         return _told(wanted, request)
@@ -72,10 +85,16 @@ def want_sensor(
     comment: str = "",
     priority: int = 0,
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+    sla_seconds: float | None = None,
+    data_timestamp: Callable[[SensorEvaluationContext], datetime | None] | None = None,
     default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
     description: str | None = None,
 ) -> SensorDefinition:
-    """A sensor that wants `refs(context)`; the context's cursor says what is new since the last time."""
+    """A sensor that wants `refs(context)`; the context's cursor says what is new since the last time.
+
+    The SLA counts as for a schedule. Raises `InvalidRequest` for a time to live or an SLA that is none.
+    """
+    _check_seconds(f"sensor {name!r}", ttl_seconds=ttl_seconds, sla_seconds=sla_seconds)
 
     def evaluate(context: SensorEvaluationContext) -> SkipReason:
         wanted = [str(ref) for ref in refs(context)]
@@ -89,7 +108,10 @@ def want_sensor(
             comment=comment or f"sensor {name}",
             priority=priority,
             ttl_seconds=ttl_seconds,
+            sla_seconds=sla_seconds,
+            data_timestamp=None if data_timestamp is None else data_timestamp(context),
             source="sensor",
+            source_id=name,
         )
         return _told(wanted, request)
 
@@ -101,6 +123,14 @@ def want_sensor(
         default_status=default_status,
         description=description,
     )
+
+
+def _check_seconds(what: str, **seconds: float | None) -> None:
+    """Where the author has written it, and not first at six in the morning."""
+    for name, value in seconds.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 < value < math.inf):
+            raise InvalidRequest(what=f"{name} of {what}", value=value, why="it must be a positive number of seconds")
 
 
 def _told(wanted: Sequence[str], request: str) -> SkipReason:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.exits import heed_no_more_interrupts
-from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process
+from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process, this_user
 from databuild_dagster.engine.completing import Coordination
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
@@ -153,7 +153,7 @@ def build_refs(
         rebuild=rebuild,
         fresh=fresh,
     )
-    outcome = engine.handle(command, actor="user")
+    outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     built = Built(outcome.request_id)
     built.reused = _n_live(engine, refs)
@@ -209,7 +209,7 @@ def _clean_up(engine: Engine, request_id: str) -> None:
 def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> None:
     """They may have ended by themselves a moment ago, which is as good."""
     try:
-        engine.handle(command, actor="user")
+        engine.handle(command, actor=this_user())
     except Refused:
         return
 

@@ -9,6 +9,7 @@ import click
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.streams import printing_to_stderr
+from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
@@ -111,7 +112,7 @@ def handle_with_definitions(engine: Engine, command: Command, where: Where) -> O
     if where.named:
         register_all(engine, load(where))
     try:
-        return engine.handle(command, actor="user")
+        return engine.handle(command, actor=this_user())
     except UnknownAsset as unknown:
         if where.named:
             raise
@@ -120,4 +121,4 @@ def handle_with_definitions(engine: Engine, command: Command, where: Where) -> O
         except CannotLoad as cannot:
             raise unknown from cannot
         register_all(engine, locations)
-        return engine.handle(command, actor="user")
+        return engine.handle(command, actor=this_user())

@@ -9,6 +9,7 @@ import click
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.store import Ledger
@@ -59,7 +60,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     A Dagster run that waits for it is a request of its own, and builds it now: it is named.
     """
     engine = the_engine()
-    engine.handle(CancelJobRuns(job_run_ids=job_run_ids, reason=reason, keep_wants=retry), actor="user")
+    engine.handle(CancelJobRuns(job_run_ids=job_run_ids, reason=reason, keep_wants=retry), actor=this_user())
     found = [each for job_run_id in job_run_ids if (each := engine.queries.job_run(job_run_id))]
     if as_json:
         emit([as_dict(each) for each in found])

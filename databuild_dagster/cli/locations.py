@@ -9,6 +9,7 @@ import click
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.errors import NotFound
 
@@ -44,7 +45,7 @@ def forget(location: str, as_json: bool) -> None:
     assets = sorted(dataset.asset for dataset in engine.queries.datasets(location).values())
     if not assets:
         raise NotFound(kind="code location with registered assets", name=location)
-    engine.handle(RegisterDatasets(location=location, datasets=()), actor="user")
+    engine.handle(RegisterDatasets(location=location, datasets=()), actor=this_user())
     if as_json:
         emit({"location": location, "forgotten": assets})
         return

@@ -26,7 +26,7 @@ _COMMANDS = {
     "want": "wants:want",
     "partitions": "partitions:partitions",
     "show": "partitions:show",
-    "history": "partitions:history",
+    "history": "history:history",
     "lots": "lots:lots",
     "gaps": "gaps:gaps",
     "read": "read:read",

@@ -19,7 +19,7 @@ from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.following import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
-from databuild_dagster.engine import Judge
+from databuild_dagster.engine import Judge, this_user
 from databuild_dagster.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
         raise InvalidRequest(what="--no-wait", value=True, why="with --local, this process is who runs the jobs")
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
-    manager = manager_of(resources, found.deployment, actor="user")
+    manager = manager_of(resources, found.deployment, actor=this_user())
     id = manager.start(type_name, how.dataset, arg, partitions=how.partitions)
     following = Following(manager, id)
     if not how.wait:

@@ -19,6 +19,7 @@ from databuild_dagster.cli.operate import run_here
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine import this_user
 from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations import OperationId, OperationState
 
@@ -118,7 +119,7 @@ def _run_here(following: Following, where: Where) -> None:
 
     found = deployed_dataset(following.id.dataset, where)
     resources = operation_resources(found.instance, found.deployment)
-    run_here(manager_of(resources, found.deployment, actor="user"), resources, following)
+    run_here(manager_of(resources, found.deployment, actor=this_user()), resources, following)
 
 
 @operations.command()
@@ -127,7 +128,7 @@ def _run_here(following: Following, where: Where) -> None:
 @common
 def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
     """End each OPERATION; its executors stop as soon as they hear of it. Works whatever has become of its code."""
-    manager = DistributedOperationManager(the_engine(), actor="user")
+    manager = DistributedOperationManager(the_engine(), actor=this_user())
     named = [OperationId.parse(each) for each in ids]
     canceled = {id: manager.cancel(id, reason) for id in named}
     if as_json:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
 import click
 
@@ -11,10 +12,14 @@ from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Instance
 from databuild_dagster.warehouse import Warehouse, read_manifest
+
+#: Enough of a fingerprint to tell two apart by eye.
+SHOWN_OF_CODE: Final = len("code-sha256:") + 12
 
 
 class NoReceipt(Refused):
@@ -34,16 +39,18 @@ def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
     lineage = queries.lineage(uuid) if uuid is not None else []
     if not lineage or all(each.uuid != uuid or each.ref != ref or each.live_at is None for each in lineage):
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
-    entries = [_entry(queries, each) for each in lineage]
+    made_with = queries.made_with(each.uuid for each in lineage)
+    entries = [_entry(queries, each, made_with.get(each.uuid)) for each in lineage]
     if as_json:
         emit({"ref": ref, "uuid": uuid, "instances": entries})
         return
-    columns = ("instance", "ref", "code version", "job run", "live since", "rows", "files", "built from")
+    columns = ("instance", "ref", "code version", "config", "job run", "live since", "rows", "files", "built from")
     rows = [
         (
             each["uuid"],
             each["ref"],
-            each["code_version"],
+            each["code_version"] or (each["code"] or "")[:SHOWN_OF_CODE] or None,
+            json.dumps(each["config"]) if each["config"] else None,
             each["job_run"],
             each["live_since"],
             each["rows"],
@@ -55,7 +62,8 @@ def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
     table(columns, rows, empty="")
 
 
-def _entry(queries: Queries, instance: Instance) -> dict[str, Any]:
+def _entry(queries: Queries, instance: Instance, made_with: MadeWith | None) -> dict[str, Any]:
+    """What no launch of ours built, or an older version did, was made with nobody knows what: null and nothing differ."""
     job_run = queries.job_run(instance.job_run)
     manifest = None
     if instance.manifest_uri is not None:
@@ -66,6 +74,10 @@ def _entry(queries: Queries, instance: Instance) -> dict[str, Any]:
         "ref": instance.ref,
         "state": instance.state.value,
         "code_version": instance.code_version,
+        "code": made_with.code if made_with else None,
+        "config": made_with.config if made_with else None,
+        "tags": made_with.tags if made_with else None,
+        "versions": made_with.versions if made_with else None,
         "job": job_run.job if job_run else None,
         "job_run": instance.job_run,
         "dagster_run_id": job_run.dagster_run_id if job_run else None,

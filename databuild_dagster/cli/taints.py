@@ -10,7 +10,7 @@ from databuild_dagster.bindings.readable import check_data_of
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine import Engine, this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import asset_of
@@ -42,7 +42,7 @@ def taint(
         return
     ended = engine.queries.failed_wants_of(refs)
     behind = 0 if downstream else engine.queries.n_live_built_from(refs, uuids)
-    outcome = engine.handle(command, actor="user")
+    outcome = engine.handle(command, actor=this_user())
     assert outcome.taint_id is not None
     tainted = engine.queries.tainted_by(outcome.taint_id)
     if as_json:
@@ -64,7 +64,7 @@ def taint(
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
-    preview = engine.preview(command, actor="user")
+    preview = engine.preview(command, actor=this_user())
     refs = list(preview.tainted)
     wants = [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
     by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
@@ -85,7 +85,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 @common
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Take a taint back from every instance that has it."""
-    the_engine().handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor="user")
+    the_engine().handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
     if as_json:
         emit({"taint_id": taint_id})
     else:
@@ -108,7 +108,7 @@ def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
         check_data_of(instance)
-    engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor="user")
+    engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor=this_user())
     if as_json:
         emit({"ref": ref, "uuid": uuid})
     else:
@@ -122,7 +122,7 @@ def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None
 def retry(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Open what failed behind REFS, and want again everything whose want failed of it."""
     engine = the_engine()
-    outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor="user")
+    outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor=this_user())
     wants = engine.queries.wants_named(outcome.request_id or "")
     opened = engine.queries.tainted_by(outcome.taint_id or "")
     if as_json:

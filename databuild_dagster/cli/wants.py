@@ -6,9 +6,11 @@ import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.durations import DURATION
+from databuild_dagster.cli.instants import INSTANT
 from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.queries import WantView
@@ -30,6 +32,13 @@ def want() -> None:
     help="How long it counts: 90s, 12h, 7d, or none.",
 )
 @click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
+@click.option(
+    "--data-timestamp",
+    type=INSTANT,
+    metavar="TIME",
+    default=None,
+    help="Of when the data is, as 2026-11-21T14:00:00Z; --sla counts from then instead of from now.",
+)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list.")
 @click.option("--rebuild", is_flag=True, help="Build them anew, also what is live or has failed.")
@@ -41,6 +50,7 @@ def create(
     together: bool,
     ttl: float | None,
     sla: float | None,
+    data_timestamp: float | None,
     priority: int,
     comment: str,
     rebuild: bool,
@@ -53,6 +63,7 @@ def create(
         wants=(refs,) if together else tuple((ref,) for ref in refs),
         ttl_seconds=ttl,
         sla_seconds=sla,
+        data_timestamp=data_timestamp,
         priority=priority,
         comment=comment,
         rebuild=rebuild,
@@ -99,7 +110,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
     """Take wants back; queued job runs that nobody else wants end with them."""
     command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
-    the_engine().handle(command, actor="user")
+    the_engine().handle(command, actor=this_user())
     wants = [each for name in wants_or_requests for each in the_queries().wants_named(name)]
     if as_json:
         emit([_as_json(each) for each in wants])
@@ -140,4 +151,6 @@ def _as_json(each: WantView) -> dict[str, object]:
         "priority": each.priority,
         "created_at": when(each.created_at),
         "expires_at": when(each.expires_at),
+        "data_timestamp": when(each.data_timestamp),
+        "deadline": when(each.deadline),
     }

@@ -15,6 +15,8 @@ from databuild_dagster.engine.ports import (
 )
 from databuild_dagster.engine.standstill import launches_not_begun
 from databuild_dagster.engine.tick import TickLimits, TickReport, tick
+from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.who_asked import who_asked
 
 __all__ = [
     "HEARTBEAT_SECONDS",
@@ -35,5 +37,7 @@ __all__ = [
     "observe",
     "surely_gone",
     "this_process",
+    "this_user",
     "tick",
+    "who_asked",
 ]

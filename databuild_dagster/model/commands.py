@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, RunSuccess
+from databuild_dagster.model.events import Arrival, BufferedRun, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 
 #: A want lives a week unless it says otherwise (SPEC 5.5).
@@ -105,6 +105,7 @@ class StartLaunch(Command, frozen=True, kw_only=True):
     launch_id: str
     dagster_run_id: str
     holder: str
+    made_with: MadeWith | None = None
 
 
 class ClaimRefs(Command, frozen=True, kw_only=True):
@@ -124,6 +125,7 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
     #: What became live or failed before this time is tainted first, to be built anew (SPEC 8.7).
     rebuild_before: float | None = None
     code_version: str | None = None
+    made_with: MadeWith | None = None
 
 
 class GiveUpDelegations(Command, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ of one command are one event with many entries. The stored name of an event is i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -81,6 +81,19 @@ class JobRunBuffered(Fact, frozen=True, tag="JobRunBuffered"):
     code_version: str | None = None
 
 
+class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What besides its inputs decides what a launch writes (SPEC 4.6)."""
+
+    #: A fingerprint of the function that is called, also where its author gives no code version.
+    code: str | None = None
+    #: Of its step and of the resources, as the Dagster run was given it.
+    config: dict[str, Any] = {}
+    #: Those tags of the Dagster run that say how to build.
+    tags: dict[str, str] = {}
+    #: Of Python and the libraries, by name.
+    versions: dict[str, str] = {}
+
+
 class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
     """A launch began in a Dagster run; accepted once (SPEC 6.9)."""
 
@@ -89,6 +102,8 @@ class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
     #: The process that hosts it, as far as another process can tell whether it still exists.
     holder: str
     job_run_ids: tuple[str, ...]
+    #: None for a plain asset, and in what older versions recorded; older versions pass over it.
+    made_with: MadeWith | None = None
 
 
 class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):

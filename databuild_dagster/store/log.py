@@ -79,6 +79,11 @@ def events_named(connection: Connection, names: Keys, after_seq: int, last_seq: 
     return [_event(row) for row in rows]
 
 
+def events_at(connection: Connection, seqs: Keys) -> list[Event]:
+    rows = connection.execute(f"{READ} WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (seqs,))
+    return [_event(row) for row in rows]
+
+
 def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
     """In small pages, taken apart one by one: an event may be of ten thousand refs, and there may be a thousand of those."""
     seq = 0

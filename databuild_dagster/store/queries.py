@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
-from databuild_dagster.model.events import Event
+from databuild_dagster.model.events import Event, JobRunStarted, MadeWith
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import OPEN_WANTS, SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
 from databuild_dagster.store.database import Keys
 from databuild_dagster.store.schema import PREFIX
@@ -136,6 +136,22 @@ class WantView(NamedTuple):
     deadline: float | None
     #: When it was said that its SLA was missed.
     sla_missed_at: float | None
+    #: Of when the data is that it asks for, as far as somebody said so.
+    data_timestamp: float | None
+
+
+class Asker(NamedTuple):
+    """A want as the reason why an instance was built."""
+
+    want_id: str
+    request_id: str
+    refs: tuple[str, ...]
+    source: str
+    source_id: str | None
+    comment: str
+    at: float
+    #: Who recorded it, in the words of the log.
+    actor: str
 
 
 class DueRef(NamedTuple):
@@ -317,7 +333,8 @@ WHERE r.due = 0 AND r.state = 'Building'"""
 _WANTS = f"""
 SELECT w.want_id, w.request_id,
        (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
-       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at
+       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at,
+       w.data_timestamp
 FROM {PREFIX}wants w """
 
 _INSTANCES = f"""
@@ -391,7 +408,7 @@ def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
 def _want(row: tuple[Any, ...]) -> WantView:
     expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
     refs, state = _list_decoder.decode(row[2]), WantState(row[3])
-    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, row[11]))
+    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, *row[11:]))
 
 
 def _instance(row: tuple[Any, ...]) -> Instance:
@@ -601,6 +618,24 @@ class Queries:
         for uuid, want_id in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(want_id)
         return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
+
+    def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
+        """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""
+        sql = f"""
+            SELECT i.uuid, w.want_id, w.request_id,
+                   (SELECT json_group_array(n.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs n ON n.id = x.ref_id
+                    WHERE x.want_id = w.id),
+                   w.source, w.source_id, w.comment, w.created_at,
+                   (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})
+            FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id JOIN {PREFIX}wants w ON w.id = h.want_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.id < i.id AND coalesce(w.ended_at, i.created_at) >= i.created_at
+              AND (SELECT s.to_state FROM {PREFIX}history s WHERE s.entity_id = w.id AND s.kind = 'wants' AND s.seq < i.created_seq
+                   ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN (SELECT value FROM json_each(?))
+            ORDER BY i.id, w.id"""
+        found: dict[str, list[Asker]] = {}
+        for uuid, want_id, request_id, refs, *rest in self._all(sql, Keys(uuids), Keys(sorted(OPEN_WANTS))):
+            found.setdefault(uuid, []).append(Asker(want_id, request_id, _list_decoder.decode(refs), *rest))
+        return {uuid: tuple(askers) for uuid, askers in found.items()}
 
     def standings(self, refs: Iterable[str], now: float) -> dict[str, Standing]:
         """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
@@ -857,6 +892,21 @@ class Queries:
                 UNION SELECT x.input_id FROM made_of JOIN {PREFIX}instance_inputs x ON x.instance_id = made_of.id
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
         return [_instance(row) for row in self._all(sql, uuid)]
+
+    def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
+        """What besides their inputs instances were made with, as it was said when their launches began.
+
+        Of compacted rows: when they were built. Left out is what no launch of ours has built, or older code.
+        """
+        sql = f"""
+            SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = coalesce(i.same_as_id, i.id)
+            JOIN {PREFIX}history h ON h.entity_id = o.job_run_id AND h.kind = 'job_runs' AND h.to_state = 'Running'
+            WHERE i.uuid IN (SELECT value FROM json_each(?))"""
+        begun = dict(self._all(sql, Keys(uuids)))
+        with self._store.reading() as connection:
+            facts = {event.seq: event.fact for event in log.events_at(connection, Keys(dict.fromkeys(begun.values())))}
+        started = {uuid: fact for uuid, seq in begun.items() if isinstance(fact := facts[seq], JobRunStarted)}
+        return {uuid: fact.made_with for uuid, fact in started.items() if fact.made_with is not None}
 
     # Counts
 

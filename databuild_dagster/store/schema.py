@@ -29,9 +29,9 @@ from sqlalchemy import (
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
-#: Version of what stands in the log: raised with its shape, and with each new type of event. A higher one than this in a
-#: database means that newer code wrote there. 2 knows delegations, expiry and SLAs, reverts, arcs; 3 removals and the meta
-#: storage.
+#: Version of what stands in the log: raised with its shape, and with each new type of event, but not for a field that may be
+#: passed over, left out where it says nothing. A higher one than this in a database means that newer code wrote there. 2 knows
+#: delegations, expiry and SLAs, reverts, arcs; 3 removals and the meta storage.
 LOG_VERSION = 3
 #: Version of the projections; another one means that they have to be computed anew.
 PROJECTION_VERSION = 8

@@ -692,3 +692,16 @@ def test_code_without_a_version_is_told_apart_by_itself() -> None:
 
     assert code_digest(one) == code_digest(same) != code_digest(other)
     assert code_digest(object()) is None
+
+
+def test_the_order_in_which_a_set_keeps_its_members_makes_no_other_code() -> None:
+    """SPEC 10.4: it is another one in each process"""
+
+    def one(n: int) -> bool:
+        return n in {0, 8}
+
+    def same(n: int) -> bool:
+        return n in {8, 0}
+
+    assert repr(one.__code__.co_consts) != repr(same.__code__.co_consts)
+    assert code_digest(one) == code_digest(same)

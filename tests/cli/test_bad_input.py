@@ -65,6 +65,24 @@ def test_bad_usage_is_a_sentence_and_a_way_out(project: Project) -> None:
     assert_refused(project.call("taint", DAY), "--reason")
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ("yesterday", "is no time"),
+        ("2024-01-29T06:00:00", "does not say in which time zone"),
+        ("2024-01-29", "does not say in which time zone"),
+        ("9999-12-31T23:00:00-05:00", "outside of the years 1 to 9999"),
+        ("1706508000", "is no time"),
+    ],
+)
+def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
+    project: Project, told: str, why: str
+) -> None:
+    """SPEC 5.5"""
+    assert_refused(project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", told), told, why)
+    assert project.n_events() == 0
+
+
 def test_what_does_not_exist_is_not_found(project: Project) -> None:
     project.call("tick")
 

@@ -128,6 +128,16 @@ def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None
     assert project.ask("show", DAYS[0]) == {"ref": DAYS[0], "state": None, "canonical": None}
 
 
+def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) -> None:
+    """SPEC 5.5"""
+    (want,) = project.ask("want", "create", DAYS[0], "--sla", "8h", "--data-timestamp", "2024-01-30T00:00:00+01:00")
+    (other,) = project.ask("want", "create", DAYS[1], "--sla", "8h")
+
+    assert (want["data_timestamp"], want["deadline"]) == ("2024-01-29T23:00:00Z", "2024-01-30T07:00:00Z")
+    assert other["data_timestamp"] is None
+    assert other["deadline"] > other["created_at"]
+
+
 def test_two_builds_at_once_build_each_ref_once(project: Project) -> None:
     project.hold("2024-01-29")
     first = project.start("build", JANUARY, "--json")

@@ -2,6 +2,8 @@
 
 import pytest
 
+from databuild_dagster.engine import this_user
+
 from .conftest import Project
 
 pytestmark = pytest.mark.long
@@ -53,7 +55,7 @@ def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Proje
     lines = done.out.splitlines()
     assert lines[0] == f"{JANUARY}: build, never built"
     assert lines[1] == "└── orders 3 partitions: 3 build"
-    assert lines[2].strip() == f"build {DAYS[0]}: tainted: a [bold] claim by user"
+    assert lines[2].strip() == f"build {DAYS[0]}: tainted: a [bold] claim by {this_user()}"
     assert lines[3].strip() == f"build {DAYS[1]}, {DAYS[2]}: never built"
     assert lines[4].startswith("4 refs: 4 build; 2 launches, about ")
     assert lines[4].endswith(" and no history of revenue.")

@@ -61,6 +61,31 @@ def test_a_taint_goes_downstream_as_its_dry_run_has_said_and_one_can_look_back_a
     assert project.is_sound()
 
 
+def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: Project) -> None:
+    """SPEC 3.2, 5.1"""
+    kate, finn = {"LOGNAME": "kate"}, {"LOGNAME": "finn"}
+    assert project.run("build", MONTH, "--comment", "the board's report", **kate).code == 0
+    assert project.call("taint", DAY, "--reason", "the till was broken", **finn).code == 0
+    assert project.run("build", DAY, **finn).code == 0
+
+    first, second = project.ask("history", DAY)
+
+    asked = {(each["actor"], *each["refs"], each["comment"]) for each in first["asked_by"]}
+    assert ("user:kate", MONTH, "the board's report") in asked
+    assert first["why"].startswith("tainted by user:finn: the till was broken (")
+    assert (first["canonical"], second["canonical"], second["why"]) == (False, True, None)
+    (own,) = [each for each in second["asked_by"] if each["actor"] == "user:finn"]
+    assert (own["source"], own["refs"], own["comment"]) == ("user", [DAY], "databuild build")
+    assert own["want"] in [each["id"] for each in project.ask("want", "show", own["request_id"])]
+    told = project.call("history", DAY, COLUMNS="400").out
+    assert "user:kate for revenue@2024-01-01 (the board's report)" in told
+    assert "user:finn (databuild build)" in told
+
+    project.ask("revert", DAY, "--to", first["uuid"])
+    first, second = project.ask("history", DAY)
+    assert (first["canonical"], second["why"]) == (True, f"readers went back to {first['uuid']}")
+
+
 def test_what_was_removed_from_the_disk_cannot_be_reverted_to(project: Project) -> None:
     """SPEC 7.4"""
     project.build(DAY)

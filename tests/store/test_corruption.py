@@ -20,11 +20,12 @@ from click.testing import CliRunner
 from databuild_dagster.cli.main import cli
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from databuild_dagster.store import Violation, check, open_store, rebuild, schema
+from databuild_dagster.store import Store, Violation, check, open_store, rebuild, schema
 from tests.support import story
 from tests.support.world import World
 
-#: What is damaged is a file.
+#: What is damaged is a file, which is copied for each test. On a server a test would have to tell the whole story anew, so there
+#: every table is damaged at once, and not every column.
 DATABASES = ("sqlite",)
 
 COLUMNS = [(table.name, column.name) for table in schema.PROJECTIONS for column in table.columns]
@@ -478,3 +479,64 @@ def test_a_text_that_is_none_is_named_and_no_traceback(path):
 
     assert any(each.entity == "databuild_wants" and "databuild rebuild" in each.detail for each in found)
     assert repaired(path) == []
+
+
+# On a server
+
+
+@pytest.fixture
+def served(database, shared_url) -> Iterator[tuple[Store, sa.Connection]]:
+    """The store in which everything has happened, and the server without our engine between."""
+    world = World(story.DATASETS, url=shared_url)
+    story.tell(world)
+    engine = sa.create_engine(shared_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield world.store, connection
+        connection.exec_driver_sql(f"ALTER TABLE {EVENTS} ENABLE TRIGGER USER")
+    engine.dispose()
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize("how", ["lost", "changed"])
+def test_a_server_whose_tables_were_all_damaged_is_told_of_each_and_repaired(served, how):
+    """SPEC 3.4, 12, I5"""
+    store, server = served
+    for table in schema.PROJECTIONS:
+        key = key_of(table.name)
+        first = f"({key}) = (SELECT {key} FROM {table.name} ORDER BY {key} LIMIT 1)"
+        if how == "lost":
+            damaged = server.exec_driver_sql(f"DELETE FROM {table.name} WHERE {first}")
+        else:
+            # Keys are texts or numbers, and both can be written behind what is there.
+            name = next(iter(table.primary_key.columns)).name
+            other = f"{name} || 'x'" if is_text(table.columns[name]) else f"{name} + (1::bigint << 50)"
+            damaged = server.exec_driver_sql(f"UPDATE {table.name} SET {name} = {other} WHERE {first}")
+        assert damaged.rowcount == 1, table.name
+
+    found = check(store)
+
+    assert set(TABLES) <= entities(found)
+    rebuild(store)
+    assert check(store, deep=True) == []
+
+
+@pytest.mark.databases("postgres")
+@pytest.mark.parametrize(
+    ("statement", "entity", "detail"),
+    [
+        ("DELETE FROM {events} WHERE seq = 30", "seq 31", "the seq before it is missing"),
+        ("UPDATE {events} SET at = at + 100000 WHERE seq = 30", "seq 31", "its time is before"),
+        ("UPDATE {events} SET type = 'WantForgotten' WHERE seq = 2", "seq 2", "no event of this type is known here"),
+        ("UPDATE {events} SET payload = substr(payload, 2) WHERE seq = 2", "seq 2", "cannot be read"),
+    ],
+)
+def test_a_log_on_a_server_that_was_changed_is_found_by_its_event(served, statement, entity, detail):
+    """SPEC 3.1, 3.4: by whoever may switch its guards off."""
+    store, server = served
+    server.exec_driver_sql(f"ALTER TABLE {EVENTS} DISABLE TRIGGER USER")
+    assert server.exec_driver_sql(statement.format(events=EVENTS)).rowcount == 1
+
+    found = check(store)
+
+    assert any(each.entity == entity and detail in each.detail for each in found), found
+    assert {f"{EVENTS}_{guard}" for guard in GUARDS} <= entities(found)

@@ -11,6 +11,8 @@ from databuild_dagster.store.meta_storage import MetaQueries
 from tests.support.catalog import dataset
 from tests.support.world import World
 
+#: Its plans follow from the indexes alone. PostgreSQL's follow from the sizes of tables too: of one as small as a test's it reads
+#: everything, whatever index there is. What commands cost there as tables grow is measured by `bench/engine`.
 DATABASES = ("sqlite",)
 
 
@@ -58,6 +60,8 @@ ASKED = [
     ("how many refs are tainted", lambda world: world.queries.tainted_refs(["a", "d"], 5)),
     ("the wants that instances served", lambda world: world.queries.wants_served_by([world.uuid("d")])),
     ("some events", lambda world: world.queries.events_named(["TaintCreated"], 1, 5)),
+    ("who asked for instances", lambda world: world.queries.askers([world.uuid("d"), world.uuid("a")])),
+    ("what instances were made with", lambda world: world.queries.made_with([world.uuid("d")])),
     ("how many wants are open", lambda world: world.queries.n_open_wants()),
     ("what a request got", lambda world: world.engine.ledger.of_requester("R")),
     ("who asked for a ref", lambda world: world.engine.ledger.of_ref("a")),

@@ -27,12 +27,15 @@ settings.load_profile("long" if os.environ.get("DATABUILD_LONG") else "ci")
 
 MakeWorld = Callable[..., World]
 
-#: The same tests on each; a module names fewer in DATABASES if it asks what only one can answer, or none.
+#: The same tests on each; a module names fewer in DATABASES if it asks what only one can answer, or none, and a test of it may
+#: name its own by the mark `databases`.
 DATABASES = ("sqlite", "postgres")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("database", getattr(metafunc.module, "DATABASES", DATABASES), indirect=True)
+    mark = metafunc.definition.get_closest_marker("databases")
+    databases = getattr(metafunc.module, "DATABASES", DATABASES) if mark is None else mark.args
+    metafunc.parametrize("database", databases, indirect=True)
 
 
 @pytest.fixture(autouse=True)

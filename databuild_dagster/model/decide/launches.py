@@ -95,6 +95,7 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
             dagster_run_id=command.dagster_run_id,
             holder=command.holder,
             job_run_ids=queued,
+            made_with=command.made_with,
         )
     ]
 
@@ -170,6 +171,7 @@ def _claimed(command: c.ClaimRefs, claim: Claim) -> list[e.Fact]:
             dagster_run_id=command.dagster_run_id,
             holder=command.holder,
             job_run_ids=tuple(run.job_run_id for run in runs),
+            made_with=command.made_with,
         ),
     ]
 

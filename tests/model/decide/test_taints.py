@@ -115,8 +115,7 @@ def test_a_dataset_that_nobody_has_registered_cannot_be_tainted_and_the_refusal_
         world.taint("aa")
 
     assert str(unknown.value) == (
-        "No dataset named 'nowhere' is registered, so it has nothing to taint. "
-        "There are a, b, c, d, days and 3 more."
+        "No dataset named 'nowhere' is registered, so it has nothing to taint. There are a, b, c, d, days and 3 more."
     )
 
 

@@ -1,0 +1,90 @@
+"""Who had an instance built, back to those who asked by themselves (SPEC 5.1, 6.4)."""
+
+from __future__ import annotations
+
+import getpass
+
+import pytest
+
+from databuild_dagster.engine import this_user, who_asked
+from databuild_dagster.model import commands as c
+from tests.support.catalog import dataset
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abcd"))
+
+
+def want(world, ref, actor, comment=""):
+    command = c.CreateWants(wants=((ref,),), comment=comment)
+    return world.engine.handle(command, actor=actor).want_ids[0]
+
+
+def askers(world, ref):
+    uuid = world.uuid(ref)
+    return [(each.actor, each.refs, each.comment) for each in who_asked(world.queries, [uuid])[uuid]]
+
+
+def test_the_wants_that_were_open_when_it_came_are_named_with_who_recorded_them(world):
+    want(world, "a", "user:kate", "the board's report")
+    want(world, "a", "schedule nightly")
+    world.live("a")
+    want(world, "a", "user:late")
+
+    assert askers(world, "a") == [("user:kate", ("a",), "the board's report"), ("schedule nightly", ("a",), "")]
+
+
+def test_behind_what_was_found_missing_stands_whoever_wanted_what_needs_it(world):
+    """SPEC 6.4: through as many levels as there are."""
+    want(world, "a", "user:kate", "the board's report")
+    world.miss("a", "b")
+    world.miss("b", "c")
+    world.live("c")
+
+    told = askers(world, "c")
+
+    assert told[-1] == ("user:kate", ("a",), "the board's report")
+    assert [refs for _, refs, _ in told] == [("c",), ("b",), ("a",)]
+
+
+def test_each_instance_has_its_own_askers(world):
+    """SPEC 5.3: a want that a taint opens again had both built; one that had ended by then, the first alone."""
+    kate, finn = want(world, "a", "user:kate"), want(world, "a", "user:finn")
+    world.live("a")
+    first = world.uuid("a")
+    world.taint("a")
+    world.cancel_want(finn)
+    world.live("a")
+
+    found = who_asked(world.queries, [first, world.uuid("a")])
+
+    assert [[each.want_id for each in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
+
+
+def test_what_came_from_outside_unasked_was_asked_for_by_nobody(world):
+    world.arrive("d", "somewhere")
+
+    assert askers(world, "d") == []
+
+
+def test_a_person_is_called_as_the_system_calls_them(monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "kate")
+    assert this_user() == "user:kate"
+
+
+def test_a_process_of_nobody_is_a_user_without_a_name(monkeypatch):
+    """As in a container that was started with a number of its own."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_001)
+
+    assert this_user() == "user"
+
+
+def test_a_name_that_is_no_text_can_be_recorded(world, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "k\udce9te")
+
+    world.engine.handle(c.CreateWants(wants=(("a",),)), actor=this_user())
+
+    assert world.queries.events(world.seq - 1)[0].actor == "user:k?te"
