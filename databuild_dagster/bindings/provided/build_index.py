@@ -104,7 +104,9 @@ class _Job:
             context.mark_job_complete(detail={"files": 0, "skipped": gone.message})
             return
         if manifest.uri_type is UriType.IDENTIFIER:
-            context.mark_job_complete(detail={"files": 0, "skipped": "its files are somebody else's, who may change them"})
+            context.mark_job_complete(
+                detail={"files": 0, "skipped": "its files are somebody else's, who may change them"}
+            )
         elif not manifest.files:
             context.mark_job_complete(detail={"files": 0, "skipped": "it has no files"})
         else:
