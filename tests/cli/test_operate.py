@@ -251,7 +251,9 @@ def test_what_is_tried_again_is_told_by_who_runs_it_and_shown_to_others(project:
     project.call("operations", "cancel", running["id"])
     process.communicate(timeout=MAX_SECONDS)
 
-    assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in told), told
+    assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in told), (
+        told
+    )
     assert (running["done"], running["problem"]) == (1, "its completion raised OSError: no room")
     assert f"{running['id']} is tried again " in listed
     assert ": its completion raised OSError: no room" in listed

@@ -31,7 +31,7 @@ from databuild_dagster.spark.validating import (
     validate_instances,
 )
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import Manifest, ManifestMissing
+from databuild_dagster.warehouse import Manifest, ManifestDamaged, ManifestMissing, NewerManifest
 
 #: Partitions that the report names for each rule; it counts all of them.
 MAX_PARTITIONS = 1000
@@ -39,6 +39,8 @@ MAX_PARTITIONS = 1000
 MAX_SAMPLES = 100
 #: Those of them whose samples it keeps.
 MAX_SAMPLED = 20
+#: What its job tells of a partition, and what keeps nobody from looking at the others.
+_UNREADABLE = (ManifestDamaged, ManifestMissing, NewerManifest)
 
 
 class ValidateArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,14 +168,14 @@ def _manifests_of(
     ours = sorted((each for each in found if each.manifest_uri is not None), key=lambda each: each.ref)
     try:
         return manifests_in(resources.warehouse, dataset, ours)
-    except ManifestMissing:
+    except _UNREADABLE:
         return [manifest for each in ours for manifest in _if_there(dataset, each, resources)]
 
 
 def _if_there(dataset: str, canonical: Canonical, resources: OperationResources) -> list[Manifest]:
     try:
         return manifests_in(resources.warehouse, dataset, [canonical])
-    except ManifestMissing:
+    except _UNREADABLE:
         return []
 
 
