@@ -850,6 +850,12 @@ def test_an_entry_of_the_history_that_cannot_be_read_is_listed_as_such_and_stops
     assert operations.meta.get(old.history).value == value
 
 
+def test_a_name_in_the_history_that_only_newer_code_gives_is_passed_over(operations):
+    operations.meta.put("distOpHistory.days.write.a.newer.layout", b"{}")
+
+    assert operations.manager.operations(ended=True) == []
+
+
 @pytest.mark.parametrize("what", ["note", "history", "name"])
 def test_a_note_of_an_unclean_job_that_cannot_be_read_stays_and_stops_nobody(operations, what):
     """Bad input of issue 7: newer code has ended it, and cleans up"""
