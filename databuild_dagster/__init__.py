@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
     from databuild_dagster.bindings.parameters import InvalidAsset
     from databuild_dagster.bindings.parts import ByFile, ByKey
+    from databuild_dagster.bindings.provided import BuildIndexArg, CompactArg, ValidateArg
     from databuild_dagster.bindings.reading import read, table
     from databuild_dagster.bindings.resources import DatabuildSpark, Wants
     from databuild_dagster.bindings.sla_check import build_sla_checks
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "BuildContext",
+    "BuildIndexArg",
     "ByFile",
     "ByKey",
     "CommandAlert",
+    "CompactArg",
     "Completion",
     "DatabuildComponent",
     "DatabuildRunCoordinator",
@@ -61,6 +64,7 @@ __all__ = [
     "PartitionRef",
     "RetryJob",
     "Transient",
+    "ValidateArg",
     "Wants",
     "WebhookAlert",
     "available_lots",
@@ -87,9 +91,11 @@ __all__ = [
 
 _HOME = {
     "BuildContext": "bindings.context",
+    "BuildIndexArg": "bindings.provided",
     "ByFile": "bindings.parts",
     "ByKey": "bindings.parts",
     "CommandAlert": "bindings.alerts",
+    "CompactArg": "bindings.provided",
     "Completion": "engine.operations",
     "DatabuildComponent": "bindings.component",
     "DatabuildRunCoordinator": "bindings.coordinator",
@@ -105,6 +111,7 @@ _HOME = {
     "PartitionRef": "model.refs",
     "RetryJob": "engine.executing",
     "Transient": "bindings.outcomes",
+    "ValidateArg": "bindings.provided",
     "Wants": "bindings.resources",
     "WebhookAlert": "bindings.alerts",
     "available_lots": "bindings.availability",

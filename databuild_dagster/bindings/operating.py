@@ -15,13 +15,13 @@ from databuild_dagster.bindings.deployment import Deployment
 from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.heartbeat import ExecutorHeartbeat
 from databuild_dagster.bindings.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.operation_context import OperationContext, OperationResources
+from databuild_dagster.bindings.operation_context import OperationContext, OperationResources, explained
 from databuild_dagster.bindings.operation_types import known_operations
 from databuild_dagster.bindings.resources import DatabuildSpark, forget_session_of
 from databuild_dagster.engine import Judge, this_user
 from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
-from databuild_dagster.model.operations import Mark, OperationId
+from databuild_dagster.model.operations import Mark, OperationId, Trouble
 
 #: Jobs that an executor has at once: of a batched type it hands them to one call.
 JOBS_AT_ONCE = 10
@@ -92,10 +92,18 @@ def executor_of(
     *,
     judge: Judge | None = None,
     on_ended: Callable[[JobContext, Mark], None] = lambda context, mark: None,
+    on_retry: Callable[[JobContext, Trouble], None] = lambda context, trouble: None,
 ) -> Executor:
     """An executor whose jobs have an `OperationContext`."""
     return Executor(
-        manager, judge=judge, extras=resources, contexts=OperationContext, around=resources.around, on_ended=on_ended
+        manager,
+        judge=judge,
+        extras=resources,
+        contexts=OperationContext,
+        around=resources.around,
+        on_ended=on_ended,
+        on_retry=on_retry,
+        explained=explained,
     )
 
 

@@ -17,7 +17,7 @@ from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.readable import DataRemoved, NotOurs, check_data_of, manifests_in
 from databuild_dagster.engine import Engine
-from databuild_dagster.engine.executing import CannotExecute, JobContext, RetryJob
+from databuild_dagster.engine.executing import CannotExecute, JobContext, RetryJob, told
 from databuild_dagster.model.operations import LeaseLost
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.spark import (
@@ -45,6 +45,16 @@ _NO_SESSION = (
     SparkUnreachable,
     TooManyServers,
 )
+
+
+#: Whose errors end in pages of Java.
+_SPARKS = ("pyspark", "py4j", "grpc")
+
+
+def explained(error: Exception) -> str:
+    """An error of a job as it is recorded, Spark's in one sentence."""
+    is_of_spark = any(each.__module__.partition(".")[0] in _SPARKS for each in type(error).__mro__)
+    return explain_failure(error) if is_of_spark else told(error)
 
 
 @dataclass

@@ -53,7 +53,7 @@ from databuild_dagster.engine import Engine, Judge
 from databuild_dagster.engine.completing import Coordination, Coordinator
 from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.operations import JobState, Mark, OperationId
+from databuild_dagster.model.operations import JobState, Mark, OperationId, Trouble
 
 #: The job, and the pool that it is of, in Dagster.
 OPERATION_JOB: Final = "databuild_operation"
@@ -119,7 +119,7 @@ class _ExecutorRun:
             context.instance, deployment, spark=getattr(context.resources, SPARK), log=context.log
         )
         manager = manager_of(resources, deployment, actor=f"dagster run {context.run_id}")
-        self._executor = executor_of(manager, resources, on_ended=self._on_ended)
+        self._executor = executor_of(manager, resources, on_ended=self._on_ended, on_retry=self._on_retry)
         self._most = context.op_config["batch_size"] or jobs_at_once(manager, self._id)
 
     def run(self) -> dict[str, Any]:
@@ -137,6 +137,12 @@ class _ExecutorRun:
         self._ended.append((context.partition, mark))
         if mark.state is JobState.FAILED:
             self._context.log.warning(f"{context.ref} failed: {_shown(mark.detail)}")
+
+    def _on_retry(self, context: JobContext, trouble: Trouble) -> None:
+        seconds = trouble.next_at - trouble.at
+        self._context.log.warning(
+            f"{context.ref} is tried again in {seconds:.0f} s, after attempt {trouble.attempts}: {trouble.error}"
+        )
 
     def _tell(self) -> None:
         progress = self._executor.progress(self._id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
 from databuild_dagster.engine.orchestrator_notes import last_tick
 from databuild_dagster.engine.tracking import Tracked, Tracker
-from databuild_dagster.model.operations import JobState, OperationId, OperationState
+from databuild_dagster.model.operations import JobState, OperationId, OperationState, Trouble
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5
@@ -32,6 +33,8 @@ MAX_FAILED = 20
 LATE_SECONDS = 30.0
 #: How long nobody may have taken a job before that is looked into.
 PATIENCE_SECONDS = 2.0
+#: Jobs tried again of which is told at a time.
+MAX_TOLD = 5
 MAX_DETAIL = 120
 
 
@@ -44,6 +47,8 @@ class Following:
         self._tracker = Tracker(manager.meta, id)
         self._began = time.monotonic()
         self._told: tuple[int, int] | None = None
+        #: Partition, None for the completion, to the trouble that was told of.
+        self._told_of: dict[str | None, Trouble] = {}
         self._lock = threading.Lock()
         self.is_quiet = False
 
@@ -62,11 +67,27 @@ class Following:
         tracked = self.look()
         if self.is_quiet or tracked is None:
             return
+        self._tell_trouble(tracked)
         standing = len(tracked.done) - tracked.n_failed, tracked.n_failed
         if standing != self._told:
             self._told = standing
             failed = f", {standing[1]} failed" if standing[1] else ""
             self.say(f"{standing[0]} of {count(len(tracked.partitions), 'job')} done{failed}")
+
+    def _tell_trouble(self, tracked: Tracked) -> None:
+        """Each once, and of many at a time only some."""
+        found: dict[str | None, Trouble] = {}
+        found.update(tracked.troubles)
+        if tracked.trouble is not None:
+            found[None] = tracked.trouble
+        news = [each for each, trouble in found.items() if self._told_of.get(each) != trouble]
+        # The completion's comes first: it holds up the whole.
+        for place in sorted(news, key=lambda each: each is not None)[:MAX_TOLD]:
+            who = str(self.id) if place is None else str(self.id.ref(place))
+            self.say(f"{who} {trouble_of(found[place], self.manager.engine.clock())}")
+        if len(news) > MAX_TOLD:
+            self.say(f"… and {len(news) - MAX_TOLD} more are tried again.")
+        self._told_of = found
 
     def say(self, text: str) -> None:
         click.echo(f"{self.seconds:6.1f} s  {text}", err=True)
@@ -81,17 +102,32 @@ class Following:
         rows = Table(box=None, pad_edge=False)
         for name in ("partition", "state", "by"):
             rows.add_column(name)
-        for partition, state, by, style in list(_rows(tracked))[:MAX_ROWS]:
+        for partition, state, by, style in list(_rows(tracked, self.manager.engine.clock()))[:MAX_ROWS]:
             rows.add_row(partition or "(whole)", Text(state, style=style), by)
         left = total - n_done - tracked.n_failed - len(tracked.taken)
-        return Group(Text(head, style="bold"), rows, Text(f"{count(left, 'job')} waiting", style="dim"))
+        shown: list[Text | Table] = [Text(head, style="bold"), rows, Text(f"{count(left, 'job')} waiting", style="dim")]
+        if tracked.trouble is not None:
+            shown.append(Text(f"It {trouble_of(tracked.trouble, self.manager.engine.clock())}", style="red"))
+        return Group(*shown)
 
 
-def _rows(tracked: Tracked) -> Iterator[tuple[str, str, str, str]]:
+def trouble_of(trouble: Trouble, now: float) -> str:
+    """What a person reads behind the name of what is tried again."""
+    seconds = trouble.next_at - now
+    due = f"in {seconds:.0f} s" if seconds > 0 else "now"
+    return f"is tried again {due}, after attempt {trouble.attempts}: {trouble.error}"
+
+
+def _rows(tracked: Tracked, now: float) -> Iterator[tuple[str, str, str, str]]:
     for partition, state in list(tracked.done.items()):
         if state is JobState.FAILED:
             yield partition, "failed", "", "red"
+    troubles = dict(tracked.troubles)
+    for partition, trouble in troubles.items():
+        yield partition, "retrying", trouble_of(trouble, now), "yellow"
     for partition, taken in list(tracked.taken.items()):
+        if partition in troubles:
+            continue
         yield partition, "running", _process(taken.lease.holder), "cyan"
     for partition, state in reversed(list(tracked.done.items())):
         if state is JobState.SUCCESS:
@@ -220,8 +256,11 @@ def tell_rules(report: dict[str, Any]) -> None:
         click.echo(f"\n{each['rule']}:")
         found = each.get("partitions", [])
         for one in found[:MAX_FAILED]:
-            sample = f", for example {one['samples'][0]}" if one.get("samples") else ""
-            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{sample}")
+            samples = one.get("samples") or []
+            more = (":" if len(samples) == one["offending"] else ", for example:") if samples else ""
+            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{more}")
+            for sample in samples:
+                click.echo(f"    {_row(sample)}")
         if len(found) > MAX_FAILED:
             click.echo(f"  … and {count(len(found) - MAX_FAILED, 'partition')} more; --json has them.")
     click.echo(
@@ -231,6 +270,11 @@ def tell_rules(report: dict[str, Any]) -> None:
         click.echo(f"Tainted {count(len(tainted), 'partition')}.")
     if outdated := report.get("outdated"):
         click.echo(f"{count(len(outdated), 'partition')} rebuilt or tainted meanwhile: this is of the instance before.")
+
+
+def _row(sample: Any) -> str:
+    """On one line; older reports have them as text."""
+    return sample if isinstance(sample, str) else json.dumps(sample, ensure_ascii=False, separators=(",", ":"))
 
 
 def detail_of(detail: Any) -> str:

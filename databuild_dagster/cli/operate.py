@@ -178,9 +178,12 @@ def run_here(manager: DistributedOperationManager, resources: OperationResources
     while following.look() is not None:
         run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
         done = coordinator.coordinate()
+        following.tell()
         if (problem := done.problems.get(id, "")) and problem != told:
             told = problem
-            click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)
+            tracked = following.look()
+            if tracked is not None and tracked.trouble is None:
+                click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)
         if following.look() is not None:
             wait(0.5)
 

@@ -14,6 +14,7 @@ from databuild_dagster.cli.following import (
     finished,
     follow_to_end,
     shown,
+    trouble_of,
 )
 from databuild_dagster.cli.operate import run_here
 from databuild_dagster.cli.options import Where, common, definitions
@@ -21,7 +22,7 @@ from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine import this_user
 from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
-from databuild_dagster.model.operations import OperationId, OperationState
+from databuild_dagster.model.operations import OperationId, OperationState, Trouble
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
@@ -51,8 +52,10 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     columns = ("operation", "state", "done", "failed", "total", "started", "ended")
     table(columns, rows, empty="No operation runs. `databuild operate TYPE DATASET` starts one.")
     for each in found:
-        if each.problem is not None:
-            click.echo(f"{each.id} cannot go on here: {each.problem}")
+        if each.trouble is not None:
+            click.echo(f"{each.id} {trouble_of(each.trouble, manager.engine.clock())}")
+        elif each.problem is not None:
+            click.echo(f"{each.id} cannot {_WHAT[each.state]} here: {each.problem}")
 
 
 @operations.command()
@@ -61,7 +64,8 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
 @common
 def show(operation: str, where: Where, as_json: bool) -> None:
     """One OPERATION: its jobs, who has them, what failed, and what it found."""
-    view = _manager(where).operation(OperationId.parse(operation))
+    manager = _manager(where)
+    view = manager.operation(OperationId.parse(operation))
     if as_json:
         emit(
             {
@@ -69,27 +73,40 @@ def show(operation: str, where: Where, as_json: bool) -> None:
                 "started_at": when(view.started_at),
                 "ended_at": when(view.ended_at),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
+                "retrying": {partition: _again(trouble) for partition, trouble in view.troubles.items()},
+                "completion": None if view.trouble is None else _again(view.trouble),
                 "problem": view.problem,
                 "reason": view.reason,
             }
         )
         return
     rows = [(partition or "(whole)", "failed", detail_of(detail)) for partition, detail in view.failed.items()]
-    rows += [(partition or "(whole)", "running", f"by {lease.holder}") for partition, lease in view.executors.items()]
+    now = manager.engine.clock()
+    rows += [
+        (partition or "(whole)", "retrying", trouble_of(trouble, now)) for partition, trouble in view.troubles.items()
+    ]
+    rows += [
+        (partition or "(whole)", "running", f"by {lease.holder}")
+        for partition, lease in view.executors.items()
+        if partition not in view.troubles
+    ]
     if rows:
         table(("partition", "state", ""), rows[:MAX_SHOWN], empty="")
         if len(rows) > MAX_SHOWN:
             click.echo(f"… and {len(rows) - MAX_SHOWN} more.")
     if view.report is not None:
         click.echo(msgspec.json.format(msgspec.json.encode(view.report)).decode())
-    since = f", since {when(view.started_at)}" if view.state is OperationState.RUNNING else f", {when(view.ended_at)}"
+    at = view.started_at if view.state is OperationState.RUNNING else view.ended_at
+    since = "" if at is None else f", {'since ' if view.state is OperationState.RUNNING else ''}{when(at)}"
     why = f" ({view.reason})" if view.reason else ""
     click.echo(
         f"{view.id}: {view.state.value}{why}{since}; {view.done} of {count(view.total, 'job')} done, "
         f"{len(view.failed)} failed."
     )
-    if view.problem is not None:
-        click.echo(f"It cannot go on here: {view.problem}")
+    if view.trouble is not None:
+        click.echo(f"It {trouble_of(view.trouble, now)}")
+    elif view.problem is not None:
+        click.echo(f"It cannot {_WHAT[view.state]} here: {view.problem}")
 
 
 @operations.command()
@@ -158,6 +175,14 @@ def _manager(where: Where) -> DistributedOperationManager:
         for each in () if location.deployment is None else location.deployment.operations:
             manager.register(each)
     return manager
+
+
+#: What nobody here can do with it, where there is a problem.
+_WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
+
+
+def _again(trouble: Trouble) -> dict[str, object]:
+    return {"error": trouble.error, "attempts": trouble.attempts, "next_at": when(trouble.next_at)}
 
 
 def _as_json(each: OperationView) -> dict[str, object]:

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from databuild_dagster.engine.executing import ContextFactory, Executor, JobContext, clean_up, gone_of
+import msgspec
+
+from databuild_dagster.engine.executing import (
+    MAX_ERROR,
+    ContextFactory,
+    Executor,
+    JobContext,
+    backoff_seconds,
+    clean_up,
+    gone_of,
+)
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations import MAX_RACES, DistributedOperationManager
 from databuild_dagster.engine.tracking import Tracked, Tracker
 from databuild_dagster.model import operations as ops
-from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.meta_storage import LAST, Remove, as_read, do, iif
-from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState
+from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif
+from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState, Trouble, Unclean
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
 
@@ -87,17 +96,28 @@ class Coordinator:
             if n_waiting := self.n_waiting(tracked):
                 done.waiting[id] = n_waiting
             return
-        attempts, due_at = self._backoff.get(id, (0, 0.0))
-        if now < due_at or not self._leads(id.dataset):
+        before = 0 if tracked.trouble is None else tracked.trouble.attempts
+        attempts, due_at = self._backoff.get(id, (before, 0.0))
+        if now < due_at:
+            return
+        try:
+            if not self._leads(id.dataset):
+                return
+        except msgspec.MsgspecError as error:
+            done.problems[id] = f"who completes operations on {id.dataset} cannot be read: {one_line(str(error))}"
             return
         try:
             outcome = self.complete(id)
         except StoreUnusable:
             raise
         except Exception as error:
-            wait = min(BACKOFF_SECONDS * 2.0**attempts, MAX_BACKOFF_SECONDS)
-            self._backoff[id] = attempts + 1, now + wait
-            done.problems[id] = f"its completion raised {type(error).__name__}: {one_line(str(error))}"
+            attempts += 1
+            due_at = now + backoff_seconds(attempts)
+            self._backoff[id] = attempts, due_at
+            why = f"its completion raised {type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]
+            done.problems[id] = why
+            # Everybody else hears of it so, and whoever takes over counts on.
+            self.meta.invoke_all([ops.note_completion_trouble(id, Trouble(why, attempts, now, due_at))])
         else:
             self._backoff.pop(id, None)
             if outcome is not None:
@@ -178,27 +198,42 @@ class Coordinator:
         self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
         if not notes:
             return 0, 0
-        found = {entry.key: (entry, ops.unclean_of(entry.value or b"")) for entry in notes}
-        gone = gone_of(
-            [note.lease for _, note in found.values()], self.manager, self.judge, self.manager.engine.clock()
-        )
+        found = {entry: note for entry in notes if (note := _note_of(entry)) is not None}
+        gone = gone_of([note.lease for note in found.values()], self.manager, self.judge, self.manager.engine.clock())
         n_cleaned = 0
-        for key, (entry, note) in found.items():
-            name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
-            id = OperationId.parse(name)
-            if not (note.lease.released or note.lease.executor in gone) or id.type not in self.manager.types:
+        for entry, note in found.items():
+            if not (note.lease.released or note.lease.executor in gone):
                 continue
-            ended = self.meta.get(id.history).value
-            record = ops.ended_of(ended or b"").arg
             try:
-                arg = self.manager.arg_for(id, ops.to_bytes(record))
-                context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
-                context.is_stopped = True
-                tokens = (*note.lease.adopted_from, note.lease.token)
-                clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
+                is_cleaned = self._clean_one(entry.key, note)
+            except StoreUnusable:
+                raise
             except Exception:
                 # It stays noted, for the next pass or for newer code.
                 continue
-            self.meta.invoke_all([iif(as_read(entry), do(Remove(key), yields=True))])
-            n_cleaned += 1
+            if is_cleaned:
+                self.meta.invoke_all([iif(as_read(entry), do(Remove(entry.key), yields=True))])
+                n_cleaned += 1
         return n_cleaned, len(notes) - n_cleaned
+
+    def _clean_one(self, key: str, note: Unclean) -> bool:
+        """False without the code of its type. Raises what cannot be read here, and what the clean-up does."""
+        name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
+        id = OperationId.parse(name)
+        if id.type not in self.manager.types:
+            return False
+        ended = ops.ended_of(id, self.meta.get(id.history).value or b"")
+        arg = self.manager.arg_for(id, ops.to_bytes(ended.arg))
+        context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+        context.is_stopped = True
+        tokens = (*note.lease.adopted_from, note.lease.token)
+        clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
+        return True
+
+
+def _note_of(entry: Entry) -> Unclean | None:
+    """None for newer code's, which stays for that."""
+    try:
+        return ops.unclean_of(entry.value or b"")
+    except msgspec.MsgspecError:
+        return None

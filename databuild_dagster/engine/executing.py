@@ -4,7 +4,7 @@
 |-------------------------------------------------------|----------------------------------------------------------------|
 | it returns                                            | marked success                                                 |
 | it raises, or says that it failed; `can_fail`         | cleaned up, then marked failed                                 |
-| it raises `RetryJob`; or anything, not `can_fail`     | tried again later, by this executor                            |
+| it raises `RetryJob`; or anything, not `can_fail`     | tried again later, by this executor; noted why                 |
 | its clean-up raises                                   | cleaned up again later; not marked before                      |
 | its lease, or its operation, is gone                  | stopped and cleaned up, marked by nobody here                  |
 | its mark is not applied                               | ignored, and cleaned up                                        |
@@ -37,7 +37,7 @@ from databuild_dagster.model import operations as ops
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.meta_storage import Entry, Statement
-from databuild_dagster.model.operations import JobState, Lease, LeaseLost, Mark, OperationId
+from databuild_dagster.model.operations import JobState, Lease, LeaseLost, Mark, OperationId, Trouble
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
@@ -48,6 +48,20 @@ MARKS_AT_ONCE = 100
 MAX_DETAIL_BYTES = 1024 * 1024
 #: Letters of an error that are kept with a mark.
 MAX_ERROR = 2_000
+
+
+#: Doubled so often at most: a job may be tried for ever.
+_MAX_DOUBLINGS = 20
+
+
+def backoff_seconds(attempts: int) -> float:
+    """How long what has failed so often waits."""
+    return min(BACKOFF_SECONDS * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS), MAX_BACKOFF_SECONDS)
+
+
+def told(error: Exception) -> str:
+    """What raised, and its message."""
+    return f"{type(error).__name__}: {one_line(str(error))}"
 
 
 class RetryJob(Exception):
@@ -191,6 +205,8 @@ class Executor:
         contexts: ContextFactory = JobContext,
         around: Around = lambda contexts: nullcontext(),
         on_ended: Callable[[JobContext, Mark], None] = lambda context, mark: None,
+        on_retry: Callable[[JobContext, Trouble], None] = lambda context, trouble: None,
+        explained: Callable[[Exception], str] = told,
     ) -> None:
         self.manager = manager
         self.meta = manager.meta
@@ -198,6 +214,10 @@ class Executor:
         self._around = around
         #: Hears of each job whose end is recorded.
         self._on_ended = on_ended
+        #: Hears of each job that is to be tried again, and why.
+        self._on_retry = on_retry
+        #: An error as it is recorded.
+        self._explained = explained
         self.judge = judge or Judge()
         self.holder = holder or this_process()
         self.extras = extras
@@ -358,9 +378,8 @@ class Executor:
                 left[0].operation.start_or_resume_jobs(left[0].arg, contexts)
         except (StoreUnusable, CannotExecute):
             raise
-        except RetryJob:
-            for job in left:
-                self._again(job)
+        except RetryJob as error:
+            self._again(self._explained(error), *left)
         except Exception:
             # LeaseLost too: its context is stopped, and it alone is dropped by the next try.
             self._beat_if_due()
@@ -407,7 +426,8 @@ class Executor:
         if said.state is JobState.SUCCESS:
             self._ended.append((job, said))
         elif not job.operation.can_fail:
-            self._again(job)
+            detail = "" if said.detail is None else f": {ops.to_bytes(said.detail).decode()}"
+            self._again(f"it said that it failed{detail}", job)
         else:
             job.failed = said
             self._clean_up_failed(job)
@@ -418,7 +438,7 @@ class Executor:
             # What it was interrupted with says nothing of it.
             self._drop(job)
         elif job.failed is None and job.operation.can_fail and not isinstance(error, RetryJob):
-            detail = {"error": f"{type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]}
+            detail = {"error": self._explained(error)[:MAX_ERROR]}
             job.failed = Mark(JobState.FAILED, job.context.instance_uuid, detail, job.context.token)
             try:
                 self._clean_up_failed(job)
@@ -426,17 +446,28 @@ class Executor:
                 raise
             except LeaseLost:
                 self._drop(job)
-            except Exception:
-                self._again(job)
+            except Exception as cleaning:
+                self._again(f"its clean-up raised {self._explained(cleaning)}", job)
             else:
                 self._ended.append((job, job.failed))
+        elif job.failed is not None:
+            self._again(f"its clean-up raised {self._explained(error)}", job)
         else:
-            self._again(job)
+            self._again(self._explained(error), job)
 
-    def _again(self, job: Job) -> None:
-        wait = min(BACKOFF_SECONDS * 2.0 ** (job.context.attempt - 1), MAX_BACKOFF_SECONDS)
-        job.due_at = self.now + wait
-        job.context.attempt += 1
+    def _again(self, why: str, *jobs: Job) -> None:
+        """Later; and why is said where others see it, of what is still this executor's."""
+        noted = []
+        for job in jobs:
+            context = job.context
+            job.due_at = self.now + backoff_seconds(context.attempt)
+            trouble = Trouble(why[:MAX_ERROR], context.attempt, self.now, job.due_at)
+            context.attempt += 1
+            if not context.is_stopped:
+                noted.append(ops.note_trouble(*job.place, context.lease, trouble))
+            self._on_retry(context, trouble)
+        if noted:
+            self.meta.invoke_all(noted)
 
     def _clean_up_failed(self, job: Job) -> None:
         """Of a resumable job first the word that there is nothing to go on from: who adopted it may be doing so."""
@@ -524,15 +555,19 @@ class Executor:
                 self._clean(job)
         except StoreUnusable:
             raise
-        except Exception:
-            self._again(job)
+        except Exception as error:
+            self._again(f"its clean-up raised {self._explained(error)}", job)
         else:
             self._forget(job)
 
     def _note_of(self, job: Job) -> Entry | None:
         """That its operation ended while this executor had it, and so has to clean up."""
         note = self.meta.get(job.context.operation.job(job.context.partition).unclean)
-        is_mine = note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token
+        try:
+            is_mine = note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token
+        except msgspec.MsgspecError:
+            # Newer code has ended it, and cleans up.
+            is_mine = False
         return note if is_mine else None
 
     def _let_go(self, job: Job) -> None:

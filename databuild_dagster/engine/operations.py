@@ -23,8 +23,10 @@ from databuild_dagster.model.operations import (
     Lease,
     Mark,
     NewerOperation,
+    NewerOperations,
     OperationId,
     OperationState,
+    Trouble,
     TypeRule,
     Unclean,
     UnknownOperationType,
@@ -100,6 +102,13 @@ class DistributedOperation(Generic[A]):
     def check_start(self, arg: A, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
         """Raise a `Refused` for an argument that cannot work here, before anything is started."""
 
+    def argument_to_keep(self, arg: A, dataset: str, instances: Mapping[PartitionRef, str | None], resources: Any) -> A:
+        """The argument that every job is given: with what they have to agree on, found out once, as it starts.
+
+        `instances` has the partitions that the operation is about. May refuse, as `check_start` does.
+        """
+        return arg
+
     def upgraded(self, arg: Any, version: int) -> Any:
         """An older version's argument, as stored, in today's shape."""
         return arg
@@ -141,6 +150,10 @@ class OperationView(NamedTuple):
     #: Why nobody here can go on with it; canceling always works.
     problem: str | None = None
     reason: str = ""
+    #: Partition to why its job is tried again, of those that have not ended.
+    troubles: dict[str, Trouble] = {}  # noqa: RUF012
+    #: Why its completion is; `problem` says so too.
+    trouble: Trouble | None = None
 
 
 class DistributedOperationManager:
@@ -207,6 +220,10 @@ class DistributedOperationManager:
         chosen = ops.check_partitions(dataset, type_id, self._live(dataset), partitions)
         refs = [PartitionRef(dataset, key or None) for key in chosen]
         operation.check_start(converted, dataset, refs, self.resources)
+        instances = dict(zip(refs, chosen.values(), strict=True))
+        kept = operation.argument_to_keep(converted, dataset, instances, self.resources)
+        if kept is not converted:
+            raw = msgspec.json.decode(msgspec.json.encode(kept))
         run_ops, next_id = self.meta.get_all(
             [DatasetKeys.of(dataset).run_ops, ops.next_instance_id(dataset, type_id)]
         ).entries
@@ -288,7 +305,7 @@ class DistributedOperationManager:
             self.arg_for(id, arg or b"")
         except Refused as refused:
             return refused.message
-        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        except Exception as error:  # Of the type's own `upgraded`, anything.
             return f"its argument cannot be read: {one_line(str(error))}"
         return None
 
@@ -304,7 +321,7 @@ class DistributedOperationManager:
         ended = self.meta.get(id.history).value
         if ended is None:
             raise NotFound(kind="operation", name=str(id))
-        return _ended(id, ops.ended_of(ended))
+        return _ended(id, ended)
 
     def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:
         """Those that run; and those that have ended."""
@@ -312,15 +329,29 @@ class DistributedOperationManager:
         if ended:
             prefix = _under(ops.HISTORY, dataset)
             for entry in self.meta.prefix(prefix).entries:
-                id = OperationId.parse(entry.key.removeprefix(ops.HISTORY + ops.SEPARATOR))
-                found.append(_ended(id, ops.ended_of(entry.value or b"")))
+                try:
+                    id = OperationId.parse(entry.key.removeprefix(ops.HISTORY + ops.SEPARATOR))
+                except NotFound:
+                    # A name as only newer code gives it: nobody here could ask for it. It stays where it is.
+                    continue
+                found.append(_ended(id, entry.value or b""))
         return found
 
     def running(self, dataset: str | None = None) -> list[OperationId]:
-        """Asks for few keys, however many jobs there are."""
+        """Asks for few keys, however many jobs there are.
+
+        Raises `NewerOperations` for the dataset that is named; among all datasets such a one is passed over, and `check` tells.
+        """
         datasets = self._datasets() if dataset is None else [dataset]
         entries = self.meta.get_all(DatasetKeys.of(name).run_ops for name in datasets).entries
-        return [id for name, entry in zip(datasets, entries, strict=True) for id in ops.run_ops_of(name, entry.value)]
+        found: list[OperationId] = []
+        for name, entry in zip(datasets, entries, strict=True):
+            try:
+                found += ops.run_ops_of(name, entry.value)
+            except NewerOperations:
+                if dataset is not None:
+                    raise
+        return found
 
     def _datasets(self) -> list[str]:
         """That have had an operation, be they registered or not: from one to the next, past all keys of each."""
@@ -333,6 +364,7 @@ class DistributedOperationManager:
         return found
 
     def _running(self, seen: Seen) -> OperationView:
+        trouble = seen.trouble
         problem = self.problem_of(seen.id, seen.values.get(seen.id.arg))
         completion = seen.completion()
         return OperationView(
@@ -343,7 +375,9 @@ class DistributedOperationManager:
             failed=completion.failed,
             started_at=seen.started_at,
             executors={key: note.lease for key, note in seen.unfinished().items()},
-            problem=problem,
+            problem=problem or (None if trouble is None else trouble.error),
+            troubles=seen.troubles(),
+            trouble=trouble,
         )
 
 
@@ -380,6 +414,16 @@ class Seen(NamedTuple):
         failed = any(mark.state is ops.JobState.FAILED for mark in marks.values())
         return Completion(len(marks) == len(self.partitions) and not failed, marks, self.id)
 
+    @property
+    def trouble(self) -> Trouble | None:
+        """Of its completion."""
+        return _readable(ops.trouble_of, self.values.get(self.id.trouble))
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Of jobs that have not ended."""
+        found = {key: _readable(ops.trouble_of, self.values.get(self.id.job(key).trouble)) for key in self.partitions}
+        return {key: trouble for key, trouble in found.items() if trouble is not None}
+
     def unfinished(self) -> dict[str, Unclean]:
         """Jobs that somebody has."""
         found: dict[str, Unclean] = {}
@@ -414,7 +458,12 @@ def _readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
         return None
 
 
-def _ended(id: OperationId, ended: Ended) -> OperationView:
+def _ended(id: OperationId, value: bytes) -> OperationView:
+    try:
+        ended = ops.ended_of(id, value)
+    except (Refused, msgspec.MsgspecError) as error:
+        why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
+        return OperationView(id, OperationState.UNREADABLE, 0, 0, {}, None, problem=why)
     return OperationView(
         id,
         ended.outcome,

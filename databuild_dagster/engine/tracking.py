@@ -14,7 +14,7 @@ import msgspec
 from databuild_dagster.engine.meta_storage import MetaStorage, Watch
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.meta_storage import CompactedRevision, Entry
-from databuild_dagster.model.operations import DatasetKeys, JobState, Lease, OperationId
+from databuild_dagster.model.operations import DatasetKeys, JobState, Lease, NewerOperations, OperationId, Trouble
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.meta_storage import MAX_BATCHES
 
@@ -45,6 +45,10 @@ class Tracked:
         self.taken: dict[str, Taken] = {}
         self.done: dict[str, JobState] = {}
         self.n_failed = 0
+        #: Why jobs that have not ended are tried again.
+        self.troubles: dict[str, Trouble] = {}
+        #: Why its completion is.
+        self.trouble: Trouble | None = None
         #: What cannot be read here: newer code has written it.
         self.unreadable: str | None = None
 
@@ -72,6 +76,10 @@ class Tracked:
             case ["partitions"] if value is not None:
                 self.partitions = ops.partitions_of(value)
                 self.free = {each: None for each in self.partitions if each not in self.taken and each not in self.done}
+            case ["trouble"]:
+                self.trouble = _trouble(value)
+            case [part, "trouble"]:
+                self._in_trouble(ops.unescape(part), value)
             case [part, "executor"]:
                 self._taken(ops.unescape(part), value)
             case [part, "state"] if value is not None:
@@ -87,11 +95,27 @@ class Tracked:
             self.free.pop(partition, None)
             self.taken[partition] = Taken(lease, ops.lease_of(lease))
 
+    def _in_trouble(self, partition: str, value: bytes | None) -> None:
+        trouble = _trouble(value)
+        if trouble is None or partition in self.done:
+            self.troubles.pop(partition, None)
+        else:
+            self.troubles[partition] = trouble
+
     def _ended(self, partition: str, mark: bytes) -> None:
+        self.troubles.pop(partition, None)
         self.free.pop(partition, None)
         self.taken.pop(partition, None)
         self.done[partition] = ops.mark_of(mark).state
         self.n_failed += self.done[partition] is JobState.FAILED
+
+
+def _trouble(value: bytes | None) -> Trouble | None:
+    """Newer code's word about it is passed over: nothing depends on it."""
+    try:
+        return None if value is None else ops.trouble_of(value)
+    except msgspec.MsgspecError:
+        return None
 
 
 class Tracker:
@@ -159,7 +183,11 @@ class Tracker:
                 tracked.apply(entry.key, entry.value)
 
     def _run(self, dataset: str, value: bytes | None) -> None:
-        running = {id.root: id for id in ops.run_ops_of(dataset, value)}
+        try:
+            running = {id.root: id for id in ops.run_ops_of(dataset, value)}
+        except NewerOperations:
+            # Newer code's: other datasets go on, and `check` tells of it.
+            return
         under = DatasetKeys.of(dataset).under
         for root in [root for root in self._tracked if root.startswith(under) and root not in running]:
             del self._tracked[root]

@@ -7,6 +7,8 @@
     <root>.<partition>.executor                 who has the job: the fence token
     <root>.<partition>.progress                 what a resumable job has saved
     <root>.<partition>.state                    absent, or how it ended
+    <root>.<partition>.trouble                  why it is tried again, and when
+    <root>.trouble                              the same of its completion
     distOpHistory.<…as the root>                how it ended
     distOpUnclean.<…as the root>.<partition>    a job of an ended operation that nobody has cleaned up after
 
@@ -65,6 +67,8 @@ class OperationState(Label):
     FAILED = "failed"
     #: Somebody stopped it.
     CANCELED = "canceled"
+    #: It has ended, and newer code has written how.
+    UNREADABLE = "unreadable"
 
 
 class JobState(Label):
@@ -81,9 +85,15 @@ class UnknownOperationType(Refused):
 
 
 class NewerOperation(Refused):
-    """Operation {id} was started by newer code: {why}."""
+    """Operation {id} is of newer code: {why}."""
 
     hint = "Install that version here too, or cancel it: `databuild operations cancel {id}`."
+
+
+class NewerOperations(NewerOperation):
+    """What runs on {dataset} is listed by newer code, in another shape than any that is known here."""
+
+    hint = "Install that version here too."
 
 
 class IncompatibleOperation(Refused):
@@ -169,13 +179,17 @@ class OperationId(NamedTuple):
         return self.under + "partitions"
 
     @property
+    def trouble(self) -> str:
+        return self.under + "trouble"
+
+    @property
     def history(self) -> str:
         return f"{HISTORY}{SEPARATOR}{self}"
 
     def job(self, partition: str) -> JobKeys:
         under = f"{self.under}{escape(partition)}{SEPARATOR}"
         unclean = f"{UNCLEAN}{SEPARATOR}{self}{SEPARATOR}{escape(partition)}"
-        return JobKeys(under + "executor", under + "state", under + "progress", unclean)
+        return JobKeys(under + "executor", under + "state", under + "progress", under + "trouble", unclean)
 
     def ref(self, partition: str) -> PartitionRef:
         return PartitionRef(self.dataset, partition or None)
@@ -198,6 +212,7 @@ class JobKeys(NamedTuple):
     executor: str
     state: str
     progress: str
+    trouble: str
     unclean: str
 
 
@@ -256,6 +271,16 @@ class Mark(msgspec.Struct, frozen=True):
     token: str = ""
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Why something did not go well, and when it is tried again."""
+
+    error: str
+    #: How many attempts have failed.
+    attempts: int
+    at: float
+    next_at: float
+
+
 class Unclean(msgspec.Struct, frozen=True):
     """Who had a job of an operation that has ended, and on which instance."""
 
@@ -289,7 +314,11 @@ to_bytes = msgspec.json.Encoder().encode
 
 
 def run_ops_of(dataset: str, value: bytes | None) -> list[OperationId]:
-    found = [] if value is None else msgspec.json.decode(value, type=_RunOps)
+    """Raises `NewerOperations`."""
+    try:
+        found = [] if value is None else msgspec.json.decode(value, type=_RunOps)
+    except msgspec.MsgspecError:
+        raise NewerOperations(dataset=dataset) from None
     return [OperationId(dataset, *each) for each in found]
 
 
@@ -317,12 +346,20 @@ def mark_of(value: bytes) -> Mark:
     return msgspec.json.decode(value, type=Mark)
 
 
+def trouble_of(value: bytes) -> Trouble:
+    return msgspec.json.decode(value, type=Trouble)
+
+
 def unclean_of(value: bytes) -> Unclean:
     return msgspec.json.decode(value, type=Unclean)
 
 
-def ended_of(value: bytes) -> Ended:
-    return msgspec.json.decode(value, type=Ended)
+def ended_of(id: OperationId, value: bytes) -> Ended:
+    """Raises `NewerOperation`."""
+    found = msgspec.json.decode(value)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise NewerOperation(id=str(id), why="its entry in the history has another shape than any that is known here")
+    return msgspec.convert(found, Ended)
 
 
 # Which may run beside which
@@ -409,11 +446,21 @@ def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
     """SPEC 9.5"""
     keys = id.job(partition)
-    return iif(is_mine(id, partition, lease), do(Put(keys.state, to_bytes(how)), Remove(keys.progress), yields=True))
+    over = (Remove(keys.progress), Remove(keys.trouble))
+    return iif(is_mine(id, partition, lease), do(Put(keys.state, to_bytes(how)), *over, yields=True))
 
 
 def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Statement:
     return iif(is_mine(id, partition, lease), do(Put(id.job(partition).progress, progress), yields=True))
+
+
+def note_trouble(id: OperationId, partition: str, lease: Lease, trouble: Trouble) -> Statement:
+    """So that others see why a job takes so long."""
+    return iif(is_mine(id, partition, lease), do(Put(id.job(partition).trouble, to_bytes(trouble)), yields=True))
+
+
+def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
+    return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
 
 
 def release(id: OperationId, partition: str, before: bytes) -> Statement:
@@ -479,7 +526,7 @@ def strays(entries: Iterable[Entry]) -> list[tuple[str, str]]:
             if parts[2] == "runOps":
                 try:
                     roots += run_ops_of(unescape(parts[1]), value)
-                except (ValueError, msgspec.MsgspecError) as error:
+                except (ValueError, Refused) as error:
                     found.append((key, f"cannot be read: {error}"))
         elif len(parts) == 4 and parts[3] == "nextInstanceId":
             allowed.add(key)

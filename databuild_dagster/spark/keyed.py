@@ -37,18 +37,24 @@ Keyed = Mapping[str, Sequence[Manifest]]
 
 
 def read_keyed(
-    spark: SparkSession, warehouse: Warehouse, keyed: Keyed, folder: str | None, *, column: str = PARTITION_KEY
+    spark: SparkSession,
+    warehouse: Warehouse,
+    keyed: Keyed,
+    folder: str | None,
+    *,
+    column: str = PARTITION_KEY,
+    columns: StructType | None = None,
 ) -> DataFrame:
     """One frame of the rows of each key's instances, and the column with the key, last.
 
     `folder` must not exist yet, and must stay until nobody uses the frame any more; None where Spark has no disk
-    in common with this process. Raises `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`,
-    `StorageTrouble`.
+    in common with this process. `columns` are those of all instances together unless they are given. Raises
+    `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`, `StorageTrouble`.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
     manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
-    columns = united_schema(manifests)
+    columns = columns or united_schema(manifests)
     refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
     paths_of = spark_paths(spark, warehouse, manifests)

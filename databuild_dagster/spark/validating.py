@@ -7,6 +7,7 @@ same data gives the same report whoever reads it and however often.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date, datetime
 from functools import reduce
@@ -29,17 +30,19 @@ from databuild_dagster.model.constraints import (
 )
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.schemas import quoted, spark_schema
+from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.warehouse import Manifest, TableSchema, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: Offending rows that a report shows of each constraint.
 SAMPLES = 5
 #: The column that says which instance a row is of; no user's column is called so.
 _INSTANCE = "__databuild_instance"
 _FLAG = "__databuild_flag_{}"
+_TEXTS = ("string", "varchar", "char")
 
 
 class ConstraintReport(msgspec.Struct, frozen=True):
@@ -66,35 +69,76 @@ class PartitionReport(msgspec.Struct, frozen=True):
         return not any(each.rows for each in self.constraints)
 
 
-def check_constraints(spark: SparkSession, schema: TableSchema, constraints: Sequence[AnyConstraint]) -> None:
-    """That each can be asked of these columns; no file is read. Raises `BadConstraint`."""
-    from pyspark.errors import PySparkException
+def columns_to_check(manifests: Sequence[Manifest]) -> str:
+    """The columns of all instances, as text that is kept: with them each is read, whichever are read together.
 
-    columns = {field.name: field.dataType for field in spark_schema(schema)}
-    nothing = spark.createDataFrame([], spark_schema(schema))
+    Raises `NoSchema`, `SchemasDiffer`.
+    """
+    # A year of days has few sets of columns, and parsing them is not free.
+    first_with: dict[TableSchema, Manifest] = {}
+    for each in manifests:
+        first_with.setdefault(each.schema, each)
+    return united_schema([each for schema, each in first_with.items() if schema.columns]).json()
+
+
+def check_constraints(spark: SparkSession, columns_text: str, constraints: Sequence[AnyConstraint]) -> None:
+    """That each can be asked of these columns; no file is read. Raises `BadConstraint`."""
+    schema = _parsed(columns_text)
+    columns = {field.name: field.dataType for field in schema}
     for constraint in constraints:
         if why := why_senseless(constraint):
             raise _bad(constraint, why, "Nothing was started.")
         for name in constraint.columns_named:
             if name not in columns:
                 raise _bad(constraint, f"there is no column {name!r}", f"The columns are {', '.join(columns)}.")
-        try:
-            match constraint:
-                case Expression(sql=sql):
-                    # WHERE takes what is asked of one row, and no aggregate; and only what is true or false.
-                    nothing.where(sql).schema  # noqa: B018
-                case NarrowType(column=column, type=narrow):
-                    nothing.selectExpr(_narrowed(column, narrow)).schema  # noqa: B018
-                case Regex(column=column, pattern=pattern):
-                    if columns[column].typeName() not in ("string", "varchar", "char"):
-                        raise _bad(constraint, f"{column!r} is no text", "Use an expression for another type.")
-                    spark.sql("SELECT 'x' RLIKE :pattern", {"pattern": pattern}).collect()
-                case Range(column=column, low=low, high=high):
-                    for bound in (low, high):
-                        if bound is not None:
-                            _literal(bound, columns[column].typeName(), constraint)
-        except PySparkException as error:
-            raise _bad(constraint, explain_failure(error).rstrip("."), "Nothing was started.") from error
+        if isinstance(constraint, Regex) and columns[constraint.column].typeName() not in _TEXTS:
+            raise _bad(constraint, f"{constraint.column!r} is no text", "Use an expression for another type.")
+    nothing = _nothing(spark, schema)
+    for constraint in constraints:
+        _check_alone(spark, nothing, constraint)
+    _analyse(nothing, constraints)
+
+
+def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows of the columns, as `validate_instances` reads them."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return spark.createDataFrame([], StructType([*schema, StructField(_INSTANCE, StringType())]))
+
+
+def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstraint) -> None:
+    """What Spark would say of one only as it runs, or not at all."""
+    import pyspark.sql.functions as F
+    from pyspark.errors import PySparkException
+
+    try:
+        match constraint:
+            case Expression(sql=sql):
+                # WHERE takes what is asked of one row, and no aggregate; and only what is true or false.
+                nothing.where(sql).schema  # noqa: B018
+                # An aggregate takes only what gives the same answer each time.
+                nothing.agg(F.count(F.expr(f"({sql}\n)"))).schema  # noqa: B018
+            case Regex(pattern=pattern):
+                spark.sql("SELECT 'x' RLIKE :pattern", {"pattern": pattern}).collect()
+    except PySparkException as error:
+        if "NONDETERMINISTIC" in (error.getCondition() or ""):
+            why = "it gives another answer each time that it is asked"
+            raise _bad(constraint, why, "Ask for what follows from the row alone.") from error
+        raise _bad(constraint, explain_failure(error).rstrip("."), "Nothing was started.") from error
+
+
+def _analyse(nothing: DataFrame, constraints: Sequence[AnyConstraint]) -> None:
+    """Spark looks at all of them together as they will be asked; only if it refuses, at each alone, to tell which."""
+    from pyspark.errors import PySparkException
+
+    try:
+        _counted(nothing, constraints, SAMPLES).schema  # noqa: B018
+    except PySparkException as error:
+        if len(constraints) == 1:
+            raise _bad(constraints[0], explain_failure(error).rstrip("."), "Nothing was started.") from error
+        for constraint in constraints:
+            _analyse(nothing, [constraint])
+        raise
 
 
 def validate_instances(
@@ -104,18 +148,28 @@ def validate_instances(
     constraints: Sequence[AnyConstraint],
     folder: str | None,
     *,
+    columns_text: str = "",
     samples: int = SAMPLES,
 ) -> list[PartitionReport]:
     """The report of each instance, in their order, by one Spark job; `folder` is as for `read_keyed`.
+
+    With `columns_text`, of `columns_to_check`, the report of one does not depend on the others: what it lacks is null.
 
     Raises what reading raises, and what an expression raises on some row.
     """
     found = {}
     if any(manifest.files for manifest in manifests):
         keyed = {manifest.instance_uuid: [manifest] for manifest in manifests}
-        frame = read_keyed(spark, warehouse, keyed, folder, column=_INSTANCE)
+        columns = _parsed(columns_text) if columns_text else None
+        frame = read_keyed(spark, warehouse, keyed, folder, column=_INSTANCE, columns=columns)
         found = {row[_INSTANCE]: row for row in _counted(frame, constraints, samples).collect()}
     return [_report(manifest, constraints, found.get(manifest.instance_uuid)) for manifest in manifests]
+
+
+def _parsed(columns_text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(columns_text))
 
 
 def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: int) -> DataFrame:
@@ -191,9 +245,11 @@ def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
         except ValueError:
             raise _bad(constraint, f"{bound!r} is no {type_name}", "Write 2013-01-31, or 2013-01-31T05:00.") from None
         return _in_spark(found, type_name)
-    if type_name in ("string", "varchar", "char") and not is_number:
+    if type_name in _TEXTS and not is_number:
         return bound
     if type_name in ("byte", "short", "integer", "long", "float", "double", "decimal") and is_number:
+        if isinstance(bound, int) and not -(2**63) <= bound < 2**63:
+            raise _bad(constraint, f"{bound} has more than 64 bits", "Leave that end open, or write an expression.")
         return bound
     raise _bad(constraint, f"{bound!r} cannot be compared with a column of {type_name}", "Give ends of the same type.")
 

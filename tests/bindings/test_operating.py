@@ -218,6 +218,10 @@ def test_what_has_to_be_tried_again_is_by_the_same_executor(site: Site) -> None:
 
     assert run.status is dg.DagsterRunStatus.SUCCESS
     assert manager(site).operation(id).state is OperationState.SUCCESS
+    said = [each.message for each in site.instance.all_logs(run.run_id) if "is tried again" in each.message]
+    assert sorted(said) == [
+        f"orders@{day} is tried again in 5 s, after attempt 1: RetryJob: not yet" for day in ("mon", "tue", "wed")
+    ]
 
 
 def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endless) -> None:

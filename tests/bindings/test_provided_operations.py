@@ -1,6 +1,5 @@
 """`validate`, `build_index` and `compact` as operations, over real partitions on real Spark (SPEC 9.8)."""
 
-import json
 import logging
 import os
 import threading
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import BuildContext, databuild_asset, read
+from databuild_dagster import BuildContext, ValidateArg, databuild_asset, read
 from databuild_dagster.bindings.cleaning import Cleaner
 from databuild_dagster.bindings.operating import (
     executor_of,
@@ -23,13 +22,13 @@ from databuild_dagster.bindings.operating import (
     run_jobs,
 )
 from databuild_dagster.bindings.operation_context import OperationContext
-from databuild_dagster.bindings.provided import Validate, ValidateArg
+from databuild_dagster.bindings.provided import Validate
 from databuild_dagster.bindings.readable import NothingLive, NotOurs
 from databuild_dagster.bindings.unlisted import unlisted_storage
+from databuild_dagster.constraints import BadConstraint, NotNull, Range, Unique
 from databuild_dagster.engine.completing import Coordinator
 from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.constraints import BadConstraint, NotNull, Range, Unique
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.operations import InvalidOperation, OperationId, OperationState
 from databuild_dagster.model.states import InstanceState
@@ -67,6 +66,13 @@ def report(orders: pd.DataFrame) -> pd.DataFrame:
 
 
 @databuild_asset(partitions_def=DAYS)
+def grown(context: BuildContext) -> pd.DataFrame:
+    """Has a column more since tue."""
+    rows = pd.DataFrame({"n": [1, 2]})
+    return rows if context.partition_key == "mon" else rows.assign(extra=["x", None])
+
+
+@databuild_asset(partitions_def=DAYS)
 def never_built() -> pd.DataFrame:
     raise ValueError("nobody builds this")
 
@@ -79,7 +85,7 @@ def plain() -> int:
 @pytest.fixture
 def site(deploy: Callable[..., Site]) -> Site:
     NOBODY.update(mon=0, tue=2, wed=1)
-    site = deploy(orders, report, never_built, plain)
+    site = deploy(orders, report, grown, never_built, plain)
     site.build(*ALL)
     return site
 
@@ -87,14 +93,16 @@ def site(deploy: Callable[..., Site]) -> Site:
 class Running:
     """An operation that was started, in this process."""
 
-    def __init__(self, site: Site, type_name: str, arg: Any = None, dataset: str = "orders") -> None:
+    def __init__(
+        self, site: Site, type_name: str, arg: Any = None, dataset: str = "orders", partitions: Any = None
+    ) -> None:
         self.resources = operation_resources(site.instance, site.deployment)
         self.manager: DistributedOperationManager = manager_of(self.resources, site.deployment, actor="user")
-        self.id: OperationId = self.manager.start(type_name, dataset, arg)
+        self.id: OperationId = self.manager.start(type_name, dataset, arg, partitions=partitions)
 
-    def run_jobs(self) -> None:
+    def run_jobs(self, most: int | None = None) -> None:
         executor = executor_of(self.manager, self.resources)
-        run_jobs(executor, self.id, jobs_at_once(self.manager, self.id), pause=threading.Event().wait)
+        run_jobs(executor, self.id, most or jobs_at_once(self.manager, self.id), pause=threading.Event().wait)
 
     def complete(self) -> OperationView:
         Coordinator(self.manager, contexts=OperationContext).coordinate()
@@ -179,12 +187,46 @@ def test_offending_rows_are_counted_and_shown_by_rule_and_partition(site: Site) 
         ("orders@tue", uuid_of(site, "orders@tue"), 2),
         ("orders@wed", uuid_of(site, "orders@wed"), 1),
     ]
-    assert [json.loads(row)["n"] for row in nulls["samples"]] == [10, 11, 20]
-    assert [json.loads(row)["n"] for row in nulls["partitions"][0]["samples"]] == [10, 11]
+    assert [row["n"] for row in nulls["samples"]] == [10, 11, 20]
+    assert nulls["partitions"][0]["samples"] == [{"n": 10, "who": None}, {"n": 11, "who": None}]
     assert (range_["rule"], range_["offending"]) == ("0 <= n <= 26", 1)
     assert [each["ref"] for each in range_["partitions"]] == ["orders@wed"]
     assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
     assert left_over(site) == []
+
+
+def test_the_report_is_the_same_however_the_partitions_are_batched(site: Site) -> None:
+    """SPEC 9.5, 9.8: who is killed changes the batches. A column that a partition lacks is null there."""
+    site.build("grown@mon")
+    site.build("grown@tue", "grown@wed")
+    arg = {"constraints": [{"rule": "not_null", "column": "extra"}, {"rule": "expression", "sql": "extra = 'y'"}]}
+    reports = []
+    for most in (1, 2, 100):
+        running = Running(site, "validate", arg, "grown")
+        running.run_jobs(most)
+        reports.append(running.complete().report)
+
+    assert reports[0] == reports[1] == reports[2]
+    nulls, expression = reports[0]["rules"]
+    assert [(each["ref"], each["offending"]) for each in nulls["partitions"]] == [
+        ("grown@mon", 2),
+        ("grown@tue", 1),
+        ("grown@wed", 1),
+    ]
+    assert nulls["samples"][0] == {"n": 1, "extra": None}
+    assert expression["offending"] == 2
+
+
+def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(site: Site) -> None:
+    """SPEC 9.8"""
+    site.build("grown@mon")
+    site.build("grown@tue")
+    arg = {"constraints": [{"rule": "not_null", "column": "extra"}]}
+
+    with pytest.raises(BadConstraint, match="no column 'extra'"):
+        Running(site, "validate", arg, "grown", ["mon"])
+
+    assert not is_running_anything(site)
 
 
 def test_rules_from_code_are_the_same(site: Site) -> None:
@@ -282,6 +324,8 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(site: S
 
     assert (view.state, view.done, list(view.failed)) == (OperationState.FAILED, 2, ["tue"])
     assert "is not true" in view.failed["tue"]["error"]
+    assert "org.apache" not in view.failed["tue"]["error"], "no stack of Java"
+    assert (view.report["ok"], view.report["failed"]) == (False, ["tue"])
 
 
 @pytest.mark.parametrize(
@@ -295,6 +339,7 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(site: S
         ("validate", "orders", [{"rule": "accepted_values", "column": "n", "values": []}], BadConstraint, "nothing"),
         ("validate", "orders", [{"rule": "regex", "column": "who", "pattern": "("}], BadConstraint, "who matches ("),
         ("validate", "orders", [{"rule": "narrow_type", "column": "n", "type": "x"}], BadConstraint, "n fits x"),
+        ("validate", "orders", [{"rule": "expression", "sql": "rand() > n"}], BadConstraint, "another answer"),
         ("validate", "orders", [{"rule": "unheard"}], InvalidOperation, "its argument is wrong"),
         ("validate", "orders", [], InvalidRequest, "there is nothing to check"),
         ("validate", "never_built", RULES, InvalidOperation, "no live partition"),
@@ -431,6 +476,7 @@ def test_it_ends_although_data_is_gone(site: Site) -> None:
 
     assert (view.state, view.done, view.failed) == (OperationState.SUCCESS, 3, {})
     assert view.report["files"] == 2 * FILES
+    assert (view.report["partitions"], view.report["n_skipped"]) == (2, 1)
     assert list(view.report["skipped"]) == ["tue"]
     assert "its data is gone" in view.report["skipped"]["tue"]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from databuild_dagster.cli.following import Following
 from databuild_dagster.engine import Engine
-from databuild_dagster.engine.executing import Executor
+from databuild_dagster.engine.executing import Executor, RetryJob
 from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations import OperationId
 from databuild_dagster.store import open_store
@@ -27,7 +27,7 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, DistributedOperation, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DistributedOperation, RetryJob, build_definitions, databuild_asset
 
 HERE = Path(__file__).parent
 days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
@@ -55,10 +55,14 @@ class Rows(DistributedOperation[dict[str, int]]):
             if not (HERE / "hold-job").exists():
                 break
             threading.Event().wait(0.01)
+        if "busy" in arg and context.attempt == 1:
+            raise RetryJob("the service is busy")
         rows = context.manifest.rows
         context.mark_job_complete(rows >= arg.get(context.partition, 0), {"rows": rows})
 
     def complete_operation(self, arg, dataset, completion):
+        if "full" in arg:
+            raise OSError("no room")
         return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values()), "ok": "bad" not in arg}
 
 
@@ -87,6 +91,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
     yield made
     made.call("spark", "stop")
     made.end()
+
+
+def engine_of(project: Project) -> Engine:
+    return Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
 
 
 def operate(project: Project, *arguments: str) -> Done:
@@ -190,7 +198,7 @@ def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: 
         type_name = "rows"
 
     started = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
-    engine = Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
+    engine = engine_of(project)
     manager = DistributedOperationManager(engine, [Rows()])
     first, second = Executor(manager).take(started, 2)
     out = io.StringIO()
@@ -202,6 +210,77 @@ def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: 
     assert [line[:2] for line in lines[2:4]] == [[job.context.partition, "running"] for job in (first, second)]
     assert lines[-1] == ["1", "job", "waiting"]
     manager.cancel(started)
+
+
+def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+
+        def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
+            raise RetryJob("the service is busy")
+
+    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    manager = DistributedOperationManager(engine_of(project), [Rows()])
+    id = OperationId.parse(started)
+    Executor(manager).step(id, 1)
+    out = io.StringIO()
+
+    Console(file=out, width=120).print(Following(manager, id).render())
+    shown = project.call("operations", "show", started).out
+    (told,) = project.ask("operations", "show", started)["retrying"].values()
+    manager.cancel(id)
+
+    (row,) = [line for line in out.getvalue().splitlines() if "retrying" in line]
+    assert "after attempt 1: RetryJob: the service is busy" in row
+    assert "after attempt 1: RetryJob: the service is busy" in shown
+    assert (told["error"], told["attempts"]) == ("RetryJob: the service is busy", 1)
+
+
+def test_what_is_tried_again_is_told_by_who_runs_it_and_shown_to_others(project: Project) -> None:
+    """SPEC 9.5, 9.6"""
+    arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
+    process = project.start("operate", "rows", "orders", *arguments)
+    assert process.stderr is not None
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if "its completion raised" in line:
+            break
+    (running,) = project.ask("operations", "list")
+    listed, shown = project.call("operations", "list").out, project.call("operations", "show", running["id"]).out
+    project.call("operations", "cancel", running["id"])
+    process.communicate(timeout=MAX_SECONDS)
+
+    assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in told), (
+        told
+    )
+    assert (running["done"], running["problem"]) == (1, "its completion raised OSError: no room")
+    assert f"{running['id']} is tried again " in listed
+    assert ": its completion raised OSError: no room" in listed
+    assert ": its completion raised OSError: no room" in shown
+    assert process.returncode == 1
+
+
+def test_records_of_newer_code_are_said_to_be_and_stop_nothing(project: Project) -> None:
+    """Bad input of issue 7"""
+    ended = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    project.call("operations", "cancel", ended)
+    running = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
+    meta = DistributedOperationManager(engine_of(project)).meta
+    meta.put(OperationId.parse(ended).history, b'{"format":7}')
+    meta.put(running.arg, b'{"format":7}')
+
+    listed = project.call("operations", "list", "--all")
+    shown = [project.call("operations", "show", each) for each in (ended, str(running))]
+    ticked = project.call("tick")
+    canceled = project.call("operations", "cancel", str(running))
+    meta.remove(OperationId.parse(ended).history)
+
+    assert [done.code for done in (listed, *shown, canceled)] == [0, 0, 0, 0], (listed, shown)
+    assert f"Operation {running} is of newer code" in ticked.out + ticked.err
+    assert f"{ended} cannot be read here: Operation {ended} is of newer code" in listed.out
+    assert "unreadable; 0 of 0 jobs done" in shown[0].out
+    assert f"{running}: running; 0 of 3 jobs done" in shown[1].out, "and no time, for nobody here can read it"
 
 
 def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:
@@ -217,7 +296,7 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
 
     started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     waiting = project.call("tick").out
-    engine = Engine(open_store(f"sqlite:///{project.home}/databuild.db"), SmallCatalog([]))
+    engine = engine_of(project)
     assert Executor(DistributedOperationManager(engine, [Rows()])).step(OperationId.parse(started), 3)
 
     ended = project.ask("tick")

@@ -62,7 +62,7 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
     table = [line.split() for line in shown.out.splitlines()]
     assert ["who", "is", "not", "null", "1", "1"] in table
     assert ["(n)", "is", "unique", "0", "0"] in table
-    assert '  orders@tue  1 row, for example {"n":10}' in shown.out
+    assert '  orders@tue  1 row:\n    {"n":10,"who":null}\n' in shown.out
     assert "24 rows in 3 partitions looked at." in shown.out
     assert "success; 3 of 3 jobs done." in shown.out.splitlines()[-1]
     assert done.code == 1, done
@@ -74,10 +74,17 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
         ("0 <= n <= 26", 1),
     ]
     assert [each["ref"] for each in answer["rules"][0]["partitions"]] == ["orders@tue"]
-    assert answer["rules"][0]["samples"] == ['{"n":10}']
+    assert answer["rules"][0]["samples"] == [{"n": 10, "who": None}]
     assert answer["tainted"] == ["orders@tue", "orders@wed"]
     assert states == {"orders@mon": "Live", "orders@tue": "Tainted", "orders@wed": "Tainted"}
     assert project.is_sound()
+
+
+def test_as_many_rows_are_shown_as_were_asked_for(project: Project) -> None:
+    done = operate(project, "validate", "orders", "--range", "n=0:11", "--samples", "3")
+
+    shown = done.out.partition("orders@tue  ")[2].splitlines()
+    assert shown[:4] == ["6 rows, for example:", *(f'    {{"n":{n},"who":"x"}}' for n in (12, 13, 14))], done.out
 
 
 def test_rules_that_hold_are_exit_code_0(project: Project) -> None:
@@ -93,6 +100,7 @@ def test_rules_that_hold_are_exit_code_0(project: Project) -> None:
         (("validate", "orders"), "give at least one"),
         (("validate", "orders", "--not-null", "nobody"), "there is no column 'nobody'"),
         (("validate", "orders", "--expression", "n >"), "n > cannot be checked"),
+        (("validate", "orders", "--expression", "rand() > 0.5"), "it gives another answer each time"),
         (("validate", "orders", "--range", "n"), "it has no = between the column and the rest"),
         (("validate", "orders", "--range", "n=a:b"), "cannot be compared with a column of long"),
         (("validate", "orders", "--unique", ","), "it names no column"),

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from databuild_dagster.engine import completing
-from databuild_dagster.engine.executing import RetryJob
+from databuild_dagster.engine.executing import Executor, RetryJob, backoff_seconds
+from databuild_dagster.engine.tracking import Tracker
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
 from databuild_dagster.model.meta_storage import Put, do
@@ -16,6 +17,7 @@ from databuild_dagster.model.operations import (
     InvalidOperation,
     JobState,
     NewerOperation,
+    NewerOperations,
     OperationRace,
     OperationState,
     UnknownOperationType,
@@ -256,6 +258,60 @@ def test_a_job_that_asks_to_be_tried_again_is_also_where_it_may_fail(world):
     assert tries == [1, 2]
     assert len(operations.lake.cleaned) == 1, "a volatile job begins anew"
     assert outcome(operations, id) is OperationState.SUCCESS
+
+
+def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
+    """SPEC 9.5: by whoever runs it, and to whoever looks"""
+
+    def down_twice(context):
+        if context.partition == "2" and context.attempt < 3:
+            raise ConnectionError("the service\nis down")
+
+    operations = Operations(world, Sure, doing=down_twice)
+    id = operations.manager.start("sure", "days", {})
+    told = []
+    executor = Executor(
+        operations.manager, on_retry=lambda context, trouble: told.append((context.partition, trouble.attempts))
+    )
+    looking_on = Tracker(operations.meta, id)
+
+    for attempt in (1, 2):
+        executor.step(id, 10)
+        (trouble,) = operations.manager.operation(id).troubles.values()
+        looking_on.look()
+        assert looking_on.find(id).troubles == {"2": trouble}
+        assert trouble.error == "ConnectionError: the service is down"
+        assert (trouble.attempts, trouble.next_at - trouble.at) == (attempt, 5.0 * attempt), "it doubles"
+        world.clock.turn(trouble.next_at - world.clock.now)
+
+    executor.step(id, 10)
+    assert executor.jobs == {}
+    assert told == [("2", 1), ("2", 2)]
+    assert operations.meta.get(id.job("2").trouble).value is None
+    looking_on.look()
+    assert looking_on.find(id).troubles == operations.manager.operation(id).troubles == {}
+    operations.coordinator().coordinate()
+    assert operations.keys() == []
+
+
+def test_trouble_with_a_job_that_another_has_by_now_is_not_noted(world):
+    """SPEC 9.5: the word of who lost its lease counts no more"""
+
+    def taken_over(context):
+        operations.meta.invoke_all([ops.give_back(context.operation, context.partition, context.lease)])
+        raise RetryJob("busy")
+
+    operations = Operations(world, Write, doing=taken_over)
+    id = operations.manager.start("write", "days", {}, partitions=["1"])
+
+    operations.executor().step(id, 1)
+
+    assert operations.manager.operation(id).troubles == {}
+    operations.manager.cancel(id)
+
+
+def test_what_is_tried_for_ever_waits_no_longer_than_before():
+    assert [backoff_seconds(attempts) for attempts in (1, 2, 5_000)] == [5.0, 10.0, 600.0]
 
 
 def test_a_clean_up_that_fails_is_repeated_before_the_mark(world):
@@ -595,6 +651,28 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
     assert coordinator.coordinate().completed == {id: OperationState.SUCCESS}
 
 
+def test_why_a_completion_does_not_end_is_told_to_whoever_looks(operations, monkeypatch):
+    """SPEC 9.6: and whoever takes over counts on"""
+    id = operations.manager.start("write", "days", {})
+    executor = operations.executor()
+    while executor.step(id, 10):
+        pass
+    monkeypatch.setattr(Write, "complete_operation", lambda *args: 1 / 0)
+    looking_on = Tracker(operations.meta, id)
+
+    operations.coordinator("first").coordinate()
+
+    view = operations.manager.operation(id)
+    assert view.problem == view.trouble.error == "its completion raised ZeroDivisionError: division by zero"
+    assert (view.trouble.attempts, view.trouble.next_at) == (1, operations.world.clock.now + 5.0)
+    looking_on.look()
+    assert looking_on.find(id).trouble == view.trouble
+    operations.dead.add("first")
+    operations.coordinator("second").coordinate()
+    assert operations.manager.operation(id).trouble.attempts == 2
+    assert operations.manager.cancel(id)
+
+
 class Refuses(Write):
     """Its completion code meets an error that is one of ours."""
 
@@ -752,6 +830,96 @@ def test_records_of_another_shape_are_told_and_the_operation_can_be_canceled(ope
     assert operations.coordinator().coordinate().problems[id]
     assert operations.manager.cancel(id)
     assert outcome(operations, id) is OperationState.CANCELED
+
+
+@pytest.mark.parametrize("value", [b'{"format":7,"how":"well"}', b"torn"])
+def test_an_entry_of_the_history_that_cannot_be_read_is_listed_as_such_and_stops_nobody(operations, value):
+    """Bad input of issue 7: of newer code, nothing is lost"""
+    old = operations.manager.start("write", "days", {})
+    operations.manager.cancel(old)
+    operations.meta.invoke_all([do(Put(old.history, value))])
+
+    id = operations.manager.start("write", "whole", {})
+    listed = {view.id: view for view in operations.manager.operations(ended=True)}
+    operations.run_all(id)
+
+    assert (listed[old].state, listed[id].state) == (OperationState.UNREADABLE, OperationState.RUNNING)
+    assert operations.manager.operation(old).problem
+    assert not operations.manager.cancel(old), "it has ended"
+    assert outcome(operations, id) is OperationState.SUCCESS
+    assert operations.meta.get(old.history).value == value
+
+
+def test_a_name_in_the_history_that_only_newer_code_gives_is_passed_over(operations):
+    operations.meta.put("distOpHistory.days.write.a.newer.layout", b"{}")
+
+    assert operations.manager.operations(ended=True) == []
+
+
+@pytest.mark.parametrize("what", ["note", "history", "name"])
+def test_a_note_of_an_unclean_job_that_cannot_be_read_stays_and_stops_nobody(operations, what):
+    """Bad input of issue 7: newer code has ended it, and cleans up"""
+    old = operations.manager.start("write", "days", {}, partitions=["1"])
+    operations.executor("dead").take(old, 1)
+    operations.manager.cancel(old)
+    operations.dead.add("dead")
+    note = old.job("1").unclean
+    place = {"note": note, "history": old.history, "name": f"{ops.UNCLEAN}.days.write.newer.layout.x.y"}[what]
+    before = operations.meta.get(place).value or operations.meta.get(note).value
+    operations.meta.invoke_all([do(Put(place, before if what == "name" else b'{"format":7}'))])
+    id = operations.manager.start("write", "whole", {})
+
+    operations.run_all(id)
+
+    assert outcome(operations, id) is OperationState.SUCCESS
+    left = place if what == "name" else note
+    assert operations.keys() == [left]
+    operations.meta.remove(left)
+
+
+def test_the_executor_of_an_operation_that_newer_code_has_ended_leaves_the_note_to_that(operations):
+    id = operations.manager.start("sure", "days", {}, partitions=["1"])
+    executor = operations.executor()
+    executor.take(id, 1)
+    operations.manager.cancel(id)
+    note = id.job("1").unclean
+    operations.meta.invoke_all([do(Put(note, b'{"format":7}'))])
+
+    executor.step(id, 1)
+
+    assert executor.jobs == {}
+    assert operations.keys() == [note]
+    operations.meta.remove(note)
+
+
+def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operations):
+    """Bad input of issue 7"""
+    keys = ops.DatasetKeys.of("days")
+    operations.meta.invoke_all([do(Put(keys.run_ops, b'{"format":7}'))])
+    id = operations.manager.start("write", "whole", {})
+
+    operations.run_all(id)
+
+    assert outcome(operations, id) is OperationState.SUCCESS
+    assert operations.manager.operations() == []
+    with pytest.raises(NewerOperations, match="on days is listed by newer code"):
+        operations.manager.start("write", "days", {})
+    operations.meta.remove(keys.run_ops)
+
+
+def test_a_coordinator_of_newer_code_holds_up_no_other_dataset(operations):
+    bad, good = operations.manager.start("write", "days", {}), operations.manager.start("write", "whole", {})
+    operations.meta.invoke_all([do(Put(ops.DatasetKeys.of("days").coordinator, b'{"format":7}'))])
+    for id in (bad, good):
+        executor = operations.executor()
+        while executor.step(id, 10):
+            pass
+
+    done = operations.coordinator().coordinate()
+
+    assert "cannot be read" in done.problems[bad]
+    assert done.completed == {good: OperationState.SUCCESS}
+    assert operations.manager.cancel(bad)
 
 
 def test_an_older_argument_is_raised_by_its_type(operations):

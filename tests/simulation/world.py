@@ -12,7 +12,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
-from databuild_dagster.model.operations import OperationState, ended_of
+from databuild_dagster.model.operations import OperationId, OperationState, ended_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
 from databuild_dagster.store.invariants import violations
@@ -198,7 +198,7 @@ class World:
         """What succeeded lies there, written by who was believed; and the completion code was told the truth."""
         for entry in MetaQueries(self.deck.onlooker).prefix("distOpHistory.").entries:
             name = entry.key.removeprefix("distOpHistory.")
-            ended = ended_of(entry.value or b"")
+            ended = ended_of(OperationId.parse(name), entry.value or b"")
             if ended.outcome is not OperationState.CANCELED:
                 heard = self.completing.get(ended.arg.arg["name"])
                 if heard is not (ended.outcome is OperationState.SUCCESS):

@@ -14,7 +14,7 @@ from databuild_dagster.model.constraints import (
     Regex,
     Unique,
 )
-from databuild_dagster.spark.validating import check_constraints, validate_instances
+from databuild_dagster.spark.validating import check_constraints, columns_to_check, validate_instances
 
 ROWS = """
     SELECT * FROM VALUES
@@ -63,7 +63,7 @@ def test_each_constraint_counts_the_rows_that_offend_it_in_one_scan_of_all(spark
     """SPEC 9.8"""
     manifest = write(spark.sql(ROWS))
     constraints = [constraint for constraint, _ in OFFENDING]
-    check_constraints(spark, manifest.schema, constraints)
+    check_constraints(spark, columns_to_check([manifest]), constraints)
 
     (report,) = validate([manifest], *constraints)
 
@@ -105,6 +105,28 @@ def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validat
     ]
 
 
+def test_the_report_of_an_instance_is_the_same_alone_and_among_others(spark, write, validate, warehouse, tmp_path):
+    """SPEC 9.5, 9.8: what it lacks is null, and shown as such"""
+    old = write(spark.sql("SELECT 1 AS id, 2 AS narrow"), "flights@1")
+    new = write(spark.sql("SELECT 2 AS id, 3L AS narrow, 'x' AS extra"), "flights@2")
+    columns = columns_to_check([old, new])
+    constraints = (NotNull("extra"), NarrowType("narrow", "tinyint"), Expression("extra = 'x'"), Unique(("extra",)))
+    check_constraints(spark, columns, constraints)
+
+    together = validate([old, new], *constraints, columns_text=columns)
+    alone = [
+        report
+        for place, each in enumerate((old, new))
+        for report in validate_instances(
+            spark, warehouse, [each], constraints, str(tmp_path / f"alone {place}"), columns_text=columns
+        )
+    ]
+
+    assert alone == together
+    assert [[each.rows for each in report.constraints] for report in alone] == [[1, 0, 0, 0], [0, 0, 0, 0]]
+    assert json.loads(alone[0].constraints[0].samples[0]) == {"id": 1, "narrow": 2, "extra": None}
+
+
 @pytest.mark.parametrize(
     ("constraint", "why"),
     [
@@ -120,6 +142,9 @@ def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validat
         (Range("amount", "low", None), "cannot be compared"),
         (Range("origin", 1, None), "cannot be compared"),
         (Range("day", "1 May", None), "no date"),
+        (Range("amount", 0, 10**22), "more than 64 bits"),
+        (Expression("rand() > 0.5"), "another answer each time"),
+        (Expression("amount > 0 AND uuid() <> 'x'"), "another answer each time"),
     ],
     ids=lambda value: getattr(value, "text", value),
 )
@@ -128,6 +153,6 @@ def test_what_cannot_be_asked_of_the_columns_is_refused_before_anything_is_read(
     manifest = write(spark.sql(ROWS))
 
     with pytest.raises(BadConstraint, match=why) as refused:
-        check_constraints(spark, manifest.schema, [constraint])
+        check_constraints(spark, columns_to_check([manifest]), [constraint])
 
     assert "\n" not in str(refused.value)

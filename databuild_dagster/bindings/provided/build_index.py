@@ -79,12 +79,14 @@ class BuildIndex(DistributedOperation[BuildIndexArg]):
 
     def complete_operation(self, arg: BuildIndexArg, dataset: str, completion: Completion) -> Any:
         details = {key: mark.detail for key, mark in sorted(completion.marks.items()) if isinstance(mark.detail, dict)}
+        skipped = {key: each["skipped"] for key, each in details.items() if "skipped" in each}
         return {
             "ok": True,
-            "partitions": len(details),
+            "partitions": len(details) - len(skipped),
+            "n_skipped": len(skipped),
             "files": sum(each.get("files", 0) for each in details.values()),
             "columns": sorted({column for each in details.values() for column in each.get("columns", ())}),
-            "skipped": {key: each["skipped"] for key, each in details.items() if "skipped" in each},
+            "skipped": skipped,
         }
 
 
@@ -101,8 +103,12 @@ class _Job:
             # It could be tried for ever, and nobody reads it.
             context.mark_job_complete(detail={"files": 0, "skipped": gone.message})
             return
-        if manifest.uri_type is UriType.IDENTIFIER or not manifest.files:
-            context.mark_job_complete(detail={"files": 0, "skipped": "it has no files of its own"})
+        if manifest.uri_type is UriType.IDENTIFIER:
+            context.mark_job_complete(
+                detail={"files": 0, "skipped": "its files are somebody else's, who may change them"}
+            )
+        elif not manifest.files:
+            context.mark_job_complete(detail={"files": 0, "skipped": "it has no files"})
         else:
             self.manifest = manifest
 
