@@ -8,8 +8,9 @@ the caller tells.
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
@@ -171,11 +172,11 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
         if at > now:
             raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
         seconds = at.timestamp()
-        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), _shown(seconds), seconds)
+        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)
     assert moment.seq is not None
     if moment.seq < 1:
         began = queries.time_of(1)
-        told = "the log is empty" if began is None else f"the log begins with seq 1 at {_shown(began)}"
+        told = "the log is empty" if began is None else f"the log begins with seq 1 at {when(began)}"
         raise BeforeAnything(as_of=moment.told, began=told)
     return moment
 
@@ -287,7 +288,7 @@ def _told_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     if canonical.state is None or canonical.uuid is None:
         return f"missing{moment.when}"
     change = queries.last_change(canonical.uuid, moment.seq)
-    since = f" since {_shown(change.at)}" if change is not None else ""
+    since = f" since {when(change.at)}" if change is not None else ""
     why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
     return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
 
@@ -375,7 +376,3 @@ def _aware(as_of: object) -> datetime:
     if at.utcoffset() is None:
         raise InvalidAsOf(value=as_of, why="it does not say in which time zone")
     return at
-
-
-def _shown(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster.model.events import Event, WantCreated, WantFact
+from databuild_dagster.model.evolve import fold
+from databuild_dagster.store import log, open_store
+
 from .conftest import Done, Project
 
 pytestmark = pytest.mark.long
@@ -63,6 +67,41 @@ def test_bad_usage_is_a_sentence_and_a_way_out(project: Project) -> None:
     assert_refused(project.call("bild"), "bild")
     assert_refused(project.call("want", "create", DAY, "--ttl", "soon"), "'soon' is no duration")
     assert_refused(project.call("taint", DAY), "--reason")
+
+
+@pytest.mark.parametrize("ttl", ["9999999d", "99999999999999d", "9" * 400 + "d"])
+@pytest.mark.parametrize("option", ["--ttl", "--sla"])
+def test_a_time_that_no_calendar_has_is_refused_before_anything_is_recorded(
+    project: Project, option: str, ttl: str
+) -> None:
+    project.call("tick")
+    events = project.n_events()
+
+    assert_refused(project.call("want", "create", DAY, option, ttl), f"{option[2:]}_seconds")
+
+    assert project.n_events() == events
+    assert project.call("want", "list").code == 0
+
+
+@pytest.mark.parametrize("expires_at", [1e12, 8.6e18])
+def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(project: Project, expires_at: float) -> None:
+    project.call("tick")
+    project.call("want", "create", DAY)
+    wants = (WantFact(id="old", refs=("orders@2024-01-30",)),)
+    fact = WantCreated(request_id="r", wants=wants, source="user", expires_at=expires_at)
+    store = open_store(f"sqlite:///{project.home}/databuild.db")
+    with store.writing() as work:
+        head = log.head(work.connection)
+        event = Event(head.seq + 1, head.at, fact, "old command", "older code")
+        work.seq = head.seq
+        fold(work, log.append(work.connection, event))
+    store.close()
+
+    listed, shown = project.call("want", "list"), project.call("want", "show", "old", "--json")
+
+    assert listed.code == shown.code == 0
+    assert len(listed.out.splitlines()) == 3
+    assert shown.json[0]["expires_at"] == "after the year 9999"
 
 
 def test_what_does_not_exist_is_not_found(project: Project) -> None:
