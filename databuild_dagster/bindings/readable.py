@@ -196,6 +196,7 @@ def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *,
         if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
             raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
     _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+    _check_kept(queries, [canonical], moment)
     return _readable(parsed.asset, [canonical])[0]
 
 
@@ -219,6 +220,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
         live = [each for each in live if ("@" in each.ref) is (spec.partitions is not None)]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
+    _check_kept(queries, live, moment)
     return _readable(asset, live)
 
 
@@ -302,6 +304,16 @@ def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
 
 
 # Data
+
+
+def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) -> None:
+    """What was there then may have been removed since. Raises `DataTakenAway`."""
+    if moment.seq is None:
+        return
+    removed = queries.removed(each.uuid for each in found if each.uuid is not None)
+    for each in found:
+        if each.uuid in removed:
+            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
 
 
 def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:

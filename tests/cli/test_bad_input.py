@@ -184,6 +184,7 @@ def test_a_store_that_cannot_be_written_is_one_sentence(project: Project) -> Non
 
     assert_refused(project.call("want", "list", DATABUILD_DB_URL=elsewhere), "cannot be used", "file")
     assert_refused(project.call("want", "list", DATABUILD_DB_URL="mysql://x/y"), "mysql://x/y")
+    assert_refused(project.call("want", "create", DAY, DATABUILD_DB_URL="sqlite://"), "in memory")
 
 
 def test_a_full_disk_fails_the_command_and_records_nothing(project: Project) -> None:
