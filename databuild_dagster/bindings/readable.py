@@ -169,7 +169,8 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
         moment = Moment(as_of, f"seq {as_of}", queries.time_of(as_of))
     else:
         at = _aware(as_of)
-        if at > now:
+        # The log may be ahead of a clock that was set back.
+        if at.timestamp() > max(now.timestamp(), head.at):
             raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
         seconds = at.timestamp()
         moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)

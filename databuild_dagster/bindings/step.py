@@ -388,7 +388,7 @@ class _Step:
             self.context.log.info(sayings.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds
         if join and self.waiting_since is None:
-            self.waiting_since = self.engine.clock()
+            self.waiting_since = self.engine.steady()
         with Waiting(
             self.engine,
             self.datasets,

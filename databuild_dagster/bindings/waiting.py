@@ -56,7 +56,7 @@ class Waiting:
         self._asking = asking
         self._timeout_seconds = timeout_seconds
         self._claim = claim
-        #: When this run began to wait for anything.
+        #: When this run began to wait for anything, as the engine's `steady` measures.
         self._since = since
         self._pause = Event()
 
@@ -81,7 +81,7 @@ class Waiting:
         """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
         news = News()
         free = []
-        now = self._engine.clock()
+        now = self._engine.now()
         for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
             # What backs off is tried again later, by whoever is first then.
             if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
@@ -94,7 +94,7 @@ class Waiting:
                 news.failed[ref] = canonical.reason or "its build failed"
             else:
                 free.append(ref)
-        waited = now - self._since
+        waited = self._engine.steady() - self._since
         if free:
             claimed = self._claim(free)
             news.hosting = replace(claimed, join={**self.waiting, **claimed.join})

@@ -5,6 +5,7 @@ Any orchestrator may be it, by a lease for each dataset; several at once do no h
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from databuild_dagster.engine.executing import ContextFactory, Executor, JobContext, clean_up, gone_of
@@ -75,10 +76,10 @@ class Coordinator:
         if running:
             self.manager.engine.beat([self.id])
         for tracked in running:
-            self._see_to(tracked, done, now)
+            self._see_to(tracked, done)
         return done
 
-    def _see_to(self, tracked: Tracked, done: Coordination, now: float) -> None:
+    def _see_to(self, tracked: Tracked, done: Coordination) -> None:
         id = tracked.id
         if problem := tracked.unreadable or self.manager.problem_of(id, tracked.arg):
             done.problems[id] = problem
@@ -87,8 +88,8 @@ class Coordinator:
             if n_waiting := self.n_waiting(tracked):
                 done.waiting[id] = n_waiting
             return
-        attempts, due_at = self._backoff.get(id, (0, 0.0))
-        if now < due_at or not self._leads(id.dataset):
+        attempts, due_at = self._backoff.get(id, (0, -inf))
+        if self.manager.engine.steady() < due_at or not self._leads(id.dataset):
             return
         try:
             outcome = self.complete(id)
@@ -96,7 +97,7 @@ class Coordinator:
             raise
         except Exception as error:
             wait = min(BACKOFF_SECONDS * 2.0**attempts, MAX_BACKOFF_SECONDS)
-            self._backoff[id] = attempts + 1, now + wait
+            self._backoff[id] = attempts + 1, self.manager.engine.steady() + wait
             done.problems[id] = f"its completion raised {type(error).__name__}: {one_line(str(error))}"
         else:
             self._backoff.pop(id, None)
@@ -154,7 +155,7 @@ class Coordinator:
             told = completion._replace(resources=self.manager.resources)
             report = operation.complete_operation(arg, id.dataset, told)
             outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
-            ended = seen.ended(outcome, self.manager.engine.clock(), report=report)
+            ended = seen.ended(outcome, self.manager.engine.now(), report=report)
             if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 self._compact()
                 return outcome

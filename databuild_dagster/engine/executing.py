@@ -435,7 +435,7 @@ class Executor:
 
     def _again(self, job: Job) -> None:
         wait = min(BACKOFF_SECONDS * 2.0 ** (job.context.attempt - 1), MAX_BACKOFF_SECONDS)
-        job.due_at = self.now + wait
+        job.due_at = self.manager.engine.steady() + wait
         job.context.attempt += 1
 
     def _clean_up_failed(self, job: Job) -> None:
@@ -553,7 +553,8 @@ class Executor:
         if len(self.jobs) < most:
             self.take(operation, most - len(self.jobs))
         ended = {id(job) for job, _ in self._ended}
-        due = [job for job in self.jobs.values() if job.due_at <= self.now and id(job) not in ended]
+        now = self.manager.engine.steady()
+        due = [job for job in self.jobs.values() if job.due_at <= now and id(job) not in ended]
         for batch in _batches(due):
             self._beat_if_due()
             self.run(*batch)
@@ -594,5 +595,5 @@ def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge
     return {
         executor
         for executor, lease in latest.items()
-        if judge.why_gone(lease.holder, max(lease.at, heard.get(executor, 0.0)), now) is not None
+        if judge.why_gone(executor, lease.holder, (lease.at, heard.get(executor, 0.0)), now) is not None
     }

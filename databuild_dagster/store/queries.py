@@ -420,6 +420,11 @@ class Queries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @property
+    def url(self) -> str:
+        """Of the store that is asked."""
+        return self._store.url
+
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._store.ask(sql, parameters)
 
@@ -934,8 +939,8 @@ class Queries:
             return bisect_right(range(1, log.head(connection).seq + 1), at, key=time_of)
 
     def head(self) -> log.Head:
-        with self._store.reading() as connection:
-            return log.head(connection)
+        rows = self._all(log.HEAD)
+        return log.Head(*rows[0]) if rows else log.Head(0, 0.0)
 
     # Who waits
 
