@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.dagster_private import BACKFILL_ID_TAG, RESUME_RETRY_TAG, RETRY_NUMBER_TAG
-from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.bindings.tags import REBUILD_TAG, is_by_person
 
 
@@ -20,13 +19,16 @@ class Asking:
     rebuild_before: float | None = None
 
 
-def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False) -> Asking:
-    """As the run's tags say; `rebuild` is what its Launchpad config says."""
+def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False, ahead_seconds: float = 0.0) -> Asking:
+    """As the run's tags say; `rebuild` is what its Launchpad config says.
+
+    Dagster records when it was asked by the clock, and that is compared with the log's times, which may be ahead of it.
+    """
     rebuilds = rebuild or run.tags.get(REBUILD_TAG) == "true"
     return Asking(
         dagster_run_id=run.run_id,
         by_person=is_by_person(run.tags) or _is_re_executed(run),
-        rebuild_before=_asked_at(instance, run) if rebuilds else None,
+        rebuild_before=_asked_at(instance, run) + ahead_seconds if rebuilds else None,
     )
 
 
@@ -42,6 +44,4 @@ def _asked_at(instance: DagsterInstance, run: DagsterRun) -> float:
     first = run.root_run_id if goes_on and run.root_run_id is not None else run.run_id
     record = instance.get_run_record_by_id(first) or instance.get_run_record_by_id(run.run_id)
     assert record is not None, "a run that is executed is recorded"
-    engine = engine_for(instance)
-    # Dagster recorded it by the clock, and it is compared with the log's times, which may be ahead of that.
-    return record.create_timestamp.timestamp() + max(engine.now() - engine.clock(), 0.0)
+    return record.create_timestamp.timestamp()

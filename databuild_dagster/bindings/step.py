@@ -122,7 +122,10 @@ class _Step:
         self.builder: Builder | None = None
         self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
-        self.asking = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
+        ahead_seconds = max(self.engine.now() - self.engine.clock(), 0.0)
+        self.asking = asking(
+            context.instance, context.run, rebuild=self.deployment.rebuild, ahead_seconds=ahead_seconds
+        )
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
         #: When it first had to wait for others, and how often it has taken what they gave up.
