@@ -40,7 +40,15 @@ class NothingForeign:
 def planned(engine: Engine, datasets: dict[int, DatasetSpec], most: int) -> Plan:
     """What a tick would launch, of so many refs."""
     return plan_due(
-        engine, datasets, NothingForeign(), owner="bench", location=LOCATION, room=20, out=Counter(), most=most
+        engine,
+        datasets,
+        NothingForeign(),
+        owner="bench",
+        location=LOCATION,
+        now=engine.now(),
+        room=20,
+        out=Counter(),
+        most=most,
     )
 
 

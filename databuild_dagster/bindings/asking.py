@@ -22,13 +22,16 @@ class Asking:
     made_with: MadeWith | None = None
 
 
-def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False) -> Asking:
-    """As the run's tags say; `rebuild` is what its Launchpad config says."""
+def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False, ahead_seconds: float = 0.0) -> Asking:
+    """As the run's tags say; `rebuild` is what its Launchpad config says.
+
+    Dagster records when it was asked by the clock, and that is compared with the log's times, which may be ahead of it.
+    """
     rebuilds = rebuild or run.tags.get(REBUILD_TAG) == "true"
     return Asking(
         dagster_run_id=run.run_id,
         by_person=is_by_person(run.tags) or _is_re_executed(run),
-        rebuild_before=_asked_at(instance, run) if rebuilds else None,
+        rebuild_before=_asked_at(instance, run) + ahead_seconds if rebuilds else None,
     )
 
 

@@ -232,7 +232,7 @@ def _of_state(name: str, description: str, states: Iterable[InstanceState | None
 def _where(holds: Callable[[Standing], bool]) -> _Which:
     def which(engine: Engine, refs: Sequence[str]) -> set[str]:
         # By the clock by which a claim would be decided, not by the time of Dagster's evaluation.
-        standings = engine.queries.standings(refs, engine.clock())
+        standings = engine.queries.standings(refs, engine.now())
         return {ref for ref, standing in standings.items() if holds(standing)}
 
     return which

@@ -258,7 +258,7 @@ def _standing(engine: Engine, request: Request) -> _Standing:
     standing = _Standing()
     ledger = {entry.ref: entry for entry in engine.ledger.of_requester(request.run.run_id)}
     standing.is_recorded = bool(ledger)
-    now = engine.clock()
+    now = engine.now()
     canonicals = engine.queries.canonical(request.refs)
     live = [each.job_run for each in canonicals.values() if each.state is InstanceState.LIVE and each.job_run]
     dagster_runs = _dagster_runs(engine, live)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from databuild_dagster.store.errors import StoreInMemory
+
 #: Names the home, for Dagster and for us.
 HOME_VARIABLE = "DAGSTER_HOME"
 #: The home of a project that has no other.
@@ -18,6 +20,10 @@ _MARKS = ("workspace.yaml", "dagster.yaml", "definitions.py", "pyproject.toml", 
 
 #: Overrides where the store is, whatever the Dagster instance says.
 DB_URL_VARIABLE = "DATABUILD_DB_URL"
+#: How SQLAlchemy writes a database of one process, which ends with it.
+_IN_MEMORY = frozenset(
+    {f"{driver}{name}" for driver in ("sqlite:", "sqlite+pysqlite:") for name in ("//", "///", "///:memory:")}
+)
 DATABASE_NAME = "databuild.db"
 WAREHOUSE_NAME = "warehouse"
 #: Sections of dagster.yaml that may put Dagster's own files somewhere else.
@@ -74,11 +80,19 @@ def existing_home(told: str | Path | None = None) -> Path:
 
 def store_url_of_home(home: Path) -> str | None:
     """The store of the instance in `home`; None where dagster.yaml places storage: Dagster can tell."""
-    if url := os.environ.get(DB_URL_VARIABLE):
+    if url := url_of_environment():
         return url
     if _configures_storage(home / "dagster.yaml"):
         return None
     return sqlite_url(home)
+
+
+def url_of_environment() -> str | None:
+    """What DATABUILD_DB_URL names, if it is set. Raises `StoreInMemory`: every process would have a store of its own."""
+    url = os.environ.get(DB_URL_VARIABLE)
+    if url and url.partition("?")[0] in _IN_MEMORY:
+        raise StoreInMemory(url=url)
+    return url or None
 
 
 def warehouse_of_home(home: Path) -> str | None:

@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.catalog import DagsterCatalog
 from databuild_dagster.bindings.dagster_private import InMemoryRunStorage, SqliteRunStorage
-from databuild_dagster.bindings.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url
+from databuild_dagster.bindings.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
 from databuild_dagster.engine import Engine
 from databuild_dagster.store import open_store
 
@@ -51,7 +51,7 @@ def open_instance(home: Path) -> DagsterInstance:
 
 def store_url(instance: DagsterInstance) -> str:
     """Where the instance's wants, job runs and instances are recorded: beside its runs. Raises `UnsupportedInstance`."""
-    if url := os.environ.get(DB_URL_VARIABLE):
+    if url := url_of_environment():
         return url
     storage = instance.run_storage
     if isinstance(storage, InMemoryRunStorage):

@@ -238,18 +238,18 @@ class OperationsTick:
         found: dict[str, list[RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
             run = record.dagster_run
-            if why := self._why_gone(record, heard.get(executor)):
+            if why := self._why_gone(record, executor, heard.get(executor)):
                 self._instance.add_run_tags(run.run_id, {OUTCOME_TAG: OUTCOME_LOST})
                 self._instance.report_run_failed(run, f"databuild: this executor is lost: {why}")
             else:
                 found.setdefault(run.tags.get(OPERATION_TAG, ""), []).append(record)
         return found
 
-    def _why_gone(self, record: RunRecord, heard: float | None) -> str | None:
+    def _why_gone(self, record: RunRecord, executor: str, heard: float | None) -> str | None:
         state, now = self._runs.state_of(record), self._engine.clock()
         if state.worker is None or heard is None:
             return self._judge.never_began(state, now)
-        return self._judge.why_gone(state.worker, heard, now)
+        return self._judge.why_gone(executor, state.worker, (heard,), now)
 
     def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
         """As many more executors as are useful and allowed; one that nobody has submitted is asked for again."""

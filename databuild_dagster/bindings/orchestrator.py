@@ -133,7 +133,7 @@ def _judge(pid: int, url: str) -> Judge:
 
 def _dry_summary(engine: Engine, deployment: Deployment) -> str:
     most = deployment.limits.due_refs
-    due = engine.queries.due_refs(engine.queries.datasets(deployment.location), engine.clock(), most)
+    due = engine.queries.due_refs(engine.queries.datasets(deployment.location), engine.now(), most)
     return f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
 
 

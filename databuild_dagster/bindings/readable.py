@@ -8,8 +8,9 @@ the caller tells.
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
+from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import what_there_is
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
@@ -169,14 +170,15 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
         moment = Moment(as_of, f"seq {as_of}", queries.time_of(as_of))
     else:
         at = _aware(as_of)
-        if at > now:
+        # The log may be ahead of a clock that was set back.
+        if at.timestamp() > max(now.timestamp(), head.at):
             raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
         seconds = at.timestamp()
-        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), _shown(seconds), seconds)
+        moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)
     assert moment.seq is not None
     if moment.seq < 1:
         began = queries.time_of(1)
-        told = "the log is empty" if began is None else f"the log begins with seq 1 at {_shown(began)}"
+        told = "the log is empty" if began is None else f"the log begins with seq 1 at {when(began)}"
         raise BeforeAnything(as_of=moment.told, began=told)
     return moment
 
@@ -196,6 +198,7 @@ def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *,
         if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
             raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
     _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+    _check_kept(queries, [canonical], moment)
     return _readable(parsed.asset, [canonical])[0]
 
 
@@ -219,6 +222,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
         live = [each for each in live if ("@" in each.ref) is (spec.partitions is not None)]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
+    _check_kept(queries, live, moment)
     return _readable(asset, live)
 
 
@@ -288,7 +292,7 @@ def _told_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     if canonical.state is None or canonical.uuid is None:
         return f"missing{moment.when}"
     change = queries.last_change(canonical.uuid, moment.seq)
-    since = f" since {_shown(change.at)}" if change is not None else ""
+    since = f" since {when(change.at)}" if change is not None else ""
     why = _why(queries, canonical.uuid, canonical) if moment.seq is None else ""
     return f"{canonical.state.value}{moment.when}{since}{f' ({why})' if why else ''}"
 
@@ -302,6 +306,16 @@ def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
 
 
 # Data
+
+
+def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) -> None:
+    """What was there then may have been removed since. Raises `DataTakenAway`."""
+    if moment.seq is None:
+        return
+    removed = queries.removed(each.uuid for each in found if each.uuid is not None)
+    for each in found:
+        if each.uuid in removed:
+            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
 
 
 def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
@@ -376,7 +390,3 @@ def _aware(as_of: object) -> datetime:
     if at.utcoffset() is None:
         raise InvalidAsOf(value=as_of, why="it does not say in which time zone")
     return at
-
-
-def _shown(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

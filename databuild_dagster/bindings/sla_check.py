@@ -81,7 +81,7 @@ def build_sla_checks(
     def no_missed_slas(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         engine = engine_for(context.instance)
         checks = sorted(context.selected_asset_check_keys)
-        found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.clock(), MAX_NAMED)
+        found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
         whys = _whys(engine, found, from_log_alone=False)
         for check in checks:
             verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
@@ -109,7 +109,7 @@ def _report(
     head = engine.queries.head().seq
     if told.get(location) == head:
         return
-    found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.clock(), MAX_NAMED)
+    found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
     # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
     whys = _whys(engine, found, from_log_alone=True)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
@@ -161,7 +161,7 @@ def _whys(
     """What each late ref waits for."""
     named = [[each.ref for each in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
-    known, now = look_up(engine.queries, refs), engine.clock()
+    known, now = look_up(engine.queries, refs), engine.now()
     followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
     return {ref: known.why(ref, now) for ref in refs} | followed
 

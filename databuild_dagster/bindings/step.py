@@ -129,7 +129,8 @@ class _Step:
         self.builder: Builder | None = None
         self.threads: DaemonThreads[Attempt] | None = None
         self.progress = _Progress()
-        asker = asking(context.instance, context.run, rebuild=self.deployment.rebuild)
+        ahead_seconds = max(self.engine.now() - self.engine.clock(), 0.0)
+        asker = asking(context.instance, context.run, rebuild=self.deployment.rebuild, ahead_seconds=ahead_seconds)
         self.asking = replace(asker, made_with=made_with(context, body.function))
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
@@ -398,7 +399,7 @@ class _Step:
             self.context.log.info(sayings.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds
         if join and self.waiting_since is None:
-            self.waiting_since = self.engine.clock()
+            self.waiting_since = self.engine.steady()
         with Waiting(
             self.engine,
             self.datasets,

@@ -63,7 +63,7 @@ class Waiting:
         self._claim = claim
         self._in_the_way_of = in_the_way_of
         self._patience_seconds = patience()
-        #: When this run began to wait for anything.
+        #: When this run began to wait for anything, as the engine's `steady` measures.
         self._since = since
         self._pause = Event()
 
@@ -80,7 +80,7 @@ class Waiting:
         """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
         news = News()
         free = []
-        now = self._engine.clock()
+        now = self._engine.now()
         for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
             # What backs off is tried again later, by whoever is first then.
             if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
@@ -93,7 +93,7 @@ class Waiting:
                 news.failed[ref] = canonical.reason or "its build failed"
             else:
                 free.append(ref)
-        waited = now - self._since
+        waited = self._engine.steady() - self._since
         if free:
             claimed = self._claim(free)
             news.hosting = replace(claimed, join={**self.waiting, **claimed.join})

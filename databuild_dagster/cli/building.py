@@ -181,7 +181,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             progress.waiting(sorted({launch.job for launch in launches}))
             pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry_at()) is not None:
-            pause.wait(min(max(retry_at - engine.clock(), 0.0), WAIT_SECONDS))
+            pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
         else:
             built.hints.append("Nothing that is left can be built here; the wants stay open until it appears.")
             return

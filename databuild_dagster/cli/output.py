@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -59,7 +58,7 @@ def when(at: float | None) -> str | None:
 
 def exactly(at: float) -> str:
     """A time to the microsecond."""
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    return wording.exactly(at)
 
 
 def shown(refs: Sequence[str], most: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""`databuild partitions`, `show`, `history`: what readers see, and what was there before. Loads no user code."""
+"""`databuild partitions` and `show`: what readers see, and what was there before. Loads no user code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
+from databuild_dagster.warehouse import (
+    EscapingFile,
+    ManifestDamaged,
+    ManifestMissing,
+    NewerManifest,
+    StorageLibraryMissing,
+    StorageTrouble,
+    Warehouse,
+    file_paths,
+    read_manifest,
+)
+
+#: Why the files of what is live cannot be told; its state can.
+_NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
 
 
 @click.command()
@@ -95,10 +108,9 @@ def show(ref: str, as_of: str | None, as_json: bool) -> None:
         "retry at": when(canonical.retry_at),
         "built from": f"{len(told['inputs'])} instances" if told["inputs"] else None,
         "rows": told["rows"],
-        "files": f"{len(told['files'])}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
-        "manifest": canonical.manifest_uri + (" (its data was removed)" if canonical.manifest_state == REMOVED else "")
-        if canonical.manifest_uri is not None
-        else None,
+        "files": f"{canonical.files or 0}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
+        "manifest": canonical.manifest_uri,
+        "note": told["note"],
         "origin": canonical.origin,
     }
     width = max(len(name) for name in lines)
@@ -127,11 +139,9 @@ def canonical_of(queries: Queries, ref: str) -> Canonical:
 def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
     if canonical.state is None or canonical.uuid is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
-    instance = queries.instance(canonical.uuid)
-    files = []
-    if canonical.manifest_uri is not None and canonical.manifest_state != REMOVED:
-        warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset_of(canonical.ref))
-        files = list(file_paths(warehouse, read_manifest(warehouse, asset_of(canonical.ref), canonical.uuid)))
+    # What it was built from is told with its success: while it is built there is nothing to look up.
+    instance = queries.instance(canonical.uuid) if canonical.live_at is not None else None
+    files, note = _files(queries, canonical)
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
@@ -142,5 +152,22 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
             "inputs": list(instance.inputs) if instance else [],
             "files": files,
             "rows": canonical.rows,
+            "note": note,
         },
     }
+
+
+def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | None]:
+    """Where the data is, and what there is to say if it is not: a state that is known is told all the same."""
+    uri, uuid, asset = canonical.manifest_uri, canonical.uuid, asset_of(canonical.ref)
+    if uri is None or uuid is None:
+        return [], None
+    if canonical.manifest_state == REMOVED:
+        return [], "its data was removed"
+    if queries.removed([uuid]):
+        return [], "its data was removed since"
+    warehouse = Warehouse.of_manifest(uri, asset)
+    try:
+        return list(file_paths(warehouse, read_manifest(warehouse, asset, uuid))), None
+    except _NO_FILES as error:
+        return [], f"its files are not known: {error}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from databuild_dagster.bindings.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store import Queries, Store, open_store
 
 if TYPE_CHECKING:
@@ -27,7 +31,9 @@ def the_store(*, check_projections: bool = True) -> Store:
 
 
 def the_queries() -> Queries:
-    return Queries(the_store())
+    queries = Queries(the_store())
+    _look_at_the_clock(queries)
+    return queries
 
 
 def the_warehouse() -> str:
@@ -52,4 +58,12 @@ def the_engine() -> Engine:
     """The engine with Dagster's catalog behind it, for commands that change something."""
     from databuild_dagster.bindings.instance import engine_for
 
-    return engine_for(the_instance())
+    engine = engine_for(the_instance())
+    _look_at_the_clock(engine.queries)
+    return engine
+
+
+def _look_at_the_clock(queries: Queries) -> None:
+    """Whoever asks is to know why what they see has times that are still to come."""
+    if said := clock_is_behind(queries.url, queries.head().at, time.time()):
+        click.echo(f"Warning: {said}", err=True)

@@ -13,6 +13,7 @@ from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.states import WantState
 from databuild_dagster.store.queries import WantView
 
 
@@ -98,7 +99,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
         raise NotFound(kind="want or request", name=want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
         states = {each.id: queries.want_state_at(each.id, then.seq) for each in wants}
-        wants = [each._replace(state=state) for each in wants if (state := states[each.id]) is not None]
+        wants = [_then(each, state, then.at) for each in wants if (state := states[each.id]) is not None]
     _print(wants, as_json)
 
 
@@ -117,6 +118,12 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
         return
     canceled = sum(each.state.value == "Canceled" for each in wants)
     click.echo(f"Canceled {count(canceled, 'want')}.")
+
+
+def _then(want: WantView, state: WantState, at: float | None) -> WantView:
+    """Without what was said of it later."""
+    is_later = want.sla_missed_at is not None and at is not None and want.sla_missed_at > at
+    return want._replace(state=state, sla_missed_at=None if is_later else want.sla_missed_at)
 
 
 def _print(wants: list[WantView], as_json: bool) -> None:

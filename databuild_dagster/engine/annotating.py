@@ -85,7 +85,7 @@ class AnnotatedPlan:
 
 def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
     """What a request for the graph's refs would do now. Without `foreign`, refs that are not ours are as last seen."""
-    now = engine.clock()
+    now = engine.now()
     known = look_up(engine.queries, graph.inputs)
     fates = _Fates(graph, known, _observed(graph, known, foreign), now)
     fates.look_upwards()

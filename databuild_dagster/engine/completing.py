@@ -5,6 +5,7 @@ Any orchestrator may be it, by a lease for each dataset; several at once do no h
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -84,10 +85,10 @@ class Coordinator:
         if running:
             self.manager.engine.beat([self.id])
         for tracked in running:
-            self._see_to(tracked, done, now)
+            self._see_to(tracked, done)
         return done
 
-    def _see_to(self, tracked: Tracked, done: Coordination, now: float) -> None:
+    def _see_to(self, tracked: Tracked, done: Coordination) -> None:
         id = tracked.id
         if problem := tracked.unreadable or self.manager.problem_of(id, tracked.arg):
             done.problems[id] = problem
@@ -97,8 +98,8 @@ class Coordinator:
                 done.waiting[id] = n_waiting
             return
         before = 0 if tracked.trouble is None else tracked.trouble.attempts
-        attempts, due_at = self._backoff.get(id, (before, 0.0))
-        if now < due_at:
+        attempts, due_at = self._backoff.get(id, (before, -inf))
+        if self.manager.engine.steady() < due_at:
             return
         try:
             if not self._leads(id.dataset):
@@ -112,12 +113,13 @@ class Coordinator:
             raise
         except Exception as error:
             attempts += 1
-            due_at = now + backoff_seconds(attempts)
-            self._backoff[id] = attempts, due_at
+            wait = backoff_seconds(attempts)
+            self._backoff[id] = attempts, self.manager.engine.steady() + wait
             why = f"its completion raised {type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]
             done.problems[id] = why
             # Everybody else hears of it so, and whoever takes over counts on.
-            self.meta.invoke_all([ops.note_completion_trouble(id, Trouble(why, attempts, now, due_at))])
+            now = self.manager.engine.now()
+            self.meta.invoke_all([ops.note_completion_trouble(id, Trouble(why, attempts, now, now + wait))])
         else:
             self._backoff.pop(id, None)
             if outcome is not None:
@@ -174,7 +176,7 @@ class Coordinator:
             told = completion._replace(resources=self.manager.resources)
             report = operation.complete_operation(arg, id.dataset, told)
             outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
-            ended = seen.ended(outcome, self.manager.engine.clock(), report=report)
+            ended = seen.ended(outcome, self.manager.engine.now(), report=report)
             if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 self._compact()
                 return outcome

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.model import events as e
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.commands import Command
@@ -83,15 +84,20 @@ class Engine:
         *,
         heartbeats: Heartbeats | None = None,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self.store = store
         self.catalog = catalog
+        #: What this machine thinks that time it is. For what the log decides, ask `now`.
         self.clock = clock
+        #: Seconds since anything, which nobody sets: for how long something takes.
+        self.steady = steady
         self.new_id = new_id
         self.queries = Queries(store)
         self.ledger = Ledger(store)
         self.heartbeats = heartbeats or Heartbeats(store.database)
+        self._log_time = LogTime(self.heartbeats, store.url)
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
         """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
@@ -126,7 +132,7 @@ class Engine:
 
     def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
         head = log.head(work.connection)
-        now = max(self.clock(), head.at)
+        now = self._now(head)
         work.seq = head.seq
         deciding = Deciding(work, now, self.new_id, self.catalog)
         recording = _Recording(work, head.seq, now, command_id, actor)
@@ -144,6 +150,17 @@ class Engine:
             on="follow-ups",
             why=f"more than {MAX_FOLLOW_UPS}",
         )
+
+    def now(self) -> float:
+        """The time by which the log decides: what a command of this moment would be recorded with (`log_time`)."""
+        return self._now(self.queries.head())
+
+    def note_time(self, now: float) -> None:
+        """Tell processes that begin later how far time has come, where no clock says so."""
+        self._log_time.note(now)
+
+    def _now(self, head: log.Head) -> float:
+        return self._log_time.now(head.at, self.clock(), self.steady())
 
     def beat(self, launch_ids: Iterable[str]) -> None:
         """Say that launches are alive. Never waits for the log (SPEC 6.9)."""

@@ -460,8 +460,9 @@ class Executor:
         noted = []
         for job in jobs:
             context = job.context
-            job.due_at = self.now + backoff_seconds(context.attempt)
-            trouble = Trouble(why[:MAX_ERROR], context.attempt, self.now, job.due_at)
+            wait, now = backoff_seconds(context.attempt), self.manager.engine.now()
+            job.due_at = self.manager.engine.steady() + wait
+            trouble = Trouble(why[:MAX_ERROR], context.attempt, now, now + wait)
             context.attempt += 1
             if not context.is_stopped:
                 noted.append(ops.note_trouble(*job.place, context.lease, trouble))
@@ -588,7 +589,8 @@ class Executor:
         if len(self.jobs) < most:
             self.take(operation, most - len(self.jobs))
         ended = {id(job) for job, _ in self._ended}
-        due = [job for job in self.jobs.values() if job.due_at <= self.now and id(job) not in ended]
+        now = self.manager.engine.steady()
+        due = [job for job in self.jobs.values() if job.due_at <= now and id(job) not in ended]
         for batch in _batches(due):
             self._beat_if_due()
             self.run(*batch)
@@ -629,5 +631,5 @@ def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge
     return {
         executor
         for executor, lease in latest.items()
-        if judge.why_gone(lease.holder, max(lease.at, heard.get(executor, 0.0)), now) is not None
+        if judge.why_gone(executor, lease.holder, (lease.at, heard.get(executor, 0.0)), now) is not None
     }

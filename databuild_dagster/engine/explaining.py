@@ -136,7 +136,7 @@ def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _
     counts = Counter(want.state.value for want in wants)
     for state in WantState:
         same = [want for want in wants if want.state is state]
-        if same and (why := _want_in_words(state, len(same), engine.clock())):
+        if same and (why := _want_in_words(state, len(same), engine.now())):
             following.causes.append(Cause(name, why, 0))
     asking = [want for want in wants if want.state in OPEN_WANTS | {WantState.FAILED, WantState.UPSTREAM_FAILED}]
     states = engine.queries.states(dict.fromkeys(ref for want in asking for ref in want.refs))
@@ -168,7 +168,8 @@ class _Following:
         self._engine = engine
         self._from_log_alone = from_log_alone
         self._queries = engine.queries
-        self._now = engine.clock()
+        self._now = engine.now()
+        self._clock = engine.clock()
         self._seen: set[str] = set()
         self.causes: list[Cause] = []
 
@@ -233,7 +234,7 @@ class _Following:
         if self._is_gone(launch.holder):
             told.append("that process is gone: the next tick declares the job run lost")
             return told + self._orchestrator(launch.location)
-        if heard is not None and self._now - heard > LEASE_SECONDS:
+        if heard is not None and self._clock - heard > LEASE_SECONDS:
             told.append(f"nothing was heard of it since {when(heard)}: a tick may declare it lost")
             return told + self._orchestrator(launch.location)
         return told
@@ -287,7 +288,7 @@ class _Following:
         """Learned inputs that its launch waits for (SPEC 6.3), by the tick's own rule."""
         datasets = self._queries.datasets(spec.location)
         due = self._queries.due_refs(datasets, self._now, TickLimits().due_refs)
-        if ref not in held_back(self._engine, datasets, due, ()):
+        if ref not in held_back(self._engine, datasets, due, (), self._now):
             return ()
         return tuple(
             need.ref
@@ -312,8 +313,8 @@ class _Following:
         ticked = last_tick(self._engine, location)
         if ticked is None:
             return [f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one"]
-        if self._now - ticked.next_at > LEASE_SECONDS:
-            ago = f"{self._now - ticked.at:.0f} s ago"
+        if self._clock - ticked.next_at > LEASE_SECONDS:
+            ago = f"{self._clock - ticked.at:.0f} s ago"
             return [
                 f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {ago}: "
                 "it is not running (`databuild dev` runs it), or busy with a launch of its own"

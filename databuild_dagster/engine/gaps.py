@@ -252,7 +252,7 @@ class _Following:
     _next: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._now = self.engine.clock()
+        self._now = self.engine.now()
         self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
 
     def look_at(self, recorded: dict[str, Recorded | None]) -> None:

@@ -32,6 +32,11 @@ def surely_gone(holder: str) -> bool:
     return start is None or (parts[4] != "-" and start != parts[4])
 
 
+def this_machine() -> tuple[str, str]:
+    """Its name and its boot: the same until it is started anew."""
+    return _machine()[:2]
+
+
 @lru_cache
 def _machine() -> tuple[str, str, str]:
     try:

@@ -19,6 +19,10 @@ HEARTBEAT_SECONDS = 10.0
 LEASE_SECONDS = 30.0
 #: How long a buffered launch belongs to the orchestrator that buffered it, without a Dagster run.
 OWNERSHIP_SECONDS = 60.0
+#: Of how many is remembered when there was a sign of life, before the old ones are looked through.
+MAX_REMEMBERED = 1_000
+#: Times at which somebody gave a sign of life, as they were written down.
+Marks = tuple[float, ...]
 #: Begins the holder of a launch that reports by its Dagster run's end alone (SPEC 6.11).
 PLAIN_HOLDER = "dagster run "
 
@@ -33,6 +37,8 @@ class Judge:
         self._last: float | None = None
         #: How much longer than half a lease a break may be that does not start it anew.
         self._unseen = 0.0
+        #: What was last known of somebody's signs of life, and when, by this judge's clock, there was a sign.
+        self._heard: dict[str, tuple[Marks, float]] = {}
 
     def look(self, now: float, *, interval_seconds: float = 0.0) -> None:
         """Note that the judge is awake; a break of more than half a lease starts it anew.
@@ -44,7 +50,12 @@ class Judge:
         self._unseen = longest - self.lease_seconds / 2
         if self._last is None or not 0 <= now - self._last <= longest:
             self._since = now
+            # Also these times are of a clock that may have been another one.
+            self._heard.clear()
         self._last = now
+        if len(self._heard) > MAX_REMEMBERED:
+            oldest = now - 10 * (self.lease_seconds + self._unseen)
+            self._heard = {who: known for who, known in self._heard.items() if known[1] > oldest}
 
     def undisturbed(self, now: float) -> bool:
         return self._since is not None and now - self._since >= self.lease_seconds
@@ -62,15 +73,28 @@ class Judge:
             holder = launch.holder
         if holder is None:
             return self.never_began(dagster_run, now)
-        return self.why_gone(holder, max(heartbeat or 0.0, launch.started_at or launch.buffered_at), now)
+        return self.why_gone(launch.launch_id, holder, (launch.started_at or launch.buffered_at, heartbeat or 0.0), now)
 
-    def why_gone(self, holder: str, heard: float, now: float) -> str | None:
-        """Why a process does not hold any more what it held; `heard` is when something was heard of it last."""
+    def why_gone(self, who: str, holder: str, marks: Marks, now: float) -> str | None:
+        """Why a process does not hold any more what it held; `marks` are the times at which it gave signs of life."""
         if self._gone(holder):
             return "its process is gone"
-        if self.undisturbed(now) and now - heard > self.lease_seconds + self._unseen:
-            return f"nothing was heard of it for {now - heard:.0f} s"
+        silent = now - self._last_sign(who, marks, now)
+        if self.undisturbed(now) and silent > self.lease_seconds + self._unseen:
+            return f"nothing was heard of it for {silent:.0f} s"
         return None
+
+    def _last_sign(self, who: str, marks: Marks, now: float) -> float:
+        """When there was one, by this judge's clock. The marks are of other clocks, and of the log's: marks that have
+        changed are a sign whatever they say, and marks that lie ahead are as old as the first look at them.
+        """
+        known = self._heard.get(who)
+        if known is not None and known[0] == marks:
+            return known[1]
+        last = max(marks)
+        heard = now if known is not None or last > now else last
+        self._heard[who] = marks, heard
+        return heard
 
     def never_began(self, dagster_run: DagsterRunState | None, now: float) -> str | None:
         """What Dagster has handed to a process may have died with it before our step began, and nothing else ends it.

@@ -141,7 +141,7 @@ class Watch:
         self._start, self._end = start, end
         self._name = name
         self.position = position
-        self._renew_at = 0.0
+        self._renew_at = float("-inf")
         self._renew()
         # Only now: compaction that came before is told at once, and what comes later is held back.
         self._meta.queries.changes(position, start, end, limit=1)
@@ -159,9 +159,10 @@ class Watch:
             self._meta.remove(WATCHERS + self._name)
 
     def _renew(self) -> None:
-        now = self._meta.engine.clock()
-        if self._name is None or now < self._renew_at:
+        steady = self._meta.engine.steady()
+        if self._name is None or steady < self._renew_at:
             return
-        self._renew_at = now + WATCH_LEASE_SECONDS / 2
-        said = Watching(self.position, now + WATCH_LEASE_SECONDS)
+        self._renew_at = steady + WATCH_LEASE_SECONDS / 2
+        # Whether that has passed is decided by the log's time.
+        said = Watching(self.position, self._meta.engine.now() + WATCH_LEASE_SECONDS)
         self._meta.put(WATCHERS + self._name, msgspec.json.encode(said))

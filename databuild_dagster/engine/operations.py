@@ -232,7 +232,7 @@ class DistributedOperationManager:
         if why := ops.why_incompatible(rules[type_id], object_id, running, rules):
             raise ops.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
         id = OperationId(dataset, type_id, object_id, int(next_id.value or b"1"))
-        record = ArgRecord(ops.FORMAT, operation.version, raw, self.engine.clock(), self.actor)
+        record = ArgRecord(ops.FORMAT, operation.version, raw, self.engine.now(), self.actor)
         answers = self.meta.invoke_all([ops.start(id, record, chosen, run_ops, next_id)], command_id=command_id)
         if answers.value is False:
             raise ops.OperationRace(type_name=type_id, dataset=dataset)
@@ -274,7 +274,7 @@ class DistributedOperationManager:
                     raise NotFound(kind="operation", name=str(id))
                 return False
             seen = self.read(id)
-            ended = seen.ended(OperationState.CANCELED, self.engine.clock(), reason=reason)
+            ended = seen.ended(OperationState.CANCELED, self.engine.now(), reason=reason)
             if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 return True
         raise ops.OperationRace(type_name=id.type, dataset=id.dataset)

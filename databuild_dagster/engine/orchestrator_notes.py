@@ -47,9 +47,9 @@ def last_tick(engine: Engine, location: str) -> LastTick | None:
 
 def forget_old_heartbeats(engine: Engine) -> None:
     """What was last heard of long ago; now and then, and a bounded number."""
-    now = engine.clock()
+    now = engine.steady()
     if now - _forgot_at.get(engine, -inf) >= FORGET_EVERY_SECONDS:
-        engine.heartbeats.forget_before(now - KEEP_SECONDS)
+        engine.heartbeats.forget_before(engine.clock() - KEEP_SECONDS)
         _forgot_at[engine] = now
 
 

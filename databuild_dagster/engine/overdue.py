@@ -10,11 +10,11 @@ from databuild_dagster.model import events as e
 MAX_WANTS = 1000
 
 
-def end_overdue(engine: Engine, actor: str) -> tuple[list[str], list[str]]:
+def end_overdue(engine: Engine, now: float, actor: str) -> tuple[list[str], list[str]]:
     """(wants that expired, wants whose SLA was found to be missed), recorded. Deadlines first: a want that expires at
     the same time has missed it too.
     """
-    expiring, late = engine.queries.overdue_wants(engine.clock(), MAX_WANTS)
+    expiring, late = engine.queries.overdue_wants(now, MAX_WANTS)
     missed: list[str] = []
     expired: list[str] = []
     if late:

@@ -47,6 +47,7 @@ def plan_due(
     *,
     owner: str,
     location: str,
+    now: float,
     room: int,
     out: Counter[str],
     most: int,
@@ -61,7 +62,7 @@ def plan_due(
     `out` counts the launches of each job that have not ended.
     """
     plan = Plan()
-    due = engine.queries.due_refs(datasets, engine.clock(), most)
+    due = engine.queries.due_refs(datasets, now, most)
     if not due:
         return plan
     if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
@@ -85,7 +86,7 @@ def plan_due(
             plan.missed.append(_missed(engine, job, spec, missed, owner, location))
     if room <= 0 or (plan.missed and not is_last):
         return plan
-    held = held_back(engine, datasets, buildable, missing)
+    held = held_back(engine, datasets, buildable, missing, now)
     for job, refs in by_job.items():
         if ready := [ref for ref in refs if ref.ref not in missing and ref.ref not in held]:
             plan.launches += _launches(engine, job, datasets, ready, owner, location)

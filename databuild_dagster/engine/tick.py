@@ -108,12 +108,13 @@ def tick(
 
     Who ticks regularly says how often, so that others know when to expect the next one.
     """
-    now = engine.clock()
-    judge.look(now, interval_seconds=interval_seconds)
+    now = engine.now()
+    engine.note_time(now)
+    judge.look(engine.clock(), interval_seconds=interval_seconds)
     note_tick(engine, location, interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport()
-    report.expired, report.sla_missed = end_overdue(engine, ACTOR)
+    report.expired, report.sla_missed = end_overdue(engine, now, ACTOR)
     if open_launches := engine.queries.open_launches():
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
         open_launches = engine.queries.open_launches()
@@ -129,6 +130,7 @@ def tick(
             foreign,
             owner=owner,
             location=location,
+            now=now,
             room=room,
             out=out,
             most=limits.due_refs,
@@ -175,14 +177,16 @@ def _look_after(
     """Lost launches of any location are declared so by whoever sees it; only this one's are started again."""
     dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
     heartbeats = engine.heartbeats.last([launch.launch_id for launch in out])
+    # Who is silent is for the machine's clock to say; whose launch is whose follows from the log.
+    clock = engine.clock()
     for launch in out:
         dagster_run = dagster_runs.get(launch.launch_id)
         dataset = _dataset_of(engine, launch)
         is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-        has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, now)
+        has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
         if is_plain and not has_died:
             _follow_plain(engine, launch, dagster_run, foreign, report)
-        elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, now):
+        elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, clock):
             adopted = _adopt(engine, launch, remains) if remains is not None and launch.location == location else []
             report.adopted += adopted
             if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events or adopted:

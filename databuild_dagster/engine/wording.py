@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from databuild_dagster.model.times import LAST_TIME, has_date
+
 
 def when(at: float) -> str:
     """ISO 8601, UTC, to the second."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exactly(at: float) -> str:
+    """To the microsecond."""
+    return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def dateless(at: float) -> str:
+    """A time that no calendar has. None is recorded any more, and what a log once said is still to be listed."""
+    if at > LAST_TIME:
+        return "after the year 9999"
+    return "before the year 1" if at < 0 else "at no time"

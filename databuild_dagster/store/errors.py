@@ -25,6 +25,12 @@ class NetworkFileSystem(StoreUnusable):
     hint = "Keep it on a disk of this machine, or in PostgreSQL when several machines need it: set DATABUILD_DB_URL."
 
 
+class StoreInMemory(DatabuildError):
+    """DATABUILD_DB_URL is {url}, a database in memory, so what is recorded would be gone with the process."""
+
+    hint = "Name a file, sqlite:////path/to/databuild.db, or a PostgreSQL database, or leave it unset."
+
+
 class MissingDriver(DatabuildError):
     """The build state in PostgreSQL needs psycopg, which is not installed here."""
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
-from databuild_dagster.model.events import Event, JobRunStarted, MadeWith
+from databuild_dagster.model.events import Event, JobRunStarted, MadeWith, ManifestRemoved
 from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
@@ -290,6 +291,7 @@ WHERE """
 #: What was canonical when the log ended at a seq: from the newest instance of each ref back to the first one that was
 #: there by then, unless somebody had reverted to another since. An instance is canonical from its creation on (SPEC
 #: 4.2), its id begins with the seq of its creation, and its state then is its last row of history that is not younger.
+#: What it holds is told with its success, so an instance that had not been live by then had nothing of it.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
     SELECT r.id, r.last_id FROM {PREFIX}refs r WHERE r.last_id IS NOT NULL AND {{refs}}
@@ -300,14 +302,18 @@ WITH RECURSIVE chain(ref_id, id) AS (
 SELECT r.ref,
        (SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq
         ORDER BY h.seq DESC, h.place DESC LIMIT 1),
-       i.uuid, j.job_run_id, NULL, NULL, i.code_version, i.manifest_state, i.manifest_uri,
-       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, NULL
+       i.uuid, j.job_run_id, NULL, NULL, CASE WHEN d.id IS NULL THEN l.code_version ELSE d.code_version END,
+       CASE WHEN i.manifest_state = '{REMOVED}' THEN i.manifest_state ELSE d.manifest_state END, d.manifest_uri,
+       d.n_files, d.n_rows, d.n_bytes, d.origin, d.live_at, NULL
 FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id
      JOIN {PREFIX}instances i ON i.id = coalesce(
         (SELECT v.instance_id FROM {PREFIX}reverts v
          WHERE v.ref_id = chain.ref_id AND v.seq <= :seq AND v.seq > (chain.id >> {BITS}) ORDER BY v.seq DESC LIMIT 1),
         chain.id)
-     JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+     JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+     LEFT JOIN {PREFIX}instances d ON d.id = i.id AND EXISTS (
+        SELECT 1 FROM {PREFIX}history h
+        WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = 'Live')
 WHERE chain.id < :end ORDER BY r.ref"""
 
 _NAMES = {
@@ -382,6 +388,14 @@ def _canonical(row: tuple[Any, ...]) -> Canonical:
     return Canonical(row[0], InstanceState(row[1]), *row[2:])
 
 
+def _before_removal(canonical: Canonical) -> Canonical:
+    """With its manifest as it was then, if there was one: what has no files can only have been empty."""
+    if canonical.manifest_state != REMOVED:
+        return canonical
+    complete = "complete" if canonical.files else "empty"
+    return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
+
+
 def _job_run(row: tuple[Any, ...]) -> JobRunView:
     return JobRunView(row[0], row[1], row[2], _list_decoder.decode(row[3]), JobRunState(row[4]), *row[5:])
 
@@ -422,6 +436,11 @@ class Queries:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    @property
+    def url(self) -> str:
+        """Of the store that is asked."""
+        return self._store.url
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._store.ask(sql, parameters)
@@ -468,8 +487,8 @@ class Queries:
     def canonical_at(self, refs: Sequence[str], seq: int) -> dict[str, Canonical]:
         """For every ref asked for, what its readers saw when `seq` was the last event (SPEC 3.2).
 
-        The state is that of then, and so are uuid and manifest, which never change; reasons and retries are left
-        out.
+        The state is that of then, and so is what it held: nothing before it was live, and all of it until the log says
+        that it was removed. Reasons and retries are left out.
         """
         found = self._canonical_at("r.ref IN (SELECT value FROM json_each(:refs))", {"refs": Keys(refs)}, seq)
         by_ref = {each.ref: each for each in found}
@@ -485,7 +504,20 @@ class Queries:
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
         with self._store.reading() as connection:
-            return [_canonical(row) for row in connection.execute(_CANONICAL_AT.format(refs=refs), named)]
+            found = [_canonical(row) for row in connection.execute(_CANONICAL_AT.format(refs=refs), named)]
+            if all(each.manifest_state != REMOVED for each in found):
+                return found
+            # Data is seldom removed: what says when is the log, and no column that every instance would have.
+            events = log.events_named(connection, Keys(["ManifestRemoved"]), 0, seq)
+        gone = {uuid for event in events if isinstance(event.fact, ManifestRemoved) for uuid in event.fact.uuids}
+        return [each if each.uuid in gone else _before_removal(each) for each in found]
+
+    def removed(self, uuids: Iterable[str]) -> set[str]:
+        """Of these instances, those whose data was removed by now."""
+        sql = f"""
+            SELECT uuid FROM {PREFIX}instances
+            WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
         """How an instance came into its state, or into that it had when `seq` was the last event (SPEC 3.2)."""
@@ -957,8 +989,8 @@ class Queries:
             return bisect_right(range(1, log.head(connection).seq + 1), at, key=time_of)
 
     def head(self) -> log.Head:
-        with self._store.reading() as connection:
-            return log.head(connection)
+        rows = self._all(log.HEAD)
+        return log.Head(*rows[0]) if rows else log.Head(0, 0.0)
 
     # Who waits
 

@@ -9,6 +9,7 @@ import pytest
 
 from databuild_dagster.bindings.home import store_url_of_home
 from databuild_dagster.bindings.instance import engine_for, store_url
+from databuild_dagster.store.errors import StoreInMemory
 
 
 def home_with(tmp_path: Path, settings: str) -> tuple[Path, dg.DagsterInstance]:
@@ -35,6 +36,21 @@ def test_the_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("DATABUILD_DB_URL", "sqlite:////elsewhere/databuild.db")
 
     assert store_url_of_home(home) == store_url(instance) == "sqlite:////elsewhere/databuild.db"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite+pysqlite://", "sqlite://?x=1"]
+)
+def test_a_store_that_would_vanish_with_its_process_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    home, instance = home_with(tmp_path, "")
+    monkeypatch.setenv("DATABUILD_DB_URL", url)
+
+    with pytest.raises(StoreInMemory, match="gone with the process"):
+        store_url_of_home(home)
+    with pytest.raises(StoreInMemory, match="leave it unset"):
+        store_url(instance)
 
 
 def test_an_ephemeral_instance_has_a_store_of_its_own() -> None:

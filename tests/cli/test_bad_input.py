@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster.model.events import Event, WantCreated, WantFact
+from databuild_dagster.model.evolve import fold
+from databuild_dagster.store import log, open_store
+
 from .conftest import Done, Project
 
 pytestmark = pytest.mark.long
@@ -81,6 +85,60 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
     """SPEC 5.5"""
     assert_refused(project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", told), told, why)
     assert project.n_events() == 0
+
+
+@pytest.mark.parametrize("ttl", ["9999999d", "99999999999999d", "9" * 400 + "d"])
+@pytest.mark.parametrize("option", ["--ttl", "--sla"])
+def test_a_time_that_no_calendar_has_is_refused_before_anything_is_recorded(
+    project: Project, option: str, ttl: str
+) -> None:
+    project.call("tick")
+    events = project.n_events()
+
+    assert_refused(project.call("want", "create", DAY, option, ttl), f"{option[2:]}_seconds")
+
+    assert project.n_events() == events
+    assert project.call("want", "list").code == 0
+
+
+@pytest.mark.parametrize("expires_at", [1e12, 8.6e18])
+def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(project: Project, expires_at: float) -> None:
+    project.call("tick")
+    project.call("want", "create", DAY)
+    record_want(project, expires_at=expires_at)
+
+    listed, shown = project.call("want", "list"), project.call("want", "show", "old", "--json")
+
+    assert listed.code == shown.code == 0
+    assert len(listed.out.splitlines()) == 3
+    assert shown.json[0]["expires_at"] == "after the year 9999"
+
+
+def test_a_log_that_a_fast_clock_left_ahead_is_told_in_one_sentence(project: Project) -> None:
+    """SPEC 3.1"""
+    project.call("tick")
+    record_want(project, ahead=5 * 3600.0)
+
+    first, second = project.run("want", "list", "--json"), project.run("want", "create", DAY, "--json")
+
+    for done in (first, second):
+        assert done.code == 0
+        assert "Warning: This machine's clock says" in done.err
+        assert done.err.count("last event of the log") == 1
+        assert done.json
+
+
+def record_want(project: Project, *, expires_at: float | None = None, ahead: float = 0.0) -> None:
+    """As older code has recorded it, or a machine whose clock was so far ahead."""
+    wants = (WantFact(id="old", refs=("orders@2024-01-30",)),)
+    fact = WantCreated(request_id="r", wants=wants, source="user", expires_at=expires_at)
+    store = open_store(f"sqlite:///{project.home}/databuild.db")
+    with store.writing() as work:
+        head = log.head(work.connection)
+        event = Event(head.seq + 1, head.at + ahead, fact, "old command", "older code")
+        work.seq = head.seq
+        fold(work, log.append(work.connection, event))
+    store.close()
 
 
 def test_what_does_not_exist_is_not_found(project: Project) -> None:
@@ -163,6 +221,7 @@ def test_a_store_that_cannot_be_written_is_one_sentence(project: Project) -> Non
 
     assert_refused(project.call("want", "list", DATABUILD_DB_URL=elsewhere), "cannot be used", "file")
     assert_refused(project.call("want", "list", DATABUILD_DB_URL="mysql://x/y"), "mysql://x/y")
+    assert_refused(project.call("want", "create", DAY, DATABUILD_DB_URL="sqlite://"), "in memory")
 
 
 def test_a_full_disk_fails_the_command_and_records_nothing(project: Project) -> None:

@@ -101,6 +101,43 @@ def test_what_was_removed_from_the_disk_cannot_be_reverted_to(project: Project) 
     assert project.n_events() == events
 
 
+def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:
+    """SPEC 3.2"""
+    project.build(MONTH)
+    live = next(each.seq for each in project.queries.history(MONTH))
+    building = next(seq for seq in range(live, 1000) if state(project, MONTH, "--as-of", str(seq)) == "Building")
+
+    then = project.ask("show", MONTH, "--as-of", str(building))["canonical"]
+    told = project.call("show", MONTH, "--as-of", str(building)).out
+
+    assert (then["state"], then["files"], then["rows"], then["inputs"]) == ("Building", [], None, [])
+    assert not any(word in told for word in ("live since", "rows", "files", "manifest", "built from"))
+    assert "live since" in project.call("show", MONTH, "--as-of", str(project.queries.head().seq)).out
+
+
+def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
+    """SPEC 4: readers are told what is known, and what is not."""
+    project.build(DAY)
+    path = f"warehouse/orders/data/instance={uuid(project, DAY)}/manifest.json"
+    (project.home / path).write_text("{")
+    damaged = project.ask("show", DAY)
+    (project.home / path).unlink()
+    gone = project.ask("show", DAY)
+    told = project.call("show", DAY)
+
+    assert (damaged["state"], gone["state"], gone["canonical"]["rows"], gone["canonical"]["files"]) == (
+        "Live",
+        "Live",
+        2,
+        [],
+    )
+    assert "cannot be read" in damaged["canonical"]["note"]
+    assert "no manifest at" in gone["canonical"]["note"]
+    assert told.code == 0
+    assert "Live" in told.out
+    assert "no manifest at" in told.out
+
+
 def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
     """SPEC 6.6"""
     project.fail("2024-01-29")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, surely_gone, this_process
-from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS
 from databuild_dagster.store.queries import LaunchView
 
 DATABASES = ("sqlite",)
@@ -70,12 +70,15 @@ def test_a_start_counts_as_a_heartbeat():
 def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
     """SPEC 6.9: on another host nothing but silence tells of a death."""
     now = START + 1000
-    judge = Judge(gone=lambda holder: False)
-    for look in (now - 120, now - 60, now):
-        judge.look(look, interval_seconds=60)
 
-    assert judge.verdict(launch(), now - LEASE_SECONDS - 70, None, now) is None
-    assert "nothing was heard of it for 106 s" in judge.verdict(launch(), now - LEASE_SECONDS - 76, None, now)
+    def verdict(heartbeat):
+        judge = Judge(gone=lambda holder: False)
+        for look in (now - 120, now - 60, now):
+            judge.look(look, interval_seconds=60)
+        return judge.verdict(launch(), heartbeat, None, now)
+
+    assert verdict(now - LEASE_SECONDS - 70) is None
+    assert "nothing was heard of it for 106 s" in verdict(now - LEASE_SECONDS - 76)
 
 
 def test_a_judge_that_has_just_begun_says_nothing_of_silence():
@@ -110,6 +113,57 @@ def test_a_clock_that_goes_back_starts_the_judge_anew():
     judge.look(now - 60)
 
     assert not judge.undisturbed(now - 60)
+
+
+def looking(judge, now, seconds, heartbeat_at):
+    """Its verdicts, every five seconds, of a launch whose heartbeat then is what `heartbeat_at` says."""
+    verdicts = []
+    for second in range(0, int(seconds) + 1, 5):
+        judge.look(now + second)
+        verdicts.append(judge.verdict(launch(), heartbeat_at(now + second), None, now + second))
+    return verdicts
+
+
+@pytest.mark.parametrize("wrong_by", [-3600.0, 3600.0], ids=["slow", "fast"])
+def test_a_launch_whose_clock_is_hours_wrong_lives_as_long_as_it_gives_signs(wrong_by):
+    """SPEC 6.9: what counts is that its heartbeat goes on, and not what it says."""
+    judge = Judge(gone=lambda holder: False)
+
+    verdicts = looking(judge, START + 10, 300, lambda now: now // 10 * 10 + wrong_by)
+
+    assert set(verdicts) == {None}
+
+
+@pytest.mark.parametrize("last_beat", [START + 3600.0, START + 40], ids=["ahead of the clock", "by the clock"])
+def test_a_launch_that_died_while_the_clock_ran_ahead_is_lost_after_a_lease(last_beat):
+    """SPEC 6.9: it is not kept until the clock has come to what its last heartbeat said."""
+    judge = Judge(gone=lambda holder: False)
+
+    verdicts = looking(judge, START + 50, LEASE_SECONDS + 5, lambda now: last_beat)
+
+    assert verdicts[0] is None
+    assert "nothing was heard of it" in verdicts[-1]
+
+
+def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
+    """SPEC 3.1, 6.9"""
+    judge = Judge(gone=lambda holder: False)
+    now = START - 3600
+
+    verdicts = looking(judge, now, LEASE_SECONDS + 5, lambda at: now)
+
+    assert verdicts[0] is None
+    assert "nothing was heard of it" in verdicts[-1]
+
+
+def test_a_judge_remembers_only_so_many():
+    """A process may tick for months."""
+    judge = Judge(gone=lambda holder: False)
+    for second in range(3 * MAX_REMEMBERED):
+        judge.look(START + second)
+        judge.why_gone(f"launch {second}", "somewhere", (START + second,), START + second)
+
+    assert len(judge._heard) <= MAX_REMEMBERED + 1
 
 
 @pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])

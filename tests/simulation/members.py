@@ -276,7 +276,7 @@ class Step:
         spec = me.queries.dataset(asset_of(self.asking.refs[0]))
         assert spec is not None
         self._code_version = spec.code_version
-        self._rebuild_before = me.engine.clock() if asking.anew else None
+        self._rebuild_before = me.engine.now() if asking.anew else None
         self._beats: set[str] = set()
 
     def execute(self, launch_id: str | None) -> None:
@@ -399,10 +399,10 @@ class Step:
 
     def _wait_for(self, join: dict[str, str]) -> Given | None:
         """Until others are done; what this step is to build after all."""
-        waiting, began = dict(join), self.me.engine.clock()
+        waiting, began = dict(join), self.me.engine.steady()
         timeout = DELEGATION_TIMEOUT_SECONDS * self.me.rng.uniform(1, 10)
         while waiting:
-            free, now = [], self.me.engine.clock()
+            free, now = [], self.me.engine.now()
             for ref, canonical in self.me.queries.canonical(list(waiting)).items():
                 # What backs off is tried again later, by whoever is first then.
                 if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
@@ -411,7 +411,7 @@ class Step:
                 del waiting[ref]
                 if canonical.state is not InstanceState.LIVE and canonical.state not in FAILING:
                     free.append(ref)
-            waited = now - began
+            waited = self.me.engine.steady() - began
             if free:
                 claimed = self._claim(free)
                 return replace(claimed, join={**waiting, **claimed.join})

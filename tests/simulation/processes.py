@@ -18,6 +18,9 @@ from greenlet import getcurrent, greenlet
 
 from tests.support.clock import NOON
 
+#: How many of the clocks that are set are hours ahead for a moment; by how much, and for how long.
+LEAPS, LEAP_SECONDS, LEAP_LASTS = 0.2, 4 * 3600.0, 10.0
+
 
 class Crashed(BaseException):
     """The process is no more. Not an `Exception`: nothing a program does about errors helps against kill -9."""
@@ -55,6 +58,8 @@ class Process:
     machine: str
     rng: random.Random
     skew: float = 0.0
+    #: Until then its clock is hours ahead.
+    leap_ends: float = 0.0
     is_dead: bool = False
     n_steps: int = 0
     frozen_until: float = 0.0
@@ -103,7 +108,7 @@ class Scheduler:
         return self._current.process if self._current is not None else None
 
     def clock_of(self, process: Process) -> Callable[[], float]:
-        return lambda: self.now + process.skew
+        return lambda: self.now + process.skew + LEAP_SECONDS * (self.now < process.leap_ends)
 
     def step(self, doing: str) -> None:
         """A point at which the scheduler may switch, delay, or crash the process."""
@@ -173,8 +178,12 @@ class Scheduler:
                 self.tell(f"stands still {doing}: {seconds:.0f} s")
                 process.frozen_until = self.now + seconds
             case "jump":
-                process.skew += 120 * (amount - 0.5)
-                self.tell(f"has its clock set: now {process.skew:+.0f} s")
+                if amount < LEAPS:
+                    process.leap_ends = self.now + LEAP_LASTS
+                    self.tell(f"has its clock {LEAP_SECONDS:.0f} s ahead for {LEAP_LASTS:.0f} s, and then right again")
+                else:
+                    process.skew += 120 * (amount - 0.5)
+                    self.tell(f"has its clock set: now {process.skew:+.0f} s")
         return 0.0
 
     def tell(self, what: str, who: str | None = None) -> None:

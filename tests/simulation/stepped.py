@@ -159,7 +159,14 @@ class SteppedEngine(Engine):
         answered: Callable[[Outcome], None],
         wording: Callable[[object], str],
     ) -> None:
-        super().__init__(store, catalog, heartbeats=heartbeats, clock=scheduler.clock_of(process), new_id=new_id)
+        super().__init__(
+            store,
+            catalog,
+            heartbeats=heartbeats,
+            clock=scheduler.clock_of(process),
+            steady=lambda: scheduler.now,
+            new_id=new_id,
+        )
         self._scheduler = scheduler
         self._process = process
         self._answered = answered

@@ -95,3 +95,17 @@ def test_a_failing_story_is_made_small_enough_to_read(deck):
 def _size(failure):
     """What was done, and what befell somebody."""
     return len(failure.scenario.deeds) + len(failure.incidents)
+
+
+def test_clocks_that_leap_by_hours_and_are_set_right_hold_nothing_up(deck):
+    """SPEC 3.1, I11: retries, expiry, deadlines and leases go on, within a calm that is far shorter than the leap."""
+    n_incidents = 0
+    for seed in range(25):
+        scenario = scenario_of(seed)
+        leaping = replace(scenario, trouble=replace(scenario.trouble, jump=0.02))
+        result = simulate(leaping, deck)
+        if result.failure is not None:
+            pytest.fail(told(shrunk(result.failure, deck), result.failure), pytrace=False)
+        n_incidents += result.n_incidents
+
+    assert n_incidents > 25

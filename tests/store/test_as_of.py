@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
-from tests.support.world import World
+from tests.support.world import COMPLETE, EMPTY, World
 
 
 def seen_at(world, ref, seq):
@@ -19,6 +21,25 @@ def seen_at(world, ref, seq):
 def seen_now(world, ref):
     found = world.canonical(ref)
     return found.state, found.uuid
+
+
+def but_for_reasons(canonical):
+    """What as-of tells too."""
+    return canonical._replace(reason=None, retry_at=None, known_origin=None)
+
+
+def all_at(world, ref, seq):
+    return world.queries.canonical_at([ref], seq)[ref]
+
+
+def all_now(world, ref):
+    return but_for_reasons(world.canonical(ref))
+
+
+def remove(world, ref):
+    uuids = tuple(each.uuid for each in world.queries.history(ref))
+    if uuids:
+        world.handle(c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=True))
 
 
 def test_before_anything_was_built_a_ref_was_missing(world):
@@ -51,6 +72,37 @@ def test_the_manifest_of_then_is_told(world):
     world.taint("a")
 
     assert world.queries.canonical_at(["a"], then)["a"].manifest_uri == manifest
+
+
+def test_what_is_live_now_held_nothing_while_it_was_built(world):
+    """SPEC 3.2: nothing of what comes later is told."""
+    world.live("b")
+    world.start("a")
+    building = world.seq
+    world.succeed("a", inputs=["b"])
+
+    then = all_at(world, "a", building)
+
+    assert then.state is InstanceState.BUILDING
+    assert (then.manifest_state, then.manifest_uri, then.files, then.rows, then.bytes) == (None,) * 5
+    assert (then.live_at, then.origin) == (None, None)
+    assert all_at(world, "a", world.seq) == all_now(world, "a")
+
+
+@pytest.mark.parametrize("manifest", [COMPLETE, EMPTY], ids=["complete", "empty"])
+def test_what_was_removed_since_was_there_then(world, manifest):
+    """SPEC 3.2, 10.8"""
+    world.succeed("a", manifest=manifest)
+    live = all_now(world, "a")
+    was_live = world.seq
+    world.taint("a")
+    remove(world, "a")
+    removed = world.seq
+
+    assert all_at(world, "a", was_live) == live
+    assert all_at(world, "a", removed - 1).manifest_state == manifest.state
+    assert all_at(world, "a", removed).manifest_state == "removed"
+    assert world.queries.removed([live.uuid, "no such instance"]) == {live.uuid}
 
 
 def test_a_dataset_of_then_has_the_refs_of_then(world):
@@ -115,6 +167,8 @@ WORDS = {
     "start": lambda world, ref: world.state(ref) in (None, InstanceState.TAINTED) and world.start(ref),
     "fail": lambda world, ref: world.state(ref) is InstanceState.BUILDING and world.fail(ref),
     "taint": lambda world, ref: world.state(ref) in (InstanceState.LIVE, InstanceState.FAILED) and world.taint(ref),
+    "remove": remove,
+    "arrive": lambda world, ref: world.state(ref) is None and world.arrive(ref, "outside"),
     "miss": lambda world, ref: world.state(ref) is InstanceState.BUILDING and world.miss(ref, "c"),
 }
 
@@ -126,11 +180,11 @@ def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story
     seen = {}
     for word, ref in story:
         WORDS[word](world, ref)
-        seen |= {(world.seq, each): seen_now(world, each) for each in "abc"}
+        seen |= {(world.seq, each): all_now(world, each) for each in "abc"}
 
-    told = {(seq, ref): seen_at(world, ref, seq) for seq, ref in seen}
+    told = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     rebuild(world.store)
-    told_again = {(seq, ref): seen_at(world, ref, seq) for seq, ref in seen}
+    told_again = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     world.store.close()
 
     assert told == seen

@@ -13,12 +13,22 @@ class Clock:
 
     def __init__(self, now: float = NOON) -> None:
         self.now = now
+        self._passed = 0.0
 
     def __call__(self) -> float:
         return self.now
 
+    def steady(self) -> float:
+        """How much time has passed, however the clock was set."""
+        return self._passed
+
     def turn(self, seconds: float) -> None:
-        """Forwards, or back for a clock that was set wrong."""
+        """Forwards, as time passes; or back for a clock that was set wrong."""
+        self.now += seconds
+        self._passed += max(seconds, 0.0)
+
+    def set(self, seconds: float) -> None:
+        """Forwards or back, while no time passes."""
         self.now += seconds
 
 

@@ -61,10 +61,14 @@ class World:
         self.ids = Ids(first_id)
         self.catalog = SmallCatalog(self.specs)
         self.store: Store = worlds.opened(url)
-        self.engine = Engine(self.store, self.catalog, clock=self.clock, new_id=self.ids)
+        self.engine = self.process()
         self.queries = self.engine.queries
         if self.specs:
             self.handle(c.RegisterDatasets(location=HERE, datasets=self.specs))
+
+    def process(self) -> Engine:
+        """An engine of another process on the same machine."""
+        return Engine(self.store, self.catalog, clock=self.clock, steady=self.clock.steady, new_id=self.ids)
 
     def handle(self, command: c.Command, *, command_id: str | None = None) -> Outcome:
         return self.engine.handle(command, command_id=command_id, actor="tester")

@@ -12,6 +12,7 @@ from databuild_dagster.model.errors import InvalidRequest, NothingToRetry
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import FAILING, InstanceState, WantState
+from databuild_dagster.model.times import LAST_TIME
 from databuild_dagster.model.view import Openness, View
 
 #: How deep the failures behind a ref, or in front of it, are followed: no deeper than the graph is.
@@ -140,8 +141,9 @@ def _wants(wanted: list[_Again], request_id: str, deciding: Deciding) -> list[e.
             priority=priority,
             ttl_seconds=ttl,
             sla_seconds=sla,
-            expires_at=None if ttl is None else deciding.now + ttl,
-            deadline=None if sla is None else deciding.now + sla,
+            # What was far off is as far off again, and still has a date.
+            expires_at=None if ttl is None else min(deciding.now + ttl, LAST_TIME),
+            deadline=None if sla is None else min(deciding.now + sla, LAST_TIME),
         )
         for (priority, ttl, sla), group in groups.items()
     ]

@@ -9,6 +9,7 @@ from databuild_dagster.model.decide.delegations import Answers, answer, delegate
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
 from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.times import has_date
 from databuild_dagster.model.view import Openness
 
 #: As large as every database's integer column can hold.
@@ -19,13 +20,8 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     """All of a request is good, or nothing of it is recorded."""
     if not command.wants or not all(command.wants):
         raise InvalidRequest(what="the request", value=[list(refs) for refs in command.wants], why="it names no ref")
-    for what, seconds in (("ttl_seconds", command.ttl_seconds), ("sla_seconds", command.sla_seconds)):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise InvalidRequest(what=what, value=seconds, why="it must be a positive number of seconds")
-    if command.data_timestamp is not None and not abs(command.data_timestamp) < NEVER:
-        why = "it must be a number of seconds since 1970"
-        raise InvalidRequest(what="data_timestamp", value=command.data_timestamp, why=why)
-    if abs(command.priority) > MAX_PRIORITY:
+    expires_at, deadline = _times(command, deciding.now)
+    if not abs(command.priority) <= MAX_PRIORITY:
         raise InvalidRequest(what="priority", value=command.priority, why=f"it must be within ±{MAX_PRIORITY:,}")
     texts = [text for refs in command.wants for text in refs]
     no_duplicates(texts)
@@ -46,10 +42,35 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
             data_timestamp=command.data_timestamp,
             ttl_seconds=command.ttl_seconds,
             sla_seconds=command.sla_seconds,
-            expires_at=None if command.ttl_seconds is None else deciding.now + command.ttl_seconds,
-            deadline=_deadline(command, deciding.now),
+            expires_at=expires_at,
+            deadline=deadline,
         ),
     ]
+
+
+def _times(command: c.CreateWants, now: float) -> tuple[float | None, float | None]:
+    """When wants expire, and when they are to be done by; None for never. The SLA counts from the data's timestamp if
+    there is one (SPEC 5.5).
+
+    What has no date could be recorded, and never be listed again.
+    """
+    for what, seconds in (("ttl_seconds", command.ttl_seconds), ("sla_seconds", command.sla_seconds)):
+        if seconds is not None and not 0 < seconds < NEVER:
+            raise InvalidRequest(what=what, value=seconds, why="it must be a positive number of seconds")
+    if command.data_timestamp is not None and not has_date(command.data_timestamp):
+        why = "it must be a number of seconds since 1970, of a moment in the years 1 to 9999"
+        raise InvalidRequest(what="data_timestamp", value=command.data_timestamp, why=why)
+    expires_at = _after("ttl_seconds", command.ttl_seconds, now)
+    since = now if command.data_timestamp is None else command.data_timestamp
+    return expires_at, _after("sla_seconds", command.sla_seconds, since)
+
+
+def _after(what: str, seconds: float | None, since: float) -> float | None:
+    if seconds is None:
+        return None
+    if not has_date(since + seconds):
+        raise InvalidRequest(what=what, value=seconds, why="that ends after the year 9999; leave it out for no end")
+    return since + seconds
 
 
 def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> Answers:
@@ -59,13 +80,6 @@ def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> An
     return answer(
         {text: known[text] for text in texts if text in known}, deciding, rebuild_before=anew, fresh=command.fresh
     )
-
-
-def _deadline(command: c.CreateWants, now: float) -> float | None:
-    """The SLA counts from the data's timestamp if there is one (SPEC 5.5)."""
-    if command.sla_seconds is None:
-        return None
-    return (now if command.data_timestamp is None else command.data_timestamp) + command.sla_seconds
 
 
 def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:

@@ -16,6 +16,7 @@ from databuild_dagster.model.errors import (
     WantEnded,
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.model.times import LAST_TIME
 from tests.support.catalog import HERE, dataset
 
 DAY = 24 * 3600.0
@@ -329,6 +330,13 @@ def test_a_bad_want_is_refused_and_nothing_of_its_request_is_recorded(world, wan
         {"sla_seconds": float("nan")},
         {"data_timestamp": float("nan"), "sla_seconds": 1.0},
         {"data_timestamp": float("inf")},
+        {"data_timestamp": 1e12},
+        {"data_timestamp": -1e12, "sla_seconds": 1.0},
+        {"ttl_seconds": 9_999_999 * 86_400.0},
+        {"ttl_seconds": 99_999_999_999_999 * 86_400.0},
+        {"sla_seconds": 9_999_999 * 86_400.0},
+        {"sla_seconds": 10.0, "data_timestamp": LAST_TIME},
+        {"priority": float("nan")},
         {"priority": 2**31},
         {"priority": -(2**63) - 1},
     ],
@@ -342,6 +350,27 @@ def test_numbers_that_mean_nothing_are_refused(world, wrong):
         world.handle(c.CreateWants(wants=(("a",),), **wrong))
 
     assert world.seq == before
+
+
+@pytest.mark.parametrize("what", ["ttl_seconds", "sla_seconds"])
+def test_the_last_second_of_the_year_9999_is_a_time_like_any_other(world, what):
+    """SPEC 3.5, 5.5"""
+    outcome = world.handle(c.CreateWants(wants=(("a",),), **{what: LAST_TIME - world.clock.now}))
+
+    view = world.want_view(outcome.want_ids[0])
+    assert (view.expires_at if what == "ttl_seconds" else view.deadline) == LAST_TIME
+
+
+def test_what_was_far_off_is_as_far_off_again_after_a_retry_and_still_has_a_date(world):
+    """SPEC 5.5, 6.6: the clock has gone on since the want was recorded."""
+    far = LAST_TIME - world.clock.now
+    world.handle(c.CreateWants(wants=(("a",),), ttl_seconds=far, sla_seconds=far))
+    world.fail("a")
+    world.clock.turn(60)
+
+    again = world.handle(c.RetryRefs(refs=("a",))).want_ids[0]
+
+    assert (world.want_view(again).expires_at, world.want_view(again).deadline) == (LAST_TIME, LAST_TIME)
 
 
 def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):

@@ -1,0 +1,260 @@
+"""A clock that ran ahead and was set right: everything that waits for a time goes on (SPEC 3.1, 5.5, 6.8, 6.9)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from databuild_dagster.engine import HEARTBEAT_SECONDS, LEASE_SECONDS, Engine
+from databuild_dagster.engine.judge import OWNERSHIP_SECONDS
+from databuild_dagster.engine.log_time import PACE, TOLERATED_SECONDS, clock_is_behind
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.support.orchestrator import Orchestrator
+
+HOURS = 5 * 3600.0
+
+
+@pytest.fixture
+def orchestrator(world):
+    """It has ticked for some time."""
+    orchestrator = Orchestrator(world)
+    orchestrator.tick_for(60)
+    return orchestrator
+
+
+@pytest.fixture
+def jump(world):
+    """One command by a clock that is hours ahead, which is set right at once."""
+
+    def jump():
+        world.clock.set(HOURS)
+        world.want("e", ttl=None)
+        world.clock.set(-HOURS)
+
+    return jump
+
+
+def test_without_a_jump_now_is_the_clock(world):
+    world.want("a")
+    world.clock.turn(5)
+
+    assert world.engine.now() == world.clock.now
+
+
+def test_a_clock_that_is_a_little_behind_changes_nothing(world):
+    """SPEC 3.1: two machines never quite agree."""
+    world.want("a")
+    head = world.queries.head().at
+    world.clock.set(-TOLERATED_SECONDS)
+
+    assert world.engine.now() == head
+    world.engine.note_time(head)
+    assert world.engine.heartbeats.last(["time of the log"]) == {}
+
+
+def test_time_goes_on_behind_the_log_and_the_clock_comes_up_with_it(world, jump):
+    """SPEC 3.1"""
+    jump()
+    head = world.queries.head().at
+
+    assert world.engine.now() == head
+    world.clock.turn(100)
+    assert world.engine.now() == pytest.approx(head + 100 * PACE)
+    world.want("a")
+    assert world.queries.head().at == pytest.approx(head + 100 * PACE)
+    world.clock.turn(100)
+    assert world.engine.now() == pytest.approx(head + 200 * PACE)
+    world.clock.turn(HOURS / (1 - PACE))
+    assert world.engine.now() == world.clock.now
+
+
+def test_now_never_goes_back_while_the_clock_comes_up(world, jump):
+    """SPEC 3.1"""
+    jump()
+    seen = []
+    for second in range(0, int(HOURS / (1 - PACE)) + 2000, 600):
+        seen.append(world.engine.now())
+        if second % 3000 == 0:
+            world.want("a")
+        world.clock.turn(600)
+
+    assert seen == sorted(seen)
+    assert world.engine.now() == world.clock.now
+
+
+def test_a_transient_failure_is_retried_when_its_backoff_has_passed(world, orchestrator, jump):
+    """SPEC 6.8"""
+    world.want("a")
+    orchestrator.tick()
+    jump()
+    world.fail("a", kind="transient")
+
+    report = orchestrator.tick_for(15)
+
+    assert len(report.launched) == 2, "a again, and e"
+    assert world.state("a") is InstanceState.BUILDING
+
+
+def test_a_backoff_of_before_the_jump_is_over_with_it(world, orchestrator, jump):
+    """SPEC 6.8: nothing waits longer because of it."""
+    world.want("a")
+    orchestrator.tick()
+    world.fail("a", kind="transient")
+
+    jump()
+    orchestrator.tick()
+
+    assert world.state("a") is InstanceState.BUILDING
+
+
+def test_a_want_expires_and_is_not_launched(world, orchestrator, jump):
+    """SPEC 5.4, 5.5"""
+    jump()
+    orchestrator.tick()
+    want = world.want("a", ttl=5.0)
+    world.cancel("e")
+
+    world.clock.turn(6)
+    report = orchestrator.tick()
+
+    assert report.expired == [want]
+    assert world.want_state(want) is WantState.EXPIRED
+    assert world.state("a") is None
+
+
+def test_a_want_is_launched_within_its_time(world, orchestrator, jump):
+    """SPEC 5.4"""
+    jump()
+    world.want("a", ttl=60.0)
+
+    orchestrator.tick_for(10)
+
+    assert world.state("a") is InstanceState.BUILDING
+
+
+def test_an_sla_is_missed_when_its_time_has_passed(world, orchestrator, jump):
+    """SPEC 5.5"""
+    jump()
+    want = world.want("a", sla=30.0)
+
+    assert orchestrator.tick_for(20).sla_missed == []
+    assert orchestrator.tick_for(20).sla_missed == [want]
+
+
+def test_a_launch_that_dies_after_the_jump_is_lost_and_tried_again(world, orchestrator, jump):
+    """SPEC 6.9: that its start has a time to come does not keep it."""
+    jump()
+    world.want("a")
+    orchestrator.tick()
+    launch_id = world.queries.job_run(world.canonical("a").job_run).launch_id
+    orchestrator.start(launch_id)
+
+    report = orchestrator.tick_for(LEASE_SECONDS + 20)
+
+    assert launch_id in report.lost
+    assert world.state("a") is InstanceState.BUILDING
+    assert world.queries.job_run(world.canonical("a").job_run).launch_id != launch_id
+
+
+def test_a_launch_that_lives_through_the_jump_is_not_lost(world, orchestrator, jump):
+    """SPEC 6.9"""
+    world.want("a")
+    (launch_id,) = orchestrator.tick().launched
+    orchestrator.start(launch_id)
+
+    for second in range(0, 120, 5):
+        if second % HEARTBEAT_SECONDS == 0:
+            world.engine.beat([launch_id])
+        if second == 60:
+            jump()
+        world.clock.turn(5)
+        assert launch_id not in orchestrator.tick().lost
+
+    run = world.queries.job_run(world.canonical("a").job_run)
+    assert (run.launch_id, run.state) == (launch_id, JobRunState.RUNNING)
+
+
+def test_a_launch_whose_orchestrator_is_elsewhere_is_taken_over_after_a_minute(world, orchestrator, jump):
+    """SPEC 6.9"""
+    jump()
+    launch_id = world.buffer("a")
+    other = Orchestrator(world, name="another")
+
+    assert launch_id not in other.tick_for(OWNERSHIP_SECONDS - 20).launched
+    assert launch_id in other.tick_for(40).launched
+
+
+def test_a_process_that_begins_later_goes_on_from_where_time_has_come(world, orchestrator, jump):
+    """SPEC 5.5: else what it wants would have expired at birth."""
+    jump()
+    orchestrator.tick()
+    orchestrator.tick_for(1200)
+    orchestrator.tick()
+
+    later = world.process()
+
+    assert later.now() == pytest.approx(world.engine.now())
+    assert later.now() > world.queries.head().at + 1000
+    outcome = later.handle(c.CreateWants(wants=(("b",),), ttl_seconds=60.0), actor="tester")
+    orchestrator.tick()
+    assert world.want_state(outcome.want_ids[0]) not in (WantState.EXPIRED, WantState.FAILED)
+
+
+def test_ticks_of_processes_that_live_for_one_tick_only_go_on_too(world, jump):
+    """SPEC 11.1: as a cron job runs them."""
+    world.want("a")
+    world.start("a")
+    jump()
+    world.fail("a", kind="transient")
+    world.cancel_want(*(want.id for want in world.open_wants("e")))
+    launched = []
+    for _ in range(5):
+        world.clock.turn(5)
+        world.engine = world.process()
+        launched += Orchestrator(world).tick().launched
+
+    assert len(set(launched)) == 1
+    assert world.state("a") is InstanceState.BUILDING
+
+
+def test_another_machine_goes_on_from_the_last_tick(world, orchestrator, jump):
+    """What it measures begins somewhere else."""
+    jump()
+    orchestrator.tick()
+    orchestrator.tick_for(1200)
+    begun = world.clock.steady()
+
+    there = Engine(
+        world.store,
+        world.catalog,
+        heartbeats=world.engine.heartbeats,
+        clock=world.clock,
+        steady=lambda: world.clock.steady() - begun,
+        new_id=world.ids,
+    )
+
+    assert there.now() == pytest.approx(world.engine.now(), abs=10)
+
+
+def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog, monkeypatch):
+    monkeypatch.setattr("databuild_dagster.engine.log_time._said", set())
+    jump()
+
+    with caplog.at_level(logging.WARNING):
+        orchestrator.tick_for(20)
+        world.want("a")
+
+    (said,) = [each.getMessage() for each in caplog.records if "clock" in each.getMessage()]
+    assert "17995 s before the last event of the log" in said
+    assert "look at the clocks" in said
+
+
+def test_less_than_a_lease_is_not_worth_a_sentence(monkeypatch):
+    monkeypatch.setattr("databuild_dagster.engine.log_time._said", set())
+
+    assert clock_is_behind("here", LEASE_SECONDS, 0.0) is None
+    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is not None
+    assert clock_is_behind("there", LEASE_SECONDS + 1, 0.0) is not None
+    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is None
