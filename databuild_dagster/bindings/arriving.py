@@ -240,6 +240,8 @@ def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
 
 def _check_same_columns(there: Outside, canonical: Manifest) -> None:
     before = canonical.schema
+    if there.schema == before:
+        return
     if why := why_not_fitting(there.schema, before) or why_not_fitting(before, there.schema):
         raise ColumnsDiffer(
             path=there.files[0].uri,
