@@ -212,7 +212,7 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
     if kept and canonical is not None:
         _check_same_columns(there, canonical)
     # Where nothing was new to a lot without an instance, it is empty: files without rows tell its columns.
-    return replace(there, files=(*kept, *new))
+    return replace(there, files=(*kept, *new), n_kept=len(kept))
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:

@@ -65,6 +65,8 @@ class Outside:
     schema: TableSchema
     #: Where they are from; another text for other files.
     origin: str
+    #: Files among them that the instance before has listed too.
+    n_kept: int = 0
 
     @property
     def rows(self) -> int:

@@ -66,11 +66,12 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
 def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
-    """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `InvalidTime`, `InvalidLotRange`."""
+    """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
     from databuild_dagster.bindings.lot_keys import expected_lots, has_lots, lot_keys_of
     from databuild_dagster.bindings.readable import unknown_asset
 
-    since, until = _moment("--from", start), _moment("--to", end)
+    ends = _end("--from", start), _end("--to", end)
+    since, until = (each.start if isinstance(each, Lot) else each for each in ends)
     if since is not None and until is not None and since > until:
         raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
     engine = the_engine()
@@ -78,7 +79,11 @@ def _reports(
     spec = engine.queries.dataset(asset)
     if spec is None:
         raise unknown_asset(engine.queries, asset)
-    asked = expected_lots(lot_keys_of(spec), now, since, until)
+    keys = lot_keys_of(spec)
+    for each in ends:
+        if isinstance(each, Lot):
+            keys.key_of(each)  # One of another unit is no lot of it.
+    asked = expected_lots(keys, now, since, until)
     if not chain:
         return [gap_report(engine, asked)], ()
     lots = asked.lots
@@ -91,12 +96,12 @@ def _reports(
     return chain_of_gaps(engine, spec, expected_of)
 
 
-def _moment(option: str, told: str | None) -> float | None:
-    """What an end of the range means: a day, a time, or where a lot begins. Raises `InvalidTime`, `InvalidLot`."""
+def _end(option: str, told: str | None) -> float | Lot | None:
+    """What an end of the range means: a day, a time, or a lot, which begins there. Raises `InvalidTime`, `InvalidLot`."""
     if told is None:
         return None
     if told[:1].isdigit() and "P" in told.upper():
-        return Lot.parse(told).start
+        return Lot.parse(told)
     try:
         day = date.fromisoformat(told)
     except ValueError:
