@@ -129,12 +129,13 @@ def _legend(console: Console, report: GapReport, per_mark: int) -> None:
 
 def _marks(report: GapReport) -> Iterator[tuple[int, Mark]]:
     """The mark of each expected lot, by its index."""
-    lots, expected = report.expected.lots, set(report.expected.ids)
-    empty = set(report.empty)
-    absent = {each.lot: MARKS[each.cause] for each in report.absent}
+    lots = report.expected.lots
+    marks = dict.fromkeys(report.expected.ids, COMPLETE)
+    marks.update(dict.fromkeys(report.empty, EMPTY))
+    marks.update({each.lot: MARKS[each.cause] for each in report.absent})
     for index, lot in zip(range(lots.first, lots.stop), lots.ids(), strict=True):
-        if lot in expected:
-            yield index, absent.get(lot) or (EMPTY if lot in empty else COMPLETE)
+        if lot in marks:
+            yield index, marks[lot]
 
 
 def _days(lots: LotRange, marks: dict[int, Mark], per_mark: int) -> Iterator[_Row]:
@@ -159,10 +160,11 @@ def _months(lots: LotRange, marks: dict[int, Mark]) -> Iterator[_Row]:
 
 def _mark_of(cell: Sequence[Mark]) -> Mark:
     """That of the worst, but for a cell of which some lots are present."""
-    worst = min(cell, key=_PLACE.__getitem__)
-    if worst in _PRESENT or worst is OUTSIDE:
+    kinds = set(cell)
+    worst = min(kinds, key=_PLACE.__getitem__)
+    if len(kinds) == 1 or worst in _PRESENT:
         return worst
-    n_present, n_expected = sum(mark in _PRESENT for mark in cell), sum(mark is not OUTSIDE for mark in cell)
+    n_present, n_expected = cell.count(EMPTY) + cell.count(COMPLETE), len(cell) - cell.count(OUTSIDE)
     if not n_present:
         return worst
     tenths = min(max(10 * n_present // n_expected, _TENTHS[0]), _TENTHS[-1])
