@@ -104,12 +104,13 @@ def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float
     if not is_ours:
         return None
     if queries.canonical([ref])[ref].uuid != seen:
-        why = "an arrival that was broken off wrote it, and its lot has got another instance since"
-    elif now - folder.modified > YOUNG_SECONDS:
-        why = "an arrival that was broken off wrote it, and nobody has gone on with it"
-    else:
-        return []
-    return [_whole(folder, ref, why)]
+        return [
+            _whole(folder, ref, "an arrival that was broken off wrote it, and its lot has got another instance since")
+        ]
+    if now - folder.modified > YOUNG_SECONDS:
+        # Nobody's, for where the build state was put back to an older copy it was live, and the next look finds it again.
+        return [_whole(folder, None, "an arrival that was broken off wrote it, and nobody has gone on with it")]
+    return []
 
 
 def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: float) -> list[Unlisted]:

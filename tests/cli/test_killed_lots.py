@@ -8,6 +8,7 @@ its temporary name, and a thread sees in the log what was recorded.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,11 @@ def test_what_a_killed_arrival_left_goes_at_once_when_its_lot_has_become_another
     kill_at(project, "arrival's event", "lot", "look", "src")
     (left,) = project.home.glob("warehouse/src/data/instance=*")
     assert project.ask("clean", "--yes")["leftovers"] == [], "the next look would go on with it"
+    for each in left.iterdir():
+        os.utime(each, (0, 0))
+    project.ask("clean", "--yes")
+    (told,) = project.ask("clean")["leftovers"]
+    assert (told["orphan"], left.exists()) == (True, True), "and may do so a day later"
 
     land(project, "_more", 2.0)
     project.ask("lot", "look", "src")
