@@ -10,6 +10,8 @@
 - publish: a manifest of 8 and of 200 files, against the file system alone: open, write, fsync and link of the same bytes
   under the same names, in turns; told is what we take beyond that. And its copy under Clusterless's key, which a tick
   writes.
+- arrivals, launch: what arrives in a landing folder becomes lots, and what subscribes to them is launched
+  (`bench.arrivals`, which can do more).
 
 Prints Markdown, for docs/performance.md.
 """
@@ -30,6 +32,7 @@ from typing import TypeVar
 import msgspec
 from dagster import TimeWindowPartitionsDefinition
 
+from bench.arrivals import arrivals, launches
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
 from databuild_dagster.bindings.lot_keys import expected_lots, lot_keys_of
@@ -56,7 +59,7 @@ from databuild_dagster.warehouse.manifest import manifest_text
 
 T = TypeVar("T")
 
-PARTS = ("gaps", "parts", "publish")
+PARTS = ("gaps", "parts", "publish", "arrivals", "launch")
 #: Manifests written in a round of "publish", and the files that each lists.
 N_MANIFESTS = 200
 N_FILES = (8, 200)
@@ -81,6 +84,10 @@ def main() -> None:
         parts(arguments.rounds)
     if "publish" in arguments.only:
         publish(arguments.rounds)
+    if "arrivals" in arguments.only:
+        arrivals()
+    if "launch" in arguments.only:
+        launches()
 
 
 def gaps(rounds: int) -> None:

@@ -102,7 +102,8 @@ def told(look: Look) -> str:
     """One line for the sensor's history."""
     parts = []
     if look.recorded:
-        files = sum(len(each.files) for each in look.recorded)
+        # Of late data the files that are new; its lot has those it had besides.
+        files = sum(len(each.files) - each.n_kept for each in look.recorded)
         empty = sum(not each.files for each in look.recorded)
         parts.append(f"{_count(len(look.recorded), 'lot')} arrived with {_count(files, 'file')}")
         parts += [f"{empty} of them empty"] if empty else []

@@ -212,7 +212,7 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
     if kept and canonical is not None:
         _check_same_columns(there, canonical)
     # Where nothing was new to a lot without an instance, it is empty: files without rows tell its columns.
-    return replace(there, files=(*kept, *new))
+    return replace(there, files=(*kept, *new), n_kept=len(kept))
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
@@ -240,6 +240,8 @@ def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
 
 def _check_same_columns(there: Outside, canonical: Manifest) -> None:
     before = canonical.schema
+    if there.schema == before:
+        return
     if why := why_not_fitting(there.schema, before) or why_not_fitting(before, there.schema):
         raise ColumnsDiffer(
             path=there.files[0].uri,

@@ -5,6 +5,7 @@ shows where its files land. Where a pattern says so, a sensor watches (`watching
 `databuild lot arrive`. What cannot work is refused here, before anything is deployed.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, tzinfo
@@ -24,6 +25,13 @@ BOUNDARY: Final = "databuild/boundary"
 DEFAULT_GRACE_SECONDS = 60.0
 DEFAULT_SETTLE_SECONDS = 10.0
 DEFAULT_INTERVAL_SECONDS = 30
+
+#: What is told in seconds, what it may be, and the least of it.
+_SECONDS: Final = (
+    ("grace_seconds", "a number", (int, float), 0),
+    ("settle_seconds", "a number", (int, float), 0),
+    ("interval_seconds", "a whole number", (int,), 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +126,12 @@ def _check(name: str, boundary: Boundary, partitions: PartitionsDefinition) -> N
         raise InvalidAsset(f"Boundary {name!r} has no partitions_def; a lot is a partition of it.")
     if boundary.by not in ("name", "modified"):
         raise InvalidAsset(f"Boundary {name!r} goes by {boundary.by!r}; it goes by 'name' or by 'modified'.")
-    for option, least in (("grace_seconds", 0), ("settle_seconds", 0), ("interval_seconds", 1)):
-        if getattr(boundary, option) < least:
-            raise InvalidAsset(
-                f"{option} of boundary {name!r} is {getattr(boundary, option)}; it must be at least {least}."
-            )
+    for option, what, kinds, least in _SECONDS:
+        told = getattr(boundary, option)
+        is_one = isinstance(told, kinds) and not isinstance(told, bool) and math.isfinite(told)
+        if not is_one or told < least:
+            must = f"it must be at least {least}" if is_one else f"it must be {what}, and at least {least}"
+            raise InvalidAsset(f"{option} of boundary {name!r} is {told!r}; {must}.")
     if boundary.files is None:
         if boundary.empty or boundary.include or boundary.exclude or boundary.by == "modified":
             raise InvalidAsset(f"Boundary {name!r} says how files are watched, and not which; give it files=….")

@@ -6,7 +6,7 @@ time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from dagster import (
@@ -31,6 +31,7 @@ from databuild_dagster.bindings.dagster_private import (
     infer_partition_mapping,
 )
 from databuild_dagster.bindings.keys import ref_of
+from databuild_dagster.bindings.lot_keys import NoLotKey, NoLots, lot_keys_of
 from databuild_dagster.bindings.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.wording import few_of
@@ -71,7 +72,7 @@ class DagsterCatalog:
         partitions = _partitions(dataset.partitions)
         with partition_loading_context(dynamic_partitions_store=self._instance):
             if isinstance(partitions, TimeWindowPartitionsDefinition) and self._surely_has(
-                dataset.partitions, partitions, partition_key
+                dataset, partitions, partition_key
             ):
                 why_not = None
             else:
@@ -80,10 +81,13 @@ class DagsterCatalog:
             self._existing.add((dataset.partitions, partition_key))
         return why_not
 
-    def _surely_has(self, text: str, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
+    def _surely_has(self, dataset: DatasetSpec, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
         """What takes Dagster a millisecond for each key; False leaves it to Dagster to say so."""
+        text = dataset.partitions
+        assert text is not None, "it has partitions in time"
+        is_lot, start = _start_of_lot(dataset, key)
         try:
-            start = partitions.start_time_for_partition_key(key)
+            start = start or partitions.start_time_for_partition_key(key)
         except ValueError:
             return False
         begins = start.timestamp()
@@ -95,8 +99,8 @@ class DagsterCatalog:
             span = self._spans[text] = first.start.timestamp(), last.start.timestamp()
         return (
             span[0] <= begins <= span[1]
-            and not partitions.is_window_start_excluded(start)
-            and partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key
+            and not (partitions.exclusions and partitions.is_window_start_excluded(start))
+            and (is_lot or partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key)
         )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
@@ -188,6 +192,15 @@ class DagsterCatalog:
             upstream = partitions_from(found.partitions)
         downstream = None if dataset.partitions is None else _partitions(dataset.partitions)
         return mapping, downstream, upstream
+
+
+def _start_of_lot(dataset: DatasetSpec, key: str) -> tuple[bool, datetime | None]:
+    """Whether a key is that of a lot by the dataset's cadence, which is strict, and where that begins."""
+    try:
+        lot = lot_keys_of(dataset).lot_of(key)
+    except (NoLots, NoLotKey):
+        return False, None
+    return True, datetime.fromtimestamp(lot.start, UTC)
 
 
 def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:

@@ -6,15 +6,16 @@ the caller tells.
 """
 
 import difflib
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import what_there_is
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
-from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries
@@ -111,6 +112,15 @@ class DataRemoved(NotFound):
     hint = "Taint it and build it again: `databuild taint {ref} --reason gone`, then `databuild build {ref}`."
 
 
+class FilesGone(DataRemoved):
+    """{ref} has arrived as instance {uuid}, but not all of its files are there: {why}."""
+
+    hint = (
+        "Put the file back, or send it again: `databuild lot look {asset}` records what has landed, and "
+        "`databuild lot arrive --replace {asset} {key} URI…` what lies anywhere."
+    )
+
+
 class DataTakenAway(DataRemoved):
     """{ref} was built as instance {uuid}, and its data was removed since, by `databuild clean` or `gc`."""
 
@@ -199,7 +209,7 @@ def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *,
             raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
     _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
     _check_kept(queries, [canonical], moment)
-    return _readable(parsed.asset, [canonical])[0]
+    return _readable(parsed.asset, [canonical], spec)[0]
 
 
 def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readable]:
@@ -223,7 +233,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)
-    return _readable(asset, live)
+    return _readable(asset, live, spec)
 
 
 def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
@@ -318,8 +328,21 @@ def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) ->
             raise DataTakenAway(ref=each.ref, uuid=each.uuid)
 
 
-def _readable(asset: str, found: Sequence[Canonical]) -> list[Readable]:
-    """With their manifests. Raises `NotOurs`, `DataRemoved`."""
+def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None = None) -> list[Readable]:
+    """With their manifests. Raises `NotOurs`, `DataRemoved`; `FilesGone` where the dataset is known for a boundary."""
+    try:
+        return _with_manifests(asset, found)
+    except DataTakenAway:
+        raise
+    except DataRemoved as gone:
+        if spec is None or spec.kind is not DatasetKind.BOUNDARY:
+            raise
+        key = partition_key_of(gone.facts["ref"])
+        raise FilesGone(**gone.facts, asset=asset, key=shlex.quote(key or "")) from gone
+
+
+def _with_manifests(asset: str, found: Sequence[Canonical]) -> list[Readable]:
+    """Raises `NotOurs`, `DataRemoved`."""
     ref_of = {each.uuid: each.ref for each in found}
     by_warehouse: dict[Warehouse, list[str]] = {}
     for each in found:
@@ -369,7 +392,7 @@ def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
     if lost := missing_files(warehouse, manifest):
         adopted = manifest.uri_type is UriType.IDENTIFIER
         folder = warehouse.instance_dir(asset_of(manifest.ref), manifest.instance_uuid)
-        why = "was changed since it was adopted" if adopted else f"cut short, in {folder}"
+        why = "was changed since it was listed" if adopted else f"cut short, in {folder}"
         raise DataRemoved(**facts, why=f"{lost[0]} is lost, or {why}")
 
 

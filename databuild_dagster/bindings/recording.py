@@ -6,14 +6,19 @@ The files stay somebody else's: nothing here, and nothing that cleans up later, 
 warehouse. Which files belong to which ref, the caller knows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import compress, islice, pairwise
+from typing import TYPE_CHECKING
 
+import msgspec
 from dagster import AssetMaterialization, DagsterInstance
 
 from databuild_dagster.bindings.adoption_errors import CannotRead, ColumnsDiffer
+from databuild_dagster.bindings.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.bindings.describing import version_tags
 from databuild_dagster.bindings.frames import NO_COLUMNS
 from databuild_dagster.bindings.keys import asset_key
@@ -23,25 +28,30 @@ from databuild_dagster.bindings.registration import dagster_partition
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import Conflict, Refused
+from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
-from databuild_dagster.spark import UnreadableColumn, columns_of, in_threads, united_schema, why_not_fitting
+from databuild_dagster.spark import UnreadableColumn, columns_of, united_schema, why_not_fitting
 from databuild_dagster.store.queries import Canonical
 from databuild_dagster.warehouse import (
     DiskTrouble,
     FileEntry,
     Manifest,
+    ManifestConflict,
     ManifestState,
     StorageTrouble,
     TableSchema,
     UnreadableFile,
     UriType,
     Warehouse,
-    write_manifest,
+    read_manifest,
+    write_manifests,
 )
 from databuild_dagster.warehouse.formats import WRITTEN
-from databuild_dagster.warehouse.outside import OutsideFile, describe_outside
+from databuild_dagster.warehouse.outside import OutsideFile, describe_each
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ALLOW = "--allow-schema-change takes it as it is"
 
@@ -55,6 +65,8 @@ class Outside:
     schema: TableSchema
     #: Where they are from; another text for other files.
     origin: str
+    #: Files among them that the instance before has listed too.
+    n_kept: int = 0
 
     @property
     def rows(self) -> int:
@@ -81,19 +93,31 @@ class Recorder:
         self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
     ) -> list[Outside]:
         """Each ref with its files, given by path and bytes. Raises `CannotRead`, `ColumnsDiffer`."""
-        ref_of_file = {path: ref for ref, files in found.items() for path, _ in files}
-        try:
-            facts = describe_outside([file for files in found.values() for file in files])
-        except UnreadableFile as error:
-            path = error.facts["path"]
-            raise CannotRead(path=path, ref=ref_of_file[path], why=error.facts["why"]) from error
-        of_ref: dict[str, list[OutsideFile]] = {ref: [] for ref in found}
-        for fact in facts:
-            of_ref[ref_of_file[fact.entry.uri]].append(fact)
         described = []
-        for ref, files in of_ref.items():
-            entries = tuple(file.entry for file in files)
-            described.append(Outside(ref, entries, _columns(ref, files), origin(ref, entries)))
+        for each in self.described_each(found, origin).values():
+            if isinstance(each, Refused):
+                raise each
+            described.append(each)
+        return described
+
+    def described_each(
+        self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
+    ) -> dict[str, Outside | CannotRead | ColumnsDiffer]:
+        """The same, where one that cannot be is to hold back no other."""
+        facts = iter(describe_each([file for files in found.values() for file in files]))
+        columns_of_schema = _remembering(columns_of)
+        described: dict[str, Outside | CannotRead | ColumnsDiffer] = {}
+        for ref, files in found.items():
+            try:
+                of_ref = [_readable(ref, fact) for fact in list(islice(facts, len(files)))]
+            except CannotRead as refused:
+                described[ref] = refused
+                continue
+            entries = tuple(file.entry for file in of_ref)
+            try:
+                described[ref] = Outside(ref, entries, _columns(ref, of_ref, columns_of_schema), origin(ref, entries))
+            except (CannotRead, ColumnsDiffer) as refused:
+                described[ref] = refused
         return described
 
     def check_readable_together(self, described: Sequence[Outside]) -> None:
@@ -115,6 +139,8 @@ class Recorder:
 
     def check_fits(self, each: Outside, other: str, schema: TableSchema) -> None:
         """What comes from outside may be older or younger than what is there. Raises `ColumnsDiffer`."""
+        if each.schema == schema:
+            return
         why = why_not_fitting(each.schema, schema)
         if why and why_not_fitting(schema, each.schema):
             raise ColumnsDiffer(path=each.files[0].uri, ref=each.ref, why=why, other=other, allow=_ALLOW)
@@ -127,39 +153,62 @@ class Recorder:
     # Manifests, then the event
 
     def record(self, outside: Sequence[Outside], canonical: Mapping[str, Canonical]) -> dict[str, str]:
-        """The uuid of each ref; `canonical` is what was decided about. Raises what the event is refused with."""
-        job_run_of = {each.ref: self.engine.new_id() for each in outside}
-        uuids = {ref: derive_partition_uuid(job_run, ref) for ref, job_run in job_run_of.items()}
-        at = datetime.now(UTC)
-        manifests = {each.ref: self._manifest(each, uuids[each.ref], job_run_of[each.ref], at) for each in outside}
+        """The uuid of each ref; `canonical` is what was decided about. Raises what the event is refused with.
+
+        What is there already was written by somebody who was ended before the event, or who is at it right now.
+        """
+        at, began = datetime.now(UTC), self.engine.queries.beginning()
+        manifests = [self._identified(each, canonical[each.ref], began, at) for each in outside]
+        created: list[Manifest] = []
         try:
-            uris = dict(
-                zip(
-                    manifests,
-                    in_threads(lambda manifest: write_manifest(self.warehouse, manifest), list(manifests.values())),
-                    strict=True,
-                )
-            )
-            command = ArriveLots(
-                arrivals=tuple(
-                    Arrival(
-                        job_run_id=job_run_of[each.ref],
-                        ref=each.ref,
-                        origin=_again(each, canonical[each.ref]),
-                        manifest=_fact(manifests[each.ref], uris[each.ref]),
-                    )
-                    for each in outside
-                ),
-                seen={each.ref: canonical[each.ref].uuid for each in outside},
-            )
-            self.engine.handle(command, actor=self.actor)
-        except (Refused, Conflict, DiskTrouble, StorageTrouble):
+            taken_up = self._written(manifests, created)
+            self.engine.handle(self._command(outside, canonical, manifests), actor=self.actor)
+        except (Refused, Conflict, DiskTrouble, StorageTrouble) as error:
             # Nobody was told of them; these folders hold nothing but the manifests. After any other error somebody may
             # have been: `clean` tells.
-            for uuid in uuids.values():
-                self.warehouse.remove_instance(self.dataset.asset, uuid)
+            told = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
+            for manifest in created:
+                if manifest.instance_uuid not in told:
+                    self.warehouse.remove_instance(self.dataset.asset, manifest.instance_uuid)
+            if isinstance(error, InstanceExists):
+                # The very same has been recorded by somebody who was faster.
+                raise CanonicalMoved(ref=error.facts["ref"]) from error
             raise
-        return uuids
+        # Who wrote them may have been refused, and have removed them, before the event was there to be seen.
+        write_manifests(self.warehouse, taken_up)
+        return {manifest.ref: manifest.instance_uuid for manifest in manifests}
+
+    def _identified(self, each: Outside, seen: Canonical, began: tuple[float, str], at: datetime) -> Manifest:
+        manifest = self._manifest(each, "", "", at)
+        job_run = arrival_id(began, manifest, seen.uuid)
+        uuid = derive_partition_uuid(job_run, each.ref)
+        return msgspec.structs.replace(manifest, job_run=job_run, instance_uuid=uuid)
+
+    def _written(self, manifests: Sequence[Manifest], created: list[Manifest]) -> list[Manifest]:
+        """Those that were there. Raises `ManifestConflict` where one says something else."""
+        were_absent = write_manifests(self.warehouse, manifests)
+        created += compress(manifests, were_absent)
+        there = [manifest for manifest, was_absent in zip(manifests, were_absent, strict=True) if not was_absent]
+        for manifest in there:
+            found = read_manifest(self.warehouse, self.dataset.asset, manifest.instance_uuid)
+            if not is_the_same_arrival(found, manifest):
+                path = self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)
+                raise ManifestConflict(path=path, entity=path)
+        return there
+
+    def _command(
+        self, outside: Sequence[Outside], canonical: Mapping[str, Canonical], manifests: Sequence[Manifest]
+    ) -> ArriveLots:
+        arrivals = (
+            Arrival(
+                job_run_id=manifest.job_run,
+                ref=each.ref,
+                origin=_again(each, canonical[each.ref]),
+                manifest=_fact(manifest, self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)),
+            )
+            for each, manifest in zip(outside, manifests, strict=True)
+        )
+        return ArriveLots(arrivals=tuple(arrivals), seen={each.ref: canonical[each.ref].uuid for each in outside})
 
     def _manifest(self, each: Outside, uuid: str, job_run: str, at: datetime) -> Manifest:
         files = tuple(file for file in each.files if file.rows)
@@ -217,7 +266,28 @@ def counted(n: int) -> str:
     return "1 file" if n == 1 else f"{n} files"
 
 
-def _columns(ref: str, files: Sequence[OutsideFile]) -> TableSchema:
+def _readable(ref: str, fact: OutsideFile | UnreadableFile) -> OutsideFile:
+    """Raises `CannotRead`."""
+    if isinstance(fact, UnreadableFile):
+        raise CannotRead(path=fact.facts["path"], ref=ref, why=fact.facts["why"]) from fact
+    return fact
+
+
+def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Schema], TableSchema]:
+    """The same function, asked once for files in a row that have one schema: mostly all of them have."""
+    last: list[tuple[pa.Schema, TableSchema]] = []
+
+    def answer(schema: pa.Schema) -> TableSchema:
+        if not last or not last[0][0].equals(schema, check_metadata=True):
+            last[:] = [(schema, columns(schema))]
+        return last[0][1]
+
+    return answer
+
+
+def _columns(
+    ref: str, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
+) -> TableSchema:
     """Those that all files of a partition have."""
     first = None
     for file in files:
@@ -225,7 +295,7 @@ def _columns(ref: str, files: Sequence[OutsideFile]) -> TableSchema:
         if first is not None and file.schema.equals(files[0].schema, check_metadata=True):
             continue
         try:
-            schema = columns_of(file.schema)
+            schema = columns_of_schema(file.schema)
         except UnreadableColumn as error:
             raise CannotRead(path=path, ref=ref, why=error.message.rstrip(".")) from error
         if first is None:

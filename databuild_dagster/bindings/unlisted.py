@@ -2,17 +2,20 @@
 
 What lies there is listed first and the log is asked afterwards, so that what has become somebody's meanwhile is not told.
 A manifest is written before its event, and who builds may be slow to clean up: what nobody has answered for is told once
-it is an hour old.
+it is an hour old. That of an arrival says what it was decided about (`arrival_ids`): once its lot has another instance its
+event would be refused, so that it is told at once.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from databuild_dagster.bindings.arrival_ids import decided_about
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.store import Queries
 from databuild_dagster.store.queries import Kept
 from databuild_dagster.warehouse import (
     EscapingFile,
+    InvalidInstanceUuid,
     Manifest,
     ManifestDamaged,
     ManifestMissing,
@@ -62,8 +65,14 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
     staged = find_staged(warehouse)
     stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
     kept = queries.kept(folder.uuid for folder in stored.folders)
+    assets = {warehouse.dataset_dir(dataset.asset): dataset.asset for dataset in queries.datasets().values()}
     found = []
     for folder in stored.folders:
+        if folder.uuid not in kept and (arrival := _arrival_in(warehouse, folder, assets)) is not None:
+            of_arrival = _of_arrival(queries, folder, arrival, now)
+            if of_arrival is not None:
+                found += of_arrival
+                continue
         found += _of_folder(warehouse, folder, kept.get(folder.uuid), now)
     found += [
         Unlisted(file.path, False, None, None, 1, file.bytes, "it lies in no instance's folder")
@@ -71,6 +80,37 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
         if now - file.modified > YOUNG_SECONDS
     ]
     return found + _of_staging(queries, warehouse, staged, now)
+
+
+def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) -> Manifest | None:
+    """The manifest of a folder that holds nothing else, and lists what lies elsewhere."""
+    asset = assets.get(folder.path.rsplit("/", 2)[0])
+    path = f"{folder.path}/{MANIFEST_NAME}"
+    # Who was killed right after it had its name has left the other one.
+    others = [file.path for file in folder.files if not file.path.startswith(f"{folder.path}/.{MANIFEST_NAME}.")]
+    if asset is None or others != [path]:
+        return None
+    try:
+        manifest = read_manifest(warehouse, asset, folder.uuid)
+    except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest, InvalidInstanceUuid):
+        return None
+    return manifest if manifest.uri_type is UriType.IDENTIFIER else None
+
+
+def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float) -> list[Unlisted] | None:
+    """What is to be told of an arrival that the log does not know; None where it was to be told to another one."""
+    ref = manifest.ref
+    is_ours, seen = decided_about(queries, manifest)
+    if not is_ours:
+        return None
+    if queries.canonical([ref])[ref].uuid != seen:
+        return [
+            _whole(folder, ref, "an arrival that was broken off wrote it, and its lot has got another instance since")
+        ]
+    if now - folder.modified > YOUNG_SECONDS:
+        # Nobody's, for where the build state was put back to an older copy it was live, and the next look finds it again.
+        return [_whole(folder, None, "an arrival that was broken off wrote it, and nobody has gone on with it")]
+    return []
 
 
 def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: float) -> list[Unlisted]:

@@ -19,6 +19,7 @@ from databuild_dagster.bindings.arriving import check_not_own, grow, instances_o
 from databuild_dagster.bindings.boundaries import Boundary
 from databuild_dagster.bindings.keys import ref_of
 from databuild_dagster.bindings.landing import Kind, LandingPattern
+from databuild_dagster.bindings.lot_keys import has_lots, lot_keys_of
 from databuild_dagster.bindings.readable import neighbour
 from databuild_dagster.bindings.recording import Outside, Recorder, counted
 from databuild_dagster.bindings.registration import partitions_from
@@ -98,7 +99,7 @@ class Watcher:
         self._warehouse = warehouse
         self._boundary = boundary
         self._pattern: LandingPattern = boundary.pattern(dataset.asset, partitions)
-        self._windows = Windows(partitions)
+        self._windows = Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
         self._recorder = Recorder(engine, instance, dataset, warehouse, actor=f"boundary {dataset.asset}")
         #: Each lot to the fingerprint that needs no second look.
         self._known: dict[str, str] = {}
@@ -241,11 +242,7 @@ class Watcher:
         grown: list[Outside] = []
         present = neighbour(self._engine.queries, self._dataset.asset)
         columns = None if present is None else (present.ref, present.schema)
-        for ref, found in zip(
-            files,
-            in_threads(lambda ref: self._grown(ref, files[ref], marks[ref], canonical[ref]), list(files)),
-            strict=True,
-        ):
+        for ref, found in self._grown_each(files, marks, canonical).items():
             match found:
                 case None:
                     self._known[ref] = marks[ref]
@@ -261,15 +258,29 @@ class Watcher:
         for each in self._commit(grown, canonical, marks, look, now):
             self._known[each] = marks[each]
 
-    def _grown(self, ref: str, files: Sequence[Listed], mark: str, now: Canonical) -> Outside | str | None:
-        """The lot's next instance, None where there is no news, or why it cannot be."""
+    def _grown_each(
+        self, files: Mapping[str, Sequence[Listed]], marks: Mapping[str, str], canonical: Mapping[str, Canonical]
+    ) -> dict[str, Outside | str | None]:
+        """Each lot's next instance, None where there is no news, or why it cannot be."""
 
         def origin(ref: str, entries: Sequence[FileEntry]) -> str:
-            return f"arrived in {self._pattern.folder} ({counted(len(entries))}, {mark})"
+            return f"arrived in {self._pattern.folder} ({counted(len(entries))}, {marks[ref]})"
 
+        described = self._recorder.described_each(
+            {ref: [(file.path, file.bytes) for file in some] for ref, some in files.items()}, origin
+        )
+        # What lots had before has to be read, and copies compared, in threads; a new lot of one file asks for nothing.
+        waiting = [ref for ref in files if canonical[ref].uuid is not None or len(files[ref]) > 1]
+        grown = dict(
+            zip(waiting, in_threads(lambda ref: self._grown(described[ref], canonical[ref]), waiting), strict=True)
+        )
+        return {ref: grown[ref] if ref in grown else self._grown(described[ref], canonical[ref]) for ref in files}
+
+    def _grown(self, there: Outside | Refused, now: Canonical) -> Outside | str | None:
+        if isinstance(there, Refused):
+            return there.message
         try:
-            (there,) = self._recorder.described({ref: [(file.path, file.bytes) for file in files]}, origin)
-            has = [] if now.uuid is None else instances_of(self._engine, self._dataset.asset, ref)
+            has = [] if now.uuid is None else instances_of(self._engine, self._dataset.asset, there.ref)
             return grow(there, now, has)
         except (CannotRead, ColumnsDiffer, OwnFiles, SaidWrong) as refused:
             return refused.message

@@ -1,14 +1,21 @@
 """From a moment to the partition of its interval, quickly: a folder may hold a hundred thousand files.
 
 Dagster takes a tenth of a millisecond for one moment, and a fiftieth for each of many intervals in a row; those are kept.
+Where the intervals are lots they are counted, and Dagster is not asked.
 """
 
+from __future__ import annotations
+
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from dagster import TimeWindow, TimeWindowPartitionsDefinition
+
+from databuild_dagster.bindings.lot_keys import LotKeys
+from databuild_dagster.model.lots import LotRange
 
 #: Intervals that are asked for together, and those before them that may reach into the first.
 CHUNK = 300
@@ -26,10 +33,11 @@ class Interval(NamedTuple):
 
 
 class Windows:
-    """The intervals of one partitions definition."""
+    """The intervals of one partitions definition; `lots` are these, where they are lots."""
 
-    def __init__(self, partitions: TimeWindowPartitionsDefinition) -> None:
+    def __init__(self, partitions: TimeWindowPartitionsDefinition, lots: LotKeys | None = None) -> None:
         self._partitions = partitions
+        self._lots = None if partitions.exclusions else lots
         #: When each interval of a chunk begins, and the intervals.
         self._chunks: dict[int, tuple[list[float], list[Interval]]] = {}
         self.start = partitions.start.timestamp()
@@ -59,8 +67,20 @@ class Windows:
     def _chunk(self, number: int) -> tuple[list[float], list[Interval]]:
         begin = self.start + self._chunk_seconds * number
         since = max(self.start, begin - self._chunk_seconds / CHUNK * OVERLAP)
-        intervals = [self.of(key) for key in self._keys(since, begin + self._chunk_seconds)]
+        intervals = list(self._between(since, begin + self._chunk_seconds))
         return [interval.start for interval in intervals], intervals
+
+    def _between(self, since: float, until: float) -> Iterator[Interval]:
+        """Those that begin from one moment up to another, in order."""
+        if self._lots is None:
+            yield from map(self.of, self._keys(since, until))
+            return
+        seconds = self._lots.unit.seconds
+        lots = LotRange(self._lots.unit, math.ceil(since / seconds), math.ceil(until / seconds))
+        for start, key in zip(
+            range(lots.first * seconds, lots.stop * seconds, seconds), self._lots.keys_of(lots), strict=True
+        ):
+            yield Interval(float(start), float(start + seconds), key)
 
     def _keys(self, since: float, until: float) -> Sequence[str]:
         zone = self._partitions.start.tzinfo
@@ -78,8 +98,7 @@ class Windows:
         if start >= end:
             return
         until = min(end, start + self._chunk_seconds / CHUNK * most)
-        for count, key in enumerate(self._keys(start, until)):
-            interval = self.of(key)
+        for count, interval in enumerate(self._between(start, until)):
             if interval.end > end or count >= most:
                 return
             if interval.start >= start:

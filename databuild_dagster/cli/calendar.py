@@ -1,7 +1,8 @@
 """A gap report as a calendar: a row for each day, or for each month of days, and a mark for each lot.
 
-A day of 5-minute lots is wider than most terminals, so a mark may stand for several lots in a row, and then it is that of
-the worst of them. Days that look alike share a row.
+A day of 5-minute lots is wider than most terminals, so a mark may stand for several lots in a row; where some of them are
+present, it says how many tenths, in the colour of the worst of them. Days that look alike share a row; where rows would be
+too many all the same, so many days in a row do, however they look.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from rich.text import Text
 from databuild_dagster.engine.gaps import GapCause, GapReport
 from databuild_dagster.model.lots import LotRange, date_of, day_number
 
-#: Rows that are drawn; the table beneath tells of the others.
+#: Rows that are drawn.
 MAX_ROWS = 62
+#: Days, or months of days, that share a row: the first of these that is enough, or a multiple of the last.
+_ROWS_TOGETHER = (1, 7, 14, 28, 56, 112, 224, 448)
+_MONTHS_TOGETHER = (1, 3, 6, 12, 24, 60, 120)
+MONTH_DAYS = 31
 #: Of a text that is not shown on a terminal.
 PLAIN_WIDTH = 120
 
@@ -47,12 +52,20 @@ MARKS = {
 }
 #: What stands for several lots is the first of these that is among them.
 _WORST_FIRST = [*MARKS.values(), EMPTY, COMPLETE, OUTSIDE]
+_PRESENT = frozenset({EMPTY, COMPLETE})
 _PLACE = {mark: place for place, mark in enumerate(_WORST_FIRST)}
 
 
+#: The least that is there of a cell, and the most of what is not complete.
+_TENTHS = range(1, 10)
+
+
 class _Row(NamedTuple):
-    name: str
-    marks: tuple[Mark, ...]
+    """Of each cell the marks of its lots."""
+
+    first: str
+    last: str
+    cells: Sequence[Sequence[Mark]]
 
 
 def calendar(report: GapReport, console: Console | None = None) -> None:
@@ -61,24 +74,41 @@ def calendar(report: GapReport, console: Console | None = None) -> None:
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True)
     lots = report.expected.lots
-    per_row = 31 if lots.unit.per_day == 1 else lots.unit.per_day
+    per_row = MONTH_DAYS if lots.unit.per_day == 1 else lots.unit.per_day
     names = len("2023-02-27 to 2023-03-01  ")
     per_mark = next(
         n for n in range(1, per_row + 1) if per_row % n == 0 and per_row // n <= max(console.width - names, 1)
     )
-    by_day = dict(_marks(report))
-    rows = list(_months(lots, by_day) if lots.unit.per_day == 1 else _days(lots, by_day, per_mark))
-    drawn = [list(same) for _, same in groupby(rows, key=lambda row: row.marks)]
-    for same in drawn[:MAX_ROWS]:
-        name = same[0].name if len(same) == 1 else f"{same[0].name} to {same[-1].name}"
-        line = Text(name.ljust(names) if any(len(each) > 1 for each in drawn) else f"{name}  ")
-        for mark in same[0].marks:
+    marks = dict(_marks(report))
+    if lots.unit.per_day == 1:
+        drawn, together = _fitting(list(_months(lots, marks)), _MONTHS_TOGETHER)
+    else:
+        drawn, together = _fitting(list(_days(lots, marks, per_mark)), _ROWS_TOGETHER)
+    is_long = any(first != last for (first, last), _ in drawn)
+    for (first, last), cells in drawn:
+        name = first if first == last else f"{first} to {last}"
+        line = Text(name.ljust(names) if is_long else f"{name}  ")
+        for mark in cells:
             line.append(mark.letter, style=mark.style)
         line.rstrip()
         console.print(line, highlight=False, no_wrap=True, crop=False, overflow="ignore")
-    if (more := sum(map(len, drawn[MAX_ROWS:]))) > 0:
-        console.print(f"and {more} more rows", highlight=False)
-    _legend(console, report, per_mark)
+    _legend(console, report, per_mark * together)
+
+
+def _fitting(rows: Sequence[_Row], together: Sequence[int]) -> tuple[list[tuple[tuple[str, str], list[Mark]]], int]:
+    """The rows to draw, each with its first and last name, and how many were put together to each of them."""
+    for n in (*together, *(together[-1] * times for times in range(2, len(rows) + 2))):
+        merged = rows if n == 1 else [_together(rows[at : at + n]) for at in range(0, len(rows), n)]
+        told = [(row, [_mark_of(cell) for cell in row.cells]) for row in merged]
+        alike = [list(same) for _, same in groupby(told, key=lambda each: each[1])]
+        if len(alike) <= MAX_ROWS:
+            return [((same[0][0].first, same[-1][0].last), same[0][1]) for same in alike], n
+    raise AssertionError("all rows fit into one")
+
+
+def _together(rows: Sequence[_Row]) -> _Row:
+    cells = [[mark for cell in of_rows for mark in cell] for of_rows in zip(*(row.cells for row in rows), strict=True)]
+    return _Row(rows[0].first, rows[-1].last, cells)
 
 
 def _legend(console: Console, report: GapReport, per_mark: int) -> None:
@@ -92,26 +122,29 @@ def _legend(console: Console, report: GapReport, per_mark: int) -> None:
             )
     console.print(line, highlight=False, no_wrap=True, crop=False, overflow="ignore")
     if per_mark > 1:
-        console.print(f"A mark stands for {per_mark} lots, and is that of the worst of them.", highlight=False)
+        console.print(
+            f"A mark stands for {per_mark} lots; a digit says how many tenths of them are present.", highlight=False
+        )
 
 
 def _marks(report: GapReport) -> Iterator[tuple[int, Mark]]:
     """The mark of each expected lot, by its index."""
-    lots, expected = report.expected.lots, set(report.expected.ids)
-    empty = set(report.empty)
-    absent = {each.lot: MARKS[each.cause] for each in report.absent}
+    lots = report.expected.lots
+    marks = dict.fromkeys(report.expected.ids, COMPLETE)
+    marks.update(dict.fromkeys(report.empty, EMPTY))
+    marks.update({each.lot: MARKS[each.cause] for each in report.absent})
     for index, lot in zip(range(lots.first, lots.stop), lots.ids(), strict=True):
-        if lot in expected:
-            yield index, absent.get(lot) or (EMPTY if lot in empty else COMPLETE)
+        if lot in marks:
+            yield index, marks[lot]
 
 
 def _days(lots: LotRange, marks: dict[int, Mark], per_mark: int) -> Iterator[_Row]:
     per_day = lots.unit.per_day
     for day in range(lots.first // per_day, -(-lots.stop // per_day)):
         of_day = [marks.get(index, OUTSIDE) for index in range(day * per_day, (day + 1) * per_day)]
-        cells = (of_day[at : at + per_mark] for at in range(0, per_day, per_mark))
         year, month, day_of_month = date_of(day)
-        yield _Row(f"{year:04}-{month:02}-{day_of_month:02}", tuple(map(_worst, cells)))
+        name = f"{year:04}-{month:02}-{day_of_month:02}"
+        yield _Row(name, name, [of_day[at : at + per_mark] for at in range(0, per_day, per_mark)])
 
 
 def _months(lots: LotRange, marks: dict[int, Mark]) -> Iterator[_Row]:
@@ -119,9 +152,20 @@ def _months(lots: LotRange, marks: dict[int, Mark]) -> Iterator[_Row]:
     while (first := day_number(year, month, 1)) < lots.stop:
         following = (year + month // 12, month % 12 + 1)
         days = range(first, day_number(*following, 1))
-        yield _Row(f"{year:04}-{month:02}", tuple(marks.get(day, OUTSIDE) for day in days))
+        name = f"{year:04}-{month:02}"
+        cells = [[marks.get(day, OUTSIDE)] for day in days]
+        yield _Row(name, name, cells + [[OUTSIDE]] * (MONTH_DAYS - len(cells)))
         year, month = following
 
 
-def _worst(marks: Sequence[Mark]) -> Mark:
-    return min(marks, key=_PLACE.__getitem__)
+def _mark_of(cell: Sequence[Mark]) -> Mark:
+    """That of the worst, but for a cell of which some lots are present."""
+    kinds = set(cell)
+    worst = min(kinds, key=_PLACE.__getitem__)
+    if len(kinds) == 1 or worst in _PRESENT:
+        return worst
+    n_present, n_expected = cell.count(EMPTY) + cell.count(COMPLETE), len(cell) - cell.count(OUTSIDE)
+    if not n_present:
+        return worst
+    tenths = min(max(10 * n_present // n_expected, _TENTHS[0]), _TENTHS[-1])
+    return Mark(str(tenths), worst.style, worst.told)

@@ -44,7 +44,8 @@ def fire_arcs(engine: Engine, actor: str) -> list[str]:
     else:
         followed = head
     _followed[engine] = followed
-    return wanted
+    # Each once: a lot of two sources is wanted for each of them.
+    return list(dict.fromkeys(wanted))
 
 
 def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[str]:

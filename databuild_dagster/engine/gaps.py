@@ -289,7 +289,14 @@ class _Following:
         """What was found of some lots of a dataset, by their places among those expected."""
         unheard_of = self._of_unwanted(expected.asset, None)
         ids, refs, nodes = expected.ids, expected.refs, self._nodes
-        return [self._absent(ids[place], refs[place], nodes.get(refs[place]) or unheard_of) for place in places]
+        # Most of a year that has not come yet are like this one: they are made without a call for each.
+        cause, why, make = unheard_of.cause, unheard_of.why, Absent._make
+        return [
+            make((ids[place], ref, cause, None, ref, cause, why))
+            if (node := nodes.get(ref := refs[place])) is None
+            else self._absent(ids[place], ref, node)
+            for place in places
+        ]
 
     def _absent(self, lot: str, ref: str, node: _Node) -> Absent:
         if not node.leads_to:

@@ -974,6 +974,11 @@ class Queries:
         rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
         return rows[0][0] if rows else None
 
+    def beginning(self) -> tuple[float, str]:
+        """When the log began, and the command it began with: no other log has the same. It has to have begun."""
+        ((at, command_id),) = self._all(f"SELECT at, command_id FROM {PREFIX}events WHERE seq = 1")
+        return at, command_id
+
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.
 

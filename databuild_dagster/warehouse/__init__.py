@@ -53,6 +53,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifests,
     with_whole_uris,
     write_manifest,
+    write_manifests,
 )
 from databuild_dagster.warehouse.parts import (
     PartManifest,
@@ -126,5 +127,6 @@ __all__ = [
     "with_whole_uris",
     "without_needless_files",
     "write_manifest",
+    "write_manifests",
     "write_part",
 ]

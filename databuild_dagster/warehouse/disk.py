@@ -13,7 +13,8 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
@@ -36,8 +37,13 @@ Answer = TypeVar("Answer")
 #: Times in a row that a folder may be removed, for it is empty, before anything is written to it.
 MAX_VANISHED = 5
 
+#: Files of many that are open at once, and threads that wait for the disk: it answers those who ask together together.
+MAX_OPEN = 256
+SYNC_THREADS = 8
+
 _MAY_NOT_WRITE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def staging_parent(root: str) -> str:
@@ -150,7 +156,10 @@ def for_each(do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer
 def make_dirs(path: str) -> None:
     """Create a folder and those above it; an existing one is fine."""
     with explained(path, "created"):
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)
+        except (FileExistsError, FileNotFoundError):
+            os.makedirs(path, exist_ok=True)
 
 
 def check_space(path: str, needed_bytes: int) -> None:
@@ -185,20 +194,86 @@ def create_only(path: str, contents: bytes) -> bool:
     return True
 
 
+def create_each(files: Sequence[tuple[str, bytes]]) -> list[bool]:
+    """`create_only` of many, in half the time: whether each was not there. After it all of them survive a loss of power.
+
+    Each is synced before it has its name, and each folder afterwards, as for one; but first all are written, and then all
+    are waited for, so that a journal writes many of them at once.
+    """
+    created: list[bool] = []
+    for start in range(0, len(files), MAX_OPEN):
+        created += _create_some(files[start : start + MAX_OPEN])
+    return created
+
+
+def _create_some(files: Sequence[tuple[str, bytes]]) -> list[bool]:
+    if len(files) == 1:
+        return [create_only(*files[0])]
+    created = []
+    with ExitStack() as temporaries, ThreadPoolExecutor(SYNC_THREADS, "databuild disk") as threads:
+        opened = []
+        for path, contents in files:
+            make_dirs(os.path.dirname(path))
+            with explained(path, "written"):
+                temporary = _temporary_of(path)
+                descriptor = os.open(temporary, _NEW, 0o644)
+                temporaries.callback(_unlink_if_there, temporary)
+                file = temporaries.enter_context(os.fdopen(descriptor, "wb"))
+                file.write(contents)
+                file.flush()
+                opened.append((path, temporary, file))
+        _for_some(threads, _sync_one, opened)
+        for path, temporary, file in opened:
+            with explained(path, "written"):
+                file.close()
+                try:
+                    os.link(temporary, path)
+                    created.append(True)
+                except FileExistsError:
+                    created.append(False)
+                os.unlink(temporary)
+        _for_some(threads, sync_dir, list({os.path.dirname(path): None for path, _ in files}))
+    return created
+
+
+def _for_some(threads: ThreadPoolExecutor, do: Callable[[Item], None], items: Sequence[Item]) -> None:
+    """Every so many to a thread: one future for each costs more than the call."""
+
+    def do_some(some: Sequence[Item]) -> None:
+        for item in some:
+            do(item)
+
+    list(threads.map(do_some, [items[first::SYNC_THREADS] for first in range(SYNC_THREADS)]))
+
+
+def _sync_one(opened: tuple[str, str, BinaryIO]) -> None:
+    path, _, file = opened
+    with explained(path, "written"):
+        os.fsync(file.fileno())
+
+
+def _temporary_of(path: str) -> str:
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+
+
+def _unlink_if_there(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 @contextmanager
 def _written_beside(path: str, contents: bytes) -> Iterator[str]:
     """A file in the same folder, on the disk with all its bytes; it goes with the block unless it was renamed."""
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(8)}")
+    temporary = _temporary_of(path)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(temporary, _NEW, 0o644)
         with os.fdopen(descriptor, "wb") as file:
             file.write(contents)
             file.flush()
             os.fsync(file.fileno())
         yield temporary
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        _unlink_if_there(temporary)
 
 
 def replace(path: str, contents: bytes) -> None:

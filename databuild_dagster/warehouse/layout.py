@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from databuild_dagster.warehouse import disk
@@ -28,6 +29,9 @@ MANIFEST_NAME = "manifest.json"
 MIN_FREE_BYTES = 16 * 1024 * 1024
 #: Most file systems stop at 255 bytes per name.
 MAX_NAME_LENGTH = 200
+
+#: Names kept as they were encoded: each path of an instance asks for its asset's again.
+MAX_ENCODED = 10_000
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 #: Hidden files to Unix, to Spark, and an option to many a command.
@@ -105,6 +109,7 @@ class Warehouse:
         self.storage.remove_tree(self.instance_dir(asset, uuid))
 
 
+@lru_cache(maxsize=MAX_ENCODED)
 def encode_segment(segment: str) -> str:
     """One name of a file or folder for any text, a different one for every text.
 

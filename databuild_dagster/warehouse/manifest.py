@@ -116,14 +116,26 @@ def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
 
     Raises `ManifestConflict` if another one is there, `EscapingFile` for files that are not the instance's.
     """
-    assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
-    path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
-    _check_uris(manifest, path)
-    contents = manifest_text(manifest).encode()
+    path, contents = _to_write(warehouse, manifest)
     storage = warehouse.storage
     if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
         raise ManifestConflict(path=path, entity=path)
     return path
+
+
+def write_manifests(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[bool]:
+    """Write many, in less time than one after the other: of each whether it was not there.
+
+    What is there is left as it is, and what it says is the caller's to judge. Raises `EscapingFile`.
+    """
+    return warehouse.storage.create_each([_to_write(warehouse, manifest) for manifest in manifests])
+
+
+def _to_write(warehouse: Warehouse, manifest: Manifest) -> tuple[str, bytes]:
+    assert manifest.dataset == asset_of(manifest.ref), (manifest.dataset, manifest.ref)
+    path = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
+    _check_uris(manifest, path)
+    return path, manifest_text(manifest).encode()
 
 
 def manifest_text(manifest: Manifest) -> str:

@@ -129,6 +129,9 @@ class ObjectStore:
                 return True
         raise StorageUnreachable(path=path, done="written", why=f"{MAX_OVERLAPS} attempts overlapped with others")
 
+    def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
+        return self.for_each(lambda file: self.create_only(*file), files)
+
     def replace(self, path: str, contents: bytes) -> None:
         with self._writing(path):
             self._file_system.pipe_file(path, contents)

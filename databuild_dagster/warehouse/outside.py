@@ -40,19 +40,33 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
 
 
 def describe_outside(files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN) -> list[OutsideFile]:
-    """Rows, columns and fingerprint of each. Raises `UnreadableFile`, `StorageTrouble`."""
+    """Rows, columns and fingerprint of each. Raises `UnreadableFile`, `StorageTrouble`, `DiskTrouble`."""
+    described = []
+    for found in describe_each(files, file_format):
+        if isinstance(found, UnreadableFile):
+            raise found
+        described.append(found)
+    return described
 
-    def describe(file: tuple[str, int]) -> OutsideFile:
+
+def describe_each(
+    files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN
+) -> list[OutsideFile | UnreadableFile]:
+    """Rows, columns and fingerprint of each, or why it has none. Raises `StorageTrouble`, `DiskTrouble`."""
+
+    def describe(file: tuple[str, int]) -> OutsideFile | UnreadableFile:
         path, size_bytes = file
         try:
             with storage_at(path).open_binary(path) as opened:
                 found_bytes = opened.seek(0, os.SEEK_END)
                 if found_bytes != size_bytes:
-                    raise UnreadableFile(path=path, why="it is being written to")
+                    return UnreadableFile(path=path, why="it is being written to")
                 opened.seek(0)
                 facts = file_format.describe(opened, path)
-        except FileNotFoundError as error:
-            raise UnreadableFile(path=path, why="it is not there any more") from error
+        except FileNotFoundError:
+            return UnreadableFile(path=path, why="it is not there any more")
+        except UnreadableFile as error:
+            return error
         return OutsideFile(FileEntry(path, size_bytes, facts.rows, facts.fingerprint), facts.schema)
 
     return storage_at(files[0][0]).for_each(describe, files) if files else []

@@ -47,6 +47,9 @@ class Storage(Protocol):
     def create_only(self, path: str, contents: bytes) -> bool:
         """Write what must not exist yet, whole or not at all; False if it does."""
 
+    def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
+        """`create_only` of many paths with their contents, in less time than one after the other."""
+
     def replace(self, path: str, contents: bytes) -> None:
         """Write what may exist already: who reads has the whole old contents or the whole new ones."""
 

@@ -123,6 +123,46 @@ def place(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Place]:
 # What arrives
 
 
+def test_what_is_new_of_late_data_is_counted(place):
+    place.drop("flights_20130101T0512.parquet", 1.0)
+    place.look()
+    place.drop("flights_20130101T0513.parquet", 2.0)
+
+    look = place.look()
+
+    assert len(place.manifest("flights@2013-01-01-05:00").files) == 2
+    assert told(look).startswith("1 lot arrived with 1 file; 1 of them late data")
+
+
+def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(place):
+    """SPEC 10.2: both write the same manifest at the same place, and who is refused takes nothing away."""
+    place.drop("flights_20130101T0512.parquet", 1.0)
+    place.drop("flights_20130101T0612.parquet", 1.0)
+    one, other = place.watcher(), place.watcher()
+    seen = one.see(NOW), other.see(NOW)
+
+    looks = [watcher.record(saw, NOW) for watcher, saw in zip((one, other), seen, strict=True)]
+
+    assert [len(look.recorded) for look in looks] == [2, 0]
+    assert (looks[1].held, looks[1].more) == ({}, True), "it is looked at again"
+    assert list(place.lots()) == ["05", "06"], "both can be read"
+    assert place.instances(5) == place.instances(6) == 1
+
+
+def test_another_home_that_writes_into_the_same_warehouse_has_lots_of_its_own(place):
+    place.drop("flights_20130101T0512.parquet", 1.0)
+    place.look()
+    with dg.instance_for_test() as another:
+        there = Place(another, place.landing)
+        there.warehouse = place.warehouse
+
+        there.look()
+
+        ref = "flights@2013-01-01-05:00"
+        uuids = [each.engine.queries.canonical([ref])[ref].uuid for each in (place, there)]
+    assert uuids[0] != uuids[1]
+
+
 def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
     file = place.drop("flights_20130101T0512.parquet", 1.0, 2.0)
 
@@ -686,6 +726,14 @@ def test_a_bucket_that_cannot_be_listed_makes_no_empty_lots(instance, s3: S3Serv
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "exclude": "/old/*"}, "is to match below its folder"),
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "by": "size"}, "it goes by 'name' or by 'modified'"),
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "grace_seconds": -1}, "it must be at least 0"),
+        (
+            {"grace_seconds": float("nan")},
+            "grace_seconds of boundary 'flights' is nan; it must be a number, and at least 0",
+        ),
+        ({"settle_seconds": float("inf")}, "settle_seconds of boundary 'flights' is inf; it must be a number"),
+        ({"grace_seconds": "60"}, "is '60'; it must be a number, and at least 0"),
+        ({"interval_seconds": 1.5}, "is 1.5; it must be a whole number, and at least 1"),
+        ({"interval_seconds": True}, "is True; it must be a whole number, and at least 1"),
         ({"empty": True}, "says how files are watched, and not which"),
         (
             {"files": "landing/*.parquet", "by": "modified", "partitions_def": dg.StaticPartitionsDefinition(["a"])},

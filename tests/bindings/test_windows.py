@@ -6,7 +6,10 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
+from databuild_dagster.bindings.lot_keys import has_lots, lot_keys_of
+from databuild_dagster.bindings.registration import partitions_text
 from databuild_dagster.bindings.windows import CHUNK, Windows
+from databuild_dagster.model.datasets import DatasetSpec
 
 DEFINITIONS = {
     "5 minutes": dg.TimeWindowPartitionsDefinition(
@@ -23,6 +26,13 @@ DEFINITIONS = {
 }
 
 
+def windows_of(partitions):
+    """As the watcher of a boundary has them: counted where they are lots, asked of Dagster elsewhere."""
+    dataset = DatasetSpec("clicks", "clicks", "here", partitions=partitions_text(partitions))
+    return Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
+
+
+@pytest.mark.parametrize("made", [Windows, windows_of], ids=["by Dagster", "by a watcher"])
 @pytest.mark.parametrize("partitions", DEFINITIONS.values(), ids=DEFINITIONS)
 @pytest.mark.parametrize(
     "text",
@@ -34,19 +44,20 @@ DEFINITIONS = {
         "2023-03-12T07:00:00",
     ],
 )
-def test_a_moment_lies_in_the_interval_that_dagster_says(partitions, text):
+def test_a_moment_lies_in_the_interval_that_dagster_says(partitions, text, made):
     moment = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
-    interval = Windows(partitions).at(moment)
+    interval = made(partitions).at(moment)
 
     assert interval is not None
     assert interval.key == partitions.get_partition_key_for_timestamp(moment)
     assert interval.start <= moment < interval.end
 
 
+@pytest.mark.parametrize("made", [Windows, windows_of], ids=["by Dagster", "by a watcher"])
 @pytest.mark.parametrize("partitions", DEFINITIONS.values(), ids=DEFINITIONS)
-def test_intervals_follow_each_other_across_chunks_and_are_half_open(partitions):
-    windows = Windows(partitions)
+def test_intervals_follow_each_other_across_chunks_and_are_half_open(partitions, made):
+    windows = made(partitions)
     first = partitions.get_first_partition_key()
     assert first is not None
     found = [windows.at(windows.of(first).start)]
@@ -62,8 +73,9 @@ def test_intervals_follow_each_other_across_chunks_and_are_half_open(partitions)
     assert windows.at(windows.end) is None
 
 
-def test_those_that_have_ended_are_told_in_order_and_so_many_at_most():
-    windows = Windows(DEFINITIONS["hours"])
+@pytest.mark.parametrize("made", [Windows, windows_of], ids=["by Dagster", "by a watcher"])
+def test_those_that_have_ended_are_told_in_order_and_so_many_at_most(made):
+    windows = made(DEFINITIONS["hours"])
     start = windows.start
 
     ended = list(windows.ended_by(start + 3_600, start + 4 * 3_600 - 1, 100))

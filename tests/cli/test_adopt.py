@@ -411,7 +411,7 @@ def test_a_file_that_goes_or_changes_later_is_told_and_never_read_as_something_e
     os.unlink(path)
     gone = outside.project.call("read", f"orders@{DAYS[0]}")
 
-    assert f"{path} is lost, or was changed since it was adopted" in changed.err
+    assert f"{path} is lost, or was changed since it was listed" in changed.err
     assert (deep.code, str(path) in deep.out) == (1, True)
     assert (changed.code, gone.code) == (2, 2)
 

@@ -8,9 +8,12 @@ its temporary name, and a thread sees in the log what was recorded.
 from __future__ import annotations
 
 import json
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from databuild_dagster.model.states import InstanceState
@@ -30,7 +33,9 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset, databuild_multi_asset
+from databuild_dagster import (
+    BuildContext, build_definitions, databuild_asset, databuild_boundary, databuild_multi_asset
+)
 
 HERE = Path(__file__).parent
 POINT = (HERE / "die").read_text() if (HERE / "die").exists() else ""
@@ -49,6 +54,8 @@ CALLS = {
     "manifest": ("os.link", "/orders/data/instance="),
     "event": ("os.remove", "/.manifest.json."),
     "second sink": ("os.rename", "/low/data/instance="),
+    "arrival's manifest": ("os.link", "/src/data/instance="),
+    "arrival's event": ("os.remove", "/src/data/instance="),
 }
 
 
@@ -70,7 +77,7 @@ def watch_the_log(kind):
             pause.wait(0.001)  # It is not there yet.
 
 
-if POINT in ("JobRunSucceeded", "ArcFired"):
+if POINT in ("JobRunSucceeded", "ArcFired", "LotArrived"):
     threading.Thread(target=watch_the_log, args=(POINT,), daemon=True).start()
 elif POINT:
     sys.addaudithook(hook)
@@ -91,10 +98,22 @@ def sinks(orders: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"low": orders, "high": orders}
 
 
-defs = build_definitions([orders, doubled, sinks])
+src = databuild_boundary(
+    "src", partitions_def=daily, files=f"{HERE}/landing/src_{{time:%Y%m%d}}*.parquet", settle_seconds=0
+)
+
+
+@databuild_asset(partitions_def=daily, subscribe="src")
+def tripled(src: pd.DataFrame) -> pd.DataFrame:
+    return src * 3
+
+
+defs = build_definitions([orders, doubled, sinks, src, tripled])
 '''
 DAY = "2024-01-01"
-ORDERS, DOUBLED, LOW, HIGH = (f"{asset}@{DAY}" for asset in ("orders", "doubled", "low", "high"))
+ORDERS, DOUBLED, LOW, HIGH, SRC, TRIPLED = (
+    f"{asset}@{DAY}" for asset in ("orders", "doubled", "low", "high", "src", "tripled")
+)
 
 
 @pytest.fixture
@@ -144,7 +163,7 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
         for canonical in project.queries.live_instances(dataset.asset):
             told = manifest(project, dataset.asset, canonical.uuid)
             assert told["state"] == "complete"
-            files = [file["uri"] for file in told["files"]]
+            files = [file["uri"] for file in told["files"] if told["uri_type"] == "path"]
             live[f"{dataset.asset} {canonical.uuid}"] = sorted(["manifest.json", *files])
     assert set(refs) <= {ref for ref, state in project.queries.states(refs).items() if state is InstanceState.LIVE}
     found = stored(project)
@@ -209,3 +228,59 @@ def test_killed_between_two_sinks_the_retry_writes_both_and_nothing_is_left_of_t
 
     assert not first.exists()
     assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
+
+
+# Lots that arrive: there is no data of ours, so it is the manifest, the event, and the want of an arc
+
+
+def land(project: Project, name: str, *amounts: float) -> Path:
+    path = project.folder / "landing" / f"src_20240101{name}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pd.DataFrame({"amount": list(amounts)}).to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("point", ["arrival's manifest", "arrival's event", "LotArrived", "ArcFired"])
+def test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it(project: Project, point: str) -> None:
+    land(project, "", 1.0)
+    if point == "ArcFired":
+        project.ask("lot", "look", "src")
+        kill_at(project, point, "tick")
+    else:
+        kill_at(project, point, "lot", "look", "src")
+    folders = list(project.home.glob("warehouse/src/data/instance=*"))
+
+    project.ask("lot", "look", "src")
+    tick_until_idle(project)
+    project.build(TRIPLED)
+
+    assert list(project.home.glob("warehouse/src/data/instance=*")) == folders, "the same lot, at the same place"
+    project.ask("clean", "--yes")
+    assert_only_what_is_live_is_left(project, SRC, TRIPLED)
+    source = project.queries.canonical([SRC])[SRC].uuid
+    wants = [want for want in project.queries.wants_of_ref(TRIPLED) if want.source == "arc"]
+    assert [want.source_id for want in wants] == [source]
+    assert project.ask("read", TRIPLED) == [{"amount": 3.0}]
+
+
+def test_what_a_killed_arrival_left_goes_at_once_when_its_lot_has_become_another(project: Project) -> None:
+    land(project, "", 1.0)
+    kill_at(project, "arrival's event", "lot", "look", "src")
+    (left,) = project.home.glob("warehouse/src/data/instance=*")
+    assert project.ask("clean", "--yes")["leftovers"] == [], "the next look would go on with it"
+    for each in left.iterdir():
+        os.utime(each, (0, 0))
+    project.ask("clean", "--yes")
+    (told,) = project.ask("clean")["leftovers"]
+    assert (told["orphan"], left.exists()) == (True, True), "and may do so a day later"
+
+    land(project, "_more", 2.0)
+    project.ask("lot", "look", "src")
+    told = project.ask("clean")["leftovers"]
+
+    assert [(each["path"], each["orphan"]) for each in told] == [(str(left), False)]
+    assert "has got another instance since" in told[0]["why"]
+    project.ask("clean", "--yes")
+    assert not left.exists()
+    assert_only_what_is_live_is_left(project, SRC)
+    assert [row["amount"] for row in project.ask("read", SRC)] == [1.0, 2.0]

@@ -122,3 +122,29 @@ def test_a_boundary_is_not_adopted_its_files_arrive(project: Project) -> None:
     assert "clicks is a boundary, whose lots arrive" in done.err
     assert "`databuild lot arrive DATASET LOT URI…`" in done.err
     assert "@databuild_asset" not in done.err
+
+
+def test_who_reads_a_lot_whose_file_was_changed_or_is_gone_is_told_what_works(project: Project) -> None:
+    """SPEC 10.6: nothing here builds it, so it has to come again."""
+    path = drop(project, "views_20240129T00", 1)
+    project.ask("lot", "look", "views")
+    path.unlink()
+
+    gone = project.call("read", "views@2024-01-29-00:00", "--json")
+    drop(project, "views_20240129T00", 1, 2)
+    changed = project.call("read", "views@2024-01-29-00:00", "--json")
+
+    for refused in (gone, changed):
+        error = refused.json["error"]
+        assert (refused.code, error["type"]) == (2, "FilesGone")
+        assert str(path) in error["message"]
+        assert "databuild build" not in error["hint"]
+        assert "`databuild lot look views`" in error["hint"]
+        assert "`databuild lot arrive --replace views 2024-01-29-00:00 URI…`" in error["hint"]
+    project.ask("lot", "look", "views")
+    assert project.ask("read", "views@2024-01-29-00:00") == [{"n": 1}, {"n": 2}]
+    path.unlink()
+    elsewhere = project.folder / "again.parquet"
+    pd.DataFrame({"n": [3]}).to_parquet(elsewhere)
+    project.ask("lot", "arrive", "--replace", "views", "2024-01-29-00:00", str(elsewhere))
+    assert project.ask("read", "views@2024-01-29-00:00") == [{"n": 3}]

@@ -160,6 +160,12 @@ def test_a_range_is_cut_down_to_lots_and_a_chain_takes_the_days_it_touches(fligh
         (["gaps", "flights", "--from", "2024-02-28T00:10"], "InvalidTime", "in which time zone"),
         (["gaps", "flights", "--from", "2023-02-29"], "InvalidTime", "no day, no time and no lot"),
         (["gaps", "flights", "--to", "20230229PT1H000"], "InvalidLot", "there is no 29 February 2023"),
+        (
+            ["gaps", "flights", "--from", "20240228PT5M000"],
+            "NoLotKey",
+            "it is one of PT5M, and flights has lots of PT1H",
+        ),
+        (["gaps", "flights", "--to", "20240228P1D000"], "NoLotKey", "it is one of P1D, and flights has lots of PT1H"),
         (["gaps", "pings"], "TooManyLots", "more than 1,000,000"),
         (["lots", "--list"], "UsageError", "--list needs a DATASET"),
     ],
@@ -213,14 +219,33 @@ def test_days_that_look_alike_share_a_row() -> None:
     ]
 
 
-def test_a_mark_for_several_lots_is_that_of_the_worst() -> None:
-    lines = drawn(UNITS["PT5M"], "2024-02-28", "2024-02-29", {"20240228PT5M007": GapCause.BUILDING})
+def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
+    absent = dict.fromkeys((f"20240228PT5M{number:03}" for number in (7, 8, 9, 10, 12, 13, 14, 15)), GapCause.BUILDING)
+
+    lines = drawn(UNITS["PT5M"], "2024-02-28", "2024-02-29", absent)
 
     assert lines == [
-        "2024-02-28  oB" + 70 * "=",
-        "B building 1   o empty 1   = complete 286",
-        "A mark stands for 4 lots, and is that of the worst of them.",
+        "2024-02-28  o72B" + 68 * "=",
+        "B building 8   o empty 1   = complete 279",
+        "A mark stands for 4 lots; a digit says how many tenths of them are present.",
     ]
+
+
+def test_a_year_of_5_minute_lots_of_which_a_tenth_is_there_shows_where_these_are() -> None:
+    """SPEC 10.7: no day of the range is dropped."""
+    unit = UNITS["PT5M"]
+    since, until = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2023, 2024))
+    ids = list(lots_between(since, until, unit).ids())
+    # Every day another two hours, and in the last week all of them.
+    there = {lot for number, lot in enumerate(ids) if number // 24 % 13 == 0 or number >= len(ids) - 7 * 288}
+
+    lines = drawn(unit, "2023-01-01", "2024-01-01", {lot: GapCause.NEVER_ARRIVED for lot in ids if lot not in there})
+
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0].startswith("2023-01-01 to 2023-01-07  ")
+    assert set(lines[0].partition("2023-01-07")[2]) == {" ", "1", "?"}
+    assert "2023-12-31  " in lines[-3], "the latest is drawn"
+    assert "=" in lines[-3] or "8" in lines[-3]
 
 
 def test_days_are_drawn_by_months() -> None:
@@ -236,15 +261,27 @@ def test_a_terminal_has_colours_and_its_width_is_kept() -> None:
     assert lines[0].count("=") <= 60
 
 
-def test_a_picture_that_would_be_long_is_cut() -> None:
+def test_days_of_a_picture_that_would_be_long_share_a_row() -> None:
     odd = {
         f"{day}PT1H000": GapCause.FAILED for day in (f"2024{m:02}{d:02}" for m in range(1, 13) for d in range(1, 28, 2))
     }
 
     lines = drawn(UNITS["PT1H"], "2024-01-01", "2025-01-01", odd)
 
-    assert len(lines) == MAX_ROWS + 2
-    assert lines[MAX_ROWS].endswith("more rows")
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0] == "2024-01-01 to 2024-01-07  4" + 23 * "="
+    assert lines[-3] == "2024-12-30 to 2024-12-31  " + 24 * "="
+    assert lines[-1].startswith("A mark stands for 7 lots")
+
+
+def test_sixty_years_of_days_fit_as_well() -> None:
+    odd = {f"{year}{month:02}15P1D000": GapCause.FAILED for year in range(1970, 2030) for month in range(1, 13, 2)}
+
+    lines = drawn(UNITS["P1D"], "1970-01-01", "2030-01-01", odd)
+
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0].startswith("1970-01 to ")
+    assert "to 2029-12  " in lines[-3]
 
 
 def test_every_cause_has_a_letter_of_its_own() -> None:

@@ -114,6 +114,23 @@ def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
     assert chain.queries.fired_by("clean") == [chain.uuid("files@1")]
 
 
+def test_a_lot_that_two_sources_wake_in_one_tick_is_told_once(make_world):
+    """Two firings, each with a want of its own, are of one ref."""
+    world = make_world(
+        dataset("flights", keys=DAYS),
+        dataset("weather", keys=DAYS),
+        dataset("delays", "flights", "weather", keys=DAYS, subscribe=["flights", "weather"]),
+    )
+    here = Orchestrator(world)
+    world.arrive("weather@1", "file:///weather/1")
+    world.arrive("flights@1", "file:///flights/1")
+
+    report = here.tick()
+
+    assert report.fired == ["delays@1"]
+    assert [source for source, _ in arc_wants(world, "delays@1")] == [world.uuid("weather@1"), world.uuid("flights@1")]
+
+
 def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(make_world):
     """SPEC 10.5"""
     world = make_world(

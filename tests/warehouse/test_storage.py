@@ -147,3 +147,28 @@ def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_tol
 def test_a_local_warehouse_that_has_disappeared_is_told_to_readers(tmp_path):
     with pytest.raises(ManifestMissing, match="or the warehouse is set to another place"):
         read_manifest(Warehouse(str(tmp_path / "gone")), "a", UUID)
+
+
+def test_many_files_are_created_at_once_and_what_is_there_stays(tmp_path, monkeypatch):
+    """SPEC 10.2: create-only, each of them; no temporary file is left, however many are open at once."""
+    monkeypatch.setattr(disk, "MAX_OPEN", 3)
+    paths = [str(tmp_path / "new" / f"instance={number}" / "manifest.json") for number in range(8)]
+    assert disk.create_only(paths[4], b"first")
+
+    created = disk.create_each([(path, path.encode()) for path in paths])
+
+    assert created == [True] * 4 + [False] + [True] * 3
+    assert [Path(path).read_bytes() for path in paths] == [
+        b"first" if path == paths[4] else path.encode() for path in paths
+    ]
+    assert sorted(str(each) for each in tmp_path.rglob("*") if each.is_file()) == sorted(paths)
+
+
+def test_of_many_that_cannot_be_created_nothing_half_written_is_left(tmp_path):
+    (tmp_path / "taken").write_text("no folder can be made here")
+    paths = [str(tmp_path / folder / "manifest.json") for folder in ("a", "b", "taken")]
+
+    with pytest.raises(DiskTrouble, match="taken"):
+        disk.create_each([(path, b"abc") for path in paths])
+
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["taken"]
