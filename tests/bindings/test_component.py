@@ -459,4 +459,4 @@ def test_the_component_on_the_page_about_projects_loads(
 
     assert repository.asset_graph.has(dg.AssetKey(["raw", "flights_counted"]))
     assert deployment(repository).warehouse == str(tmp_path / "warehouse")
-    assert set(yaml.safe_load(shown)["attributes"]) == set(DatabuildComponent.model_fields) - {"location"}
+    assert set(yaml.safe_load(shown)["attributes"]) == set(DatabuildComponent.model_fields) - {"location", "operations"}
