@@ -19,6 +19,7 @@ from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.following import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine import Judge, this_user
 from databuild_dagster.model.errors import InvalidRequest
 
@@ -176,8 +177,9 @@ def run_here(manager: DistributedOperationManager, resources: OperationResources
     coordinator = Coordinator(manager, judge=judge, contexts=OperationContext)
     told = ""
     while following.look() is not None:
-        run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
-        done = coordinator.coordinate()
+        with printing_to_stderr():
+            run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
+            done = coordinator.coordinate()
         following.tell()
         if (problem := done.problems.get(id, "")) and problem != told:
             told = problem

@@ -73,6 +73,7 @@ class Counted(DistributedOperation):
     batched = True
 
     def start_or_resume_jobs(self, arg, contexts):
+        print("from a job")
         rows = contexts[0].spark.range(len(contexts)).count()
         assert rows == len(contexts)
 
@@ -119,6 +120,7 @@ def test_spark_is_the_server_of_the_home(project: Project) -> None:
     done = project.run("operate", "counted", "orders", "--local", "--json")
 
     assert (done.code, done.json["done"]) == (0, 3), done
+    assert (len(done.out.splitlines()), "from a job" in done.err) == (1, True), "what jobs print is not the answer"
     assert len(project.ask("spark", "status")) == 1
 
 
