@@ -29,7 +29,7 @@ def launches_not_begun(engine: Engine, refs: Iterable[str]) -> dict[str, tuple[s
 
     Nothing as long as anything that they wait for, transitively, is being built.
     """
-    now = engine.clock()
+    now = engine.now()
     asked = list(refs)
     needs = (need.ref for need in engine.queries.waited_for(asked, now))
     found = engine.queries.canonical(list(dict.fromkeys((*asked, *needs)))).values()
