@@ -84,7 +84,7 @@ class Following:
         # The completion's comes first: it holds up the whole.
         for place in sorted(news, key=lambda each: each is not None)[:MAX_TOLD]:
             who = str(self.id) if place is None else str(self.id.ref(place))
-            self.say(f"{who} {trouble_of(found[place], self.manager.engine.clock())}")
+            self.say(f"{who} {trouble_of(found[place], self.manager.engine.now())}")
         if len(news) > MAX_TOLD:
             self.say(f"… and {len(news) - MAX_TOLD} more are tried again.")
         self._told_of = found
@@ -102,12 +102,12 @@ class Following:
         rows = Table(box=None, pad_edge=False)
         for name in ("partition", "state", "by"):
             rows.add_column(name)
-        for partition, state, by, style in list(_rows(tracked, self.manager.engine.clock()))[:MAX_ROWS]:
+        for partition, state, by, style in list(_rows(tracked, self.manager.engine.now()))[:MAX_ROWS]:
             rows.add_row(partition or "(whole)", Text(state, style=style), by)
         left = total - n_done - tracked.n_failed - len(tracked.taken)
         shown: list[Text | Table] = [Text(head, style="bold"), rows, Text(f"{count(left, 'job')} waiting", style="dim")]
         if tracked.trouble is not None:
-            shown.append(Text(f"It {trouble_of(tracked.trouble, self.manager.engine.clock())}", style="red"))
+            shown.append(Text(f"It {trouble_of(tracked.trouble, self.manager.engine.now())}", style="red"))
         return Group(*shown)
 
 

@@ -53,7 +53,7 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     table(columns, rows, empty="No operation runs. `databuild operate TYPE DATASET` starts one.")
     for each in found:
         if each.trouble is not None:
-            click.echo(f"{each.id} {trouble_of(each.trouble, manager.engine.clock())}")
+            click.echo(f"{each.id} {trouble_of(each.trouble, manager.engine.now())}")
         elif each.problem is not None:
             click.echo(f"{each.id} cannot {_WHAT[each.state]} here: {each.problem}")
 
@@ -81,7 +81,7 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         )
         return
     rows = [(partition or "(whole)", "failed", detail_of(detail)) for partition, detail in view.failed.items()]
-    now = manager.engine.clock()
+    now = manager.engine.now()
     rows += [
         (partition or "(whole)", "retrying", trouble_of(trouble, now)) for partition, trouble in view.troubles.items()
     ]
