@@ -130,7 +130,6 @@ def run_jobs(
             while executor.step(id, most) or executor.jobs:
                 after_step()
                 if executor.jobs:
-                    due_at = min(job.due_at for job in executor.jobs.values())
-                    pause(min(max(due_at - executor.now, 0.0), LOOK_SECONDS))
+                    pause(min(executor.seconds_until_due, LOOK_SECONDS))
         finally:
             executor.give_back()

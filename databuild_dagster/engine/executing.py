@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
+from math import inf
 from threading import RLock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -174,8 +175,8 @@ class Job:
         self.operation = operation
         self.arg = arg
         self.context = context
-        #: When it may be tried (again).
-        self.due_at = 0.0
+        #: When it may be tried (again), as the engine's `steady` measures.
+        self.due_at = -inf
         #: Set once it has failed for good: what is left is to clean up, and then to say so.
         self.failed: Mark | None = None
         #: Whether it was tried before: then something of it may lie about.
@@ -226,7 +227,7 @@ class Executor:
         self.jobs: dict[tuple[OperationId, str], Job] = {}
         #: Around what the heartbeat's thread uses too: the jobs and the trackers.
         self._lock = RLock()
-        self._beaten_at = float("-inf")
+        self._beaten_at = -inf
         self._trackers: dict[OperationId, Tracker] = {}
         #: Jobs whose end is not said yet.
         self._ended: list[tuple[Job, Mark]] = []
@@ -525,7 +526,7 @@ class Executor:
                         stopped.append(job)
         # Without the lock, for what is interrupted may take its time to answer.
         for job in stopped:
-            job.due_at = 0.0
+            job.due_at = -inf
             job.context.stop()
         return stopped
 
@@ -582,6 +583,12 @@ class Executor:
             self.meta.remove(note.key)
 
     # All of it
+
+    @property
+    def seconds_until_due(self) -> float:
+        """How long until one of the jobs that it has may be tried again; 0 where it has none."""
+        soonest = min((job.due_at for job in self.jobs.values()), default=-inf)
+        return max(soonest - self.manager.engine.steady(), 0.0)
 
     def step(self, operation: OperationId, most: int) -> bool:
         """Take jobs, run what is due, say how it ended. False when there was nothing to do."""

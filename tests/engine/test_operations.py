@@ -282,10 +282,11 @@ def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
         assert looking_on.find(id).troubles == {"2": trouble}
         assert trouble.error == "ConnectionError: the service is down"
         assert (trouble.attempts, trouble.next_at - trouble.at) == (attempt, 5.0 * attempt), "it doubles"
+        assert executor.seconds_until_due == pytest.approx(5.0 * attempt)
         world.clock.turn(trouble.next_at - world.clock.now)
 
     executor.step(id, 10)
-    assert executor.jobs == {}
+    assert (executor.jobs, executor.seconds_until_due) == ({}, 0.0)
     assert told == [("2", 1), ("2", 2)]
     assert operations.meta.get(id.job("2").trouble).value is None
     looking_on.look()
