@@ -118,6 +118,8 @@ def tick(
     if open_launches := engine.queries.open_launches():
         _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
         open_launches = engine.queries.open_launches()
+        # What was lost just now may be tried again at once.
+        now = engine.now()
     report.given_up = give_up_for_ended(engine, launcher, judge, ACTOR)
     report.fired = fire_arcs(engine, ACTOR)
     datasets = engine.queries.datasets(location)

@@ -703,5 +703,4 @@ def test_the_order_in_which_a_set_keeps_its_members_makes_no_other_code() -> Non
     def same(n: int) -> bool:
         return n in {8, 0}
 
-    assert repr(one.__code__.co_consts) != repr(same.__code__.co_consts)
     assert code_digest(one) == code_digest(same)
