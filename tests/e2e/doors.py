@@ -407,6 +407,14 @@ class Deployment(Dagster):
         query = f'{{ sensorOrError(sensorSelector: {{{self.selector}, sensorName: "{name}"}}) {{ ... on Sensor {{ sensorState {{ id }} }} }} }}'
         state_id = self.graphql(query)["sensorOrError"]["sensorState"]["id"]
         assert self.mutate(f'stopSensor(id: "{state_id}")') == "StopSensorMutationResult"
+        # A tick that is under way goes on, and launches what is wanted meanwhile.
+        ticks = query.replace("sensorState { id }", "sensorState { ticks(limit: 1) { status } }")
+
+        def is_quiet() -> bool:
+            found = self.graphql(ticks)["sensorOrError"]["sensorState"]["ticks"]
+            return all(each["status"] != "STARTED" for each in found)
+
+        self.wait_until(is_quiet, f"no tick of {name} is under way")
 
     def start_sensor(self, name: str) -> None:
         assert self.mutate(f'startSensor(sensorSelector: {{{self.selector}, sensorName: "{name}"}})') == "Sensor"
