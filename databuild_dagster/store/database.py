@@ -70,12 +70,11 @@ class Database(ABC):
     def commit(self, connection: Connection) -> None: ...
 
     @abstractmethod
-    def undo(self, connection: Connection) -> None:
-        """Whatever state it is in; a connection that cannot even do that is given up."""
-
-    @abstractmethod
     def end(self, connection: Connection) -> None:
-        """The next writer's turn; after `commit` or `undo`."""
+        """Undo what was not committed, in whatever state it is; then it is the next writer's turn.
+
+        A connection that cannot even undo is given up. Called twice it does no more.
+        """
 
     @abstractmethod
     def looking(self) -> AbstractContextManager[Connection]:

@@ -25,6 +25,7 @@ from databuild_dagster.store.postgres_sql import in_bulk, translated
 
 try:
     import psycopg
+    from psycopg.pq import PipelineStatus
     from psycopg.types.array import ListDumper
 except ImportError:
     raise MissingDriver() from None
@@ -144,9 +145,10 @@ class PostgresConnection:
 
     def _begin(self, statements: Sequence[str], soon: Sequence[str]) -> None:
         self._answered.clear()
-        self._pipeline = self.raw.pipeline()
-        self._pipeline.__enter__()
         self.in_transaction = True
+        pipeline = self.raw.pipeline()
+        pipeline.__enter__()
+        self._pipeline = pipeline
         for statement in statements:
             self.raw.execute(statement)
         sent = {sql: self.execute(sql) for sql in soon}
@@ -175,6 +177,9 @@ class PostgresConnection:
         try:
             with suppress(psycopg.Error):
                 self._end_pipeline()
+            self._pipeline = None
+            if self.raw.pgconn.pipeline_status != PipelineStatus.OFF:
+                raise psycopg.OperationalError("interrupted between entering a pipeline and knowing of it")
             self.raw.execute("ROLLBACK")
         except psycopg.Error:
             self.raw.close()
@@ -182,9 +187,9 @@ class PostgresConnection:
         self.in_transaction = False
 
     def _end_pipeline(self) -> None:
-        pipeline, self._pipeline = self._pipeline, None
-        if pipeline is not None:
-            pipeline.__exit__(None, None, None)
+        if self._pipeline is not None:
+            self._pipeline.__exit__(None, None, None)
+            self._pipeline = None
 
     def lives(self, *, for_sure: bool = False) -> bool:
         """Asks the server, if it was not used for a while."""
@@ -256,19 +261,21 @@ class PostgresDatabase(Database):
             # The transaction that is there is not ours to undo.
             raise
         except BaseException:
-            ours.undo()
-            self._give_back(ours)
+            self.end(ours)
             raise
 
     def commit(self, connection: Connection) -> None:
         _ours(connection).commit()
 
-    def undo(self, connection: Connection) -> None:
-        _ours(connection).undo()
-
     def end(self, connection: Connection) -> None:
-        """The lock went with the transaction."""
-        self._give_back(_ours(connection))
+        """The lock goes with the transaction."""
+        ours = _ours(connection)
+        try:
+            if ours.in_transaction:
+                ours.undo()
+        finally:
+            if getattr(self._local, "connection", None) is ours:
+                self._give_back(ours)
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:

@@ -85,26 +85,30 @@ class SqliteDatabase(Database):
         return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
     def begin(self, connection: Connection, *soon: str) -> None:
-        self._lock.acquire()
         try:
+            self._lock.acquire()
             connection.execute("BEGIN IMMEDIATE")
         except BaseException:
-            self._lock.release()
+            # An interrupt is raised when the call that it came in has returned: by then it may have begun.
+            self.end(connection)
             raise
 
     def commit(self, connection: Connection) -> None:
         connection.execute("COMMIT")
 
-    def undo(self, connection: Connection) -> None:
+    def end(self, connection: Connection) -> None:
+        try:
+            self._undo(connection)
+        finally:
+            self._lock.release()
+
+    def _undo(self, connection: Connection) -> None:
         """A connection that cannot even roll back would show this thread what never happened; so it is given up."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
             self.close()
-
-    def end(self, connection: Connection) -> None:
-        self._lock.release()
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
@@ -119,11 +123,11 @@ class SqliteDatabase(Database):
         if connection.in_transaction:
             yield connection
             return
-        connection.execute("BEGIN")
         try:
+            connection.execute("BEGIN")
             yield connection
         finally:
-            connection.execute("COMMIT")
+            self._undo(connection)
 
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         if self.path is not None:

@@ -75,9 +75,6 @@ class Store:
                     [(key, str(value)) for key, value in versions.items()],
                 )
             self.database.commit(connection)
-        except BaseException:
-            self.database.undo(connection)
-            raise
         finally:
             self.database.end(connection)
 
@@ -99,10 +96,14 @@ class Store:
             work.flush()
             database.commit(connection)
         except BaseException as error:
-            database.undo(connection)
             database.raise_trouble(error)
         finally:
-            database.end(connection)
+            try:
+                database.end(connection)
+            except BaseException:
+                # Interrupted: all others would wait for whatever this thread does next.
+                database.end(connection)
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from contextlib import suppress
 
 
 class WriteLock:
@@ -27,11 +28,12 @@ class WriteLock:
             fcntl.flock(self._descriptor(self.path), fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Explicitly: the descriptor stays open for the next time."""
+        """Explicitly: the descriptor stays open for the next time. Of a lock that this thread has not, nothing."""
         if self.path is None:
-            self._in_memory.release()
+            with suppress(RuntimeError):
+                self._in_memory.release()
         else:
-            fcntl.flock(self._local.descriptor, fcntl.LOCK_UN)
+            fcntl.flock(self._descriptor(self.path), fcntl.LOCK_UN)
 
     def _descriptor(self, path: str) -> int:
         if getattr(self._local, "pid", None) != os.getpid():

@@ -150,7 +150,7 @@ def _with_torn_transactions() -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("COMMIT")
 
-    with patch.object(SqliteDatabase, "undo", kept):
+    with patch.object(SqliteDatabase, "_undo", kept):
         yield
 
 

@@ -296,15 +296,15 @@ class Turns:
         try:
             self._scheduler.park()
         except BaseException:
-            if self._holder is me:
-                self.release()
-            else:
+            if self._holder is not me:
                 self._waiting.remove(me)
             raise
         assert self._holder is me
 
     def release(self) -> None:
-        if self._scheduler._current is None:
+        """Of what the thread has not, nothing."""
+        me = self._scheduler._current
+        if me is None or self._holder is not me:
             return
         if self._depth:
             self._depth -= 1
