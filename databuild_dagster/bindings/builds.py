@@ -17,6 +17,7 @@ from dagster import AssetExecutionContext
 
 from databuild_dagster.bindings.arguments import Arguments
 from databuild_dagster.bindings.body import AssetBody
+from databuild_dagster.bindings.code_digest import code_digest
 from databuild_dagster.bindings.context import BuildContext
 from databuild_dagster.bindings.frames import Frames
 from databuild_dagster.bindings.gates import Gate, GateClosed, Verdict, described, verdict_of
@@ -26,7 +27,7 @@ from databuild_dagster.bindings.lot_in_parts import LotInParts, Part, SplitInput
 from databuild_dagster.bindings.lot_keys import lot_id_of
 from databuild_dagster.bindings.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.parameters import ParameterKind, kind_of
-from databuild_dagster.bindings.parts import Split, code_digest
+from databuild_dagster.bindings.parts import Split
 from databuild_dagster.bindings.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import DatabuildError

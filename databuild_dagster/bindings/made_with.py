@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dagster import AssetExecutionContext
 
-from databuild_dagster.bindings.parts import code_digest
+from databuild_dagster.bindings.code_digest import code_digest
 from databuild_dagster.bindings.resources import SPARK_CONFIG_TAG
 from databuild_dagster.model.events import MadeWith
 

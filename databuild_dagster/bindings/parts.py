@@ -1,12 +1,9 @@
 """How an asset's lot is split into parts, as its author says it, checked at import (SPEC 10.4)."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from hashlib import sha256
-from types import CodeType
 from typing import Any, Final
 
 from databuild_dagster.bindings.parameters import InvalidAsset, Parameter
@@ -45,33 +42,6 @@ class ByKey:
 
 
 Split = ByFile | ByKey
-
-
-def code_digest(function: Any) -> str | None:
-    """Another text as soon as the function's own code is another, for an asset that tells no code version.
-
-    What it calls is not looked at. None for what is no function.
-    """
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return None
-    digest, left = sha256(), [code]
-    while left:
-        each = left.pop()
-        digest.update(repr((each.co_code, each.co_names, each.co_varnames)).encode())
-        for const in each.co_consts:
-            if isinstance(const, CodeType):
-                left.append(const)
-            else:
-                digest.update(_text_of_constant(const).encode())
-    return f"code-sha256:{digest.hexdigest()}"
-
-
-def _text_of_constant(const: Any) -> str:
-    """The order of a set's members is another one in each process."""
-    if isinstance(const, frozenset):
-        return f"frozenset({sorted(map(_text_of_constant, const))})"
-    return repr(const)
 
 
 def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, batched: bool) -> Split | None:

@@ -5,7 +5,6 @@ Knows the store and the warehouse; neither Dagster nor Spark. Whether a ref that
 the caller tells.
 """
 
-import difflib
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from datetime import date, datetime
 
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
-from databuild_dagster.model.decide.context import what_there_is
+from databuild_dagster.model.decide.context import near_names, what_there_is
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
@@ -251,16 +250,12 @@ def unknown_sources(queries: Queries, datasets: Iterable[DatasetSpec]) -> list[s
     known = {spec.asset for spec in queries.datasets().values()}
     return [
         f"{spec.asset} subscribes to {source.asset}, which no code location has registered, so nothing of that name "
-        f"wakes it{f'; did you mean {near}?' if (near := _near(source.asset, known - {spec.asset})) else '.'}"
+        f"wakes it{f'; did you mean {near}?' if (near := near_names(source.asset, known - {spec.asset})) else '.'}"
         for spec in datasets
         if isinstance(spec.arc, ArcSpec)
         for source in spec.arc.sources
         if source.asset not in known
     ]
-
-
-def _near(asset: str, assets: Iterable[str]) -> str:
-    return " or ".join(difflib.get_close_matches(asset, sorted(assets), n=3))
 
 
 # States

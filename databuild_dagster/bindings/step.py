@@ -60,7 +60,6 @@ MAX_CLAIMS = 20
 #: How long threads may take to notice that they were interrupted. Spark's jobs do at once; a function in Python only when
 #: it has ended, and what it answers after that is refused.
 STOP_SECONDS = 10.0
-
 #: Whoever takes longer is waited for, and that is said.
 STOPPED_AT_ONCE_SECONDS = 0.5
 

@@ -102,15 +102,14 @@ def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:
     for tree in _trees(annotated):
         console.print(tree, highlight=False)
     for each in reads:
-        files = f"{each.read.files} of {count(each.read.of, 'file')}"
-        known = (
-            ""
-            if each.partitions == each.of_partitions
-            else f", of {each.partitions} of its {each.of_partitions} partitions"
-        )
-        line = f"{each.job} reads {files} of {each.input} where {each.where}{known}."
-        console.print(escape(line), highlight=False)
+        console.print(escape(_told(each)), highlight=False)
     console.print(escape(_totals(annotated)), highlight=False)
+
+
+def _told(each: PlannedRead) -> str:
+    line = f"{each.job} reads {each.read.files} of {count(each.read.of, 'file')} of {each.input} where {each.where}"
+    is_all = each.partitions == each.of_partitions
+    return f"{line}." if is_all else f"{line}, of {each.partitions} of its {each.of_partitions} partitions."
 
 
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:

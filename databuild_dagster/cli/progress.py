@@ -38,10 +38,10 @@ def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineP
             lines.ended()
             return
         progress = LiveProgress(engine, refs)
-        shown = Live(
+        live = Live(
             get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
         )
-        with shown:
+        with live:
             yield progress
 
 

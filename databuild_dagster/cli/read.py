@@ -61,7 +61,7 @@ def _why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it, however deep: no number, no infinity, no bytes."""
+    """As JSON has it, however deep: it knows neither NaN nor infinities, times nor bytes."""
     match value:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()

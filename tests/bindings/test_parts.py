@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DepMiss, InvalidAsset, Transient, databuild_asset
 from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings import heartbeat
+from databuild_dagster.bindings.code_digest import code_digest
 from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.bindings.part_attempts import attempts_before
-from databuild_dagster.bindings.parts import code_digest
 from databuild_dagster.bindings.remains import WarehouseRemains
 from databuild_dagster.bindings.tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions

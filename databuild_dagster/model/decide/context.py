@@ -164,11 +164,16 @@ def check_wantable(
         raise UnknownPartition(ref=text, why=why, asset=ref.asset)
 
 
+def near_names(name: str, names: Iterable[str]) -> str:
+    """Those that look like it; empty where none does."""
+    return " or ".join(difflib.get_close_matches(name, sorted(names), n=3))
+
+
 def what_there_is(asset: str, names: Iterable[str], otherwise: str = LOAD_IT) -> str:
     """What to do about a name that nobody has registered: those that look like it, else some that there are."""
     registered = sorted(names)
-    if near := difflib.get_close_matches(asset, registered, n=3):
-        return f"Did you mean {' or '.join(near)}?"
+    if near := near_names(asset, registered):
+        return f"Did you mean {near}?"
     if registered:
         return f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
     return otherwise
