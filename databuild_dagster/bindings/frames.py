@@ -6,6 +6,8 @@ starts no Spark.
 """
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from databuild_dagster.spark import (
     filter_in,
     filtered,
     interrupt,
+    interrupt_begun,
     is_large,
     is_lost,
     is_of_the_machine,
@@ -77,6 +80,11 @@ NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 
 
+#: How long a call that is to stop may go on asking Spark for more; after that all that carries its tag is interrupted once.
+LONGEST_STOP_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.1
+
+
 class CannotLoad(Exception):
     """A plain asset's value is not what the parameter is annotated with; the message says both."""
 
@@ -103,6 +111,9 @@ class Frames:
         self._lock = Lock()
         #: Of each thread, the call that it is in.
         self._local = local()
+        #: How many calls that go on carry a tag.
+        self._in_use: Counter[str] = Counter()
+        self._in_use_lock = Lock()
         #: Dagster's loading keeps its resources in one place and is not made for threads.
         self._foreign_lock = Lock()
 
@@ -129,15 +140,28 @@ class Frames:
         """What this thread runs in Spark inside the block can be stopped by any of its tags."""
         with ExitStack() as held:
             self._local.call = _SparkUse(tags, held)
-            yield
+            with self._in_use_lock:
+                self._in_use.update(tags)
+            try:
+                yield
+            finally:
+                with self._in_use_lock:
+                    self._in_use.subtract(tags)
 
     def interrupt(self, tag: str) -> None:
-        """Stop what runs with the tag, from any thread; a server that does not answer has nothing to stop."""
-        session = self._session
-        if session is None:
-            return
+        """Stop what runs with the tag, from any thread; a server that does not answer has nothing to stop.
+
+        As long as calls with the tag go on, what Spark begins for them is stopped as it begins (`interrupt_begun`).
+        """
+        until = time.monotonic() + LONGEST_STOP_SECONDS
         try:
-            interrupt(session, tag)
+            while self._in_use[tag] > 0 and time.monotonic() < until:
+                session = self._session
+                if session is not None and not interrupt_begun(session, tag):
+                    break
+                time.sleep(LOOK_EVERY_SECONDS)
+            if self._session is not None:
+                interrupt(self._session, tag)
         except Exception as error:  # PySpark's, grpc's and py4j's have no class in common.
             _log.warning("databuild: what runs as %s could not be interrupted: %s", tag, explain_failure(error))
 

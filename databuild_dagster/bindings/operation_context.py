@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Thread
 from typing import Any
 
 from dagster import DagsterInstance
@@ -91,7 +92,8 @@ class OperationResources:
         tag = f"databuild-operation-{contexts[0].token}"
 
         def interrupt() -> None:
-            self.frames.interrupt(tag)
+            # By itself: it waits for what has not begun, and a server that hangs must not stop whoever stops others.
+            Thread(target=self.frames.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
 
         for context in contexts:
             context.on_stop.append(interrupt)
@@ -113,7 +115,7 @@ class OperationResources:
             raise
         except BaseException:
             # Ctrl-C, or Dagster's own interrupt: nobody waits for what runs in Spark any more.
-            interrupt()
+            self.frames.interrupt(tag)
             raise
         finally:
             for context in contexts:

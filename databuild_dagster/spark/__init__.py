@@ -3,6 +3,7 @@
 Importing this package does not import PySpark: that costs half a second, which a command that only asks the
 store should not pay. The functions that need it import it."""
 
+from databuild_dagster.spark.begun import interrupt_begun
 from databuild_dagster.spark.errors import (
     BadPartColumn,
     BadPartitionKeyColumn,
@@ -107,6 +108,7 @@ __all__ = [
     "hive_value",
     "in_threads",
     "interrupt",
+    "interrupt_begun",
     "interrupt_orphans",
     "is_large",
     "is_lost",

@@ -108,8 +108,7 @@ def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
 def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
     """Stop what runs with `tag` in this session; a client learns the ids of what stops. Waiters get an error.
 
-    Awkward: an operation that is hit between its own start and that of its first Spark job is reported as
-    canceled while the job runs on (Spark 4.3; 1 of 25 hit within 0.3 s). Only stopping the server ends that.
+    What has not begun yet is better left alone until it has (`begun`): else it runs on, and nobody can stop it any more.
     """
     if is_client(spark):
         return tuple(spark.interruptTag(tag))

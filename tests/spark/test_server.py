@@ -18,14 +18,18 @@ from databuild_dagster.spark import (
     check_reachable,
     explain_failure,
     interrupt,
+    interrupt_begun,
     is_transient,
     open_session,
     server_status,
     server_statuses,
+    spark_ui_url,
     stop_server,
     tag_operations,
 )
 from databuild_dagster.spark import server as server_module
+from databuild_dagster.spark.begun import running_jobs
+from tests.support.cluster import wait_until
 
 OPEN_AND_SAY_WHERE = """
 import sys
@@ -169,6 +173,29 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
     assert "interrupted" in explain_failure(failures[0])
     # The tasks have ended too, and not only the waiting for them: there is room for others.
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize("n_tasks", [1, 2])
+def test_what_is_stopped_as_it_begins_leaves_no_job_behind(spark, n_tasks):
+    """Interrupted a moment too early, it would be reported as canceled and run on."""
+    failures = []
+
+    def work():
+        with tag_operations(spark, "job-run-2"):
+            many = spark.range(0, 9_000_000_000, 1, n_tasks)
+            endless = many.selectExpr("count_if(sha2(cast(id as string), 512) like 'a%') as n")
+            try:
+                endless.write.format("noop").mode("overwrite").save()
+            except Exception as error:
+                failures.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    while worker.is_alive():
+        assert interrupt_begun(spark, "job-run-2")
+
+    assert [is_transient(failure) for failure in failures] == [True]
+    wait_until(lambda: running_jobs(spark_ui_url(spark)) == [], "nothing runs any more")
 
 
 def test_a_port_where_nobody_listens_is_told_at_once():
