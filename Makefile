@@ -8,7 +8,7 @@ REF ?= carrier_monthly@2013-01-01
 SEEDS ?= 1000
 FIRST ?= 0
 
-# Tests wait for other processes most of their time; a file's tests stay together, for they share what they have started.
+# A file's tests stay together, for they share what they have started; what takes longest begins first (tests/conftest.py).
 WORKERS ?= 2
 
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
@@ -34,8 +34,8 @@ lots-demo: $(READY) ## flights that arrive as files, late and missing ones among
 ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
 
-test: $(READY) ## set up and run every test (ARGS="-k want" for some)
-	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
+	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)

@@ -1,0 +1,130 @@
+"""What a run of the tests leaves out, unless it is asked for everything (`make test ARGS=--all`) or for a file by name.
+
+CI has minutes on two cores, and these take most of an hour. Left out is what shows a rule a second time: by another door,
+in another mode, after another kind of accident, at full size. One proof of each rule stays in. A name stands for all of
+its parameters, unless it says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: By the file, without `tests/` and `.py`.
+EXTENDED: Mapping[str, tuple[str, ...]] = {
+    "bindings/test_batched": (
+        "test_a_batched_launch_is_one_spark_job_per_asset[from two tables]",
+        "test_a_session_lost_in_the_middle_is_nobodys_guilt_and_the_next_try_has_another",
+        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[all partitions]",
+        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[specific ones]",
+        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[the last one]",
+    ),
+    "bindings/test_filtered_inputs": (
+        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 6-rows1-Spark]",
+        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 6-rows1-pandas]",
+        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-Spark]",
+        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-pandas]",
+    ),
+    "bindings/test_reading": (
+        "test_a_process_with_a_jvm_of_its_own_is_told_to_give_its_session",
+        "test_a_session_is_opened_where_none_is_given_and_another_when_its_server_was_stopped",
+    ),
+    "cli/test_adopt": (
+        "test_a_partition_that_is_being_built_is_refused_naming_the_job_run",
+        "test_columns_that_differ_from_what_is_live_are_refused",
+        "test_files_of_our_own_warehouse_are_refused",
+        "test_what_was_built_here_is_kept_or_replaced_and_may_be_adopted_again",
+    ),
+    "cli/test_bad_input": (
+        "test_a_database_of_a_newer_version_is_refused_and_left_alone",
+        "test_a_log_that_a_fast_clock_left_ahead_is_told_in_one_sentence",
+        "test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted[read-only]",
+        "test_what_an_asset_does_wrong_is_its_failure_in_one_sentence[wrong_column-profit]",
+        "test_what_an_asset_does_wrong_is_its_failure_in_one_sentence[wrong_type-str]",
+        "test_without_java_what_needs_no_spark_is_built_all_the_same",
+    ),
+    "cli/test_clean": (
+        "test_a_file_that_a_dead_process_left_beside_live_data_goes",
+        "test_an_arcs_lot_that_was_partial_is_missing_then",
+        "test_what_a_failed_attempt_left_is_told_and_goes_when_it_is_said",
+        "test_what_cannot_be_removed_is_told_and_the_next_one_goes_on",
+        "test_what_no_instance_is_known_of_goes_only_when_it_is_said",
+    ),
+    "cli/test_cluster": ("test_an_executor_out_of_memory_is_said_so_and_tried_again_but_not_for_ever",),
+    "cli/test_init": ("test_the_project_s_readme_is_true_and_its_tests_pass",),
+    "cli/test_interruptions": (
+        "test_after_kill_9_a_second_build_finishes[JobRunBuffered]",
+        "test_after_kill_9_a_second_build_finishes[JobRunDepMissed]",
+        "test_after_kill_9_a_second_build_finishes[JobRunStarted]",
+    ),
+    "cli/test_killed_lots": (
+        "test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first",
+        "test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it[ArcFired]",
+        "test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it[LotArrived]",
+        "test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it[arrival's event]",
+        "test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end[ArcFired]",
+        "test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end[JobRunSucceeded]",
+        "test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end[data]",
+        "test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end[event]",
+    ),
+    "cli/test_operate": (
+        "test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled",
+        "test_spark_is_the_server_of_the_home",
+    ),
+    "cli/test_operate_provided": ("test_an_index_spares_files_and_compacting_makes_them_few",),
+    "cli/test_spark_sessions": (
+        "test_a_build_that_ends_leaves_no_session_noted",
+        "test_a_server_killed_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds",
+        "test_an_asset_is_built_through_every_resource_of_spark[DatabuildSpark classic]",
+        "test_an_asset_is_built_through_every_resource_of_spark[DatabuildSpark]",
+        "test_an_asset_is_built_through_every_resource_of_spark[LazyPySparkResource]",
+        "test_settings_in_a_dagster_runs_tag_are_for_its_session_alone",
+    ),
+    "e2e/test_automation": ("test_what_becomes_possible_is_built_by_itself_once_and_without_turning_anything_on",),
+    "e2e/test_coordinator": ("test_a_backfill_of_what_is_live_completes_without_a_process",),
+    "e2e/test_doors": (
+        "test_a_backfill[multi-run]",
+        "test_a_sensor",
+        "test_declarative_automation_on_missing",
+        "test_our_own_wants",
+        "test_run_retries",
+        "test_the_materialize_button_for_what_has_no_partitions",
+    ),
+    "e2e/test_doors_bad_input": (
+        "test_when_builds_are_canceled_two_runs_that_wait_for_both_get_what_the_other_waits_for",
+        "test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work",
+    ),
+    "e2e/test_doors_coordinator": ("test_a_sensor",),
+    "e2e/test_doors_one_slot": ("test_two_backfills_of_the_same_keys_end",),
+    "e2e/test_example": (
+        "test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew",
+        "test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer",
+        "test_the_year_is_all_336_776_flights_and_a_day_without_weather_is_empty_and_live",
+    ),
+    "e2e/test_kills": ("test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again",),
+    "e2e/test_operations": ("test_a_canceled_one_is_interrupted_in_spark_and_leaves_no_key",),
+    "e2e/test_operations_example": ("test_with_workers_killed_the_report_is_that_of_an_undisturbed_run",),
+    "e2e/test_postgres": (
+        "test_dagster_shows_what_was_built_and_what_is_tainted",
+        "test_every_command_that_looks_answers",
+    ),
+    "model/decide/test_trust": (
+        "test_a_downstream_taint_covers_what_was_built_from_it_and_a_rebuild_agrees[postgres]",
+    ),
+    "spark/test_classic": ("test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does",),
+    "spark/test_server": (
+        "test_a_server_whose_starter_is_killed_before_it_is_ready_is_used_by_the_next",
+        "test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on",
+    ),
+    "test_docs": (
+        "test_an_asset_that_exists_is_taken_over_as_its_page_says",
+        "test_what_the_page_on_checking_and_files_prints_is_what_is_printed",
+        "test_what_the_page_on_delegation_asks_for_twice_is_built_once",
+        "test_what_the_page_on_finding_out_prints_is_what_is_printed",
+    ),
+}
+
+
+def is_extended(file: str, name: str) -> bool:
+    """Whether a test, by its file below `tests/` without `.py` and its name with parameters, is one of them."""
+    names = EXTENDED.get(file, ())
+    return name in names or name.partition("[")[0] in names
