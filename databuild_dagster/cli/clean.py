@@ -59,8 +59,8 @@ def clean(datasets: tuple[str, ...], orphans: bool, yes: bool, as_json: bool) ->
 def gc(datasets: tuple[str, ...], keep: int, older_than: float | None, tainted: bool, yes: bool, as_json: bool) -> None:
     """Remove the data of instances that others have taken the place of, of DATASETs or of all.
 
-    Never what readers see, what a running job run may be reading, nor files that came from outside. What is removed
-    cannot be reverted to, nor read --as-of.
+    Never what readers see, what a running job run or operation may be reading, nor files that came from outside. What is
+    removed cannot be reverted to, nor read --as-of.
     """
     cleaner = Cleaner(the_engine(), the_warehouse())
     plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)

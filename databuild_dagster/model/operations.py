@@ -18,7 +18,7 @@ Pure: who reads, and when, is the engine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -336,6 +336,18 @@ def arg_of(id: OperationId, value: bytes) -> ArgRecord:
 
 def partitions_of(value: bytes) -> dict[str, str | None]:
     return msgspec.json.decode(value, type=dict[str, str | None])
+
+
+def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable[Entry]]) -> set[str]:
+    """The instances that running operations on these datasets are about; `entries` gives those of keys.
+
+    Raises `NewerOperations`.
+    """
+    datasets = list(datasets)
+    run_ops = {entry.key: entry.value for entry in entries([DatasetKeys.of(each).run_ops for each in datasets])}
+    running = [id for each in datasets for id in run_ops_of(each, run_ops.get(DatasetKeys.of(each).run_ops))]
+    partitions = entries([id.partitions for id in running]) if running else []
+    return {uuid for entry in partitions if entry.value for uuid in partitions_of(entry.value).values() if uuid}
 
 
 def lease_of(value: bytes) -> Lease:

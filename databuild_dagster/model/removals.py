@@ -45,6 +45,8 @@ class Held(NamedTuple):
     job_run_has_ended: bool
     #: Open wants of its ref.
     is_wanted: bool
+    #: An operation that runs is about it, and has a job that looks at it, or has done so.
+    is_operated_on: bool
     #: The event since which nobody begins to read it, if nobody does (`left_by`).
     left_seq: int
     #: The event that buffered the oldest job run which has not ended.
@@ -78,6 +80,7 @@ _LIVE_ONCE: tuple[Rule, ...] = (
     *_ALWAYS,
     Rule(lambda it: not it.has_manifest, "its data is in a place of its own, which is not ours"),
     Rule(lambda it: it.is_canonical and it.state is not _I.TAINTED, "readers see it"),
+    Rule(lambda it: it.is_operated_on, "an operation that runs is about it"),
     # Whatever was live before may be wanted back.
     Rule(
         lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "nothing that is live has taken its place"

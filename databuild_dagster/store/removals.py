@@ -9,9 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from databuild_dagster.model.operations import operated_on
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.database import Keys
+from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import OLDEST_OPEN, POINTINGS
@@ -66,6 +69,7 @@ class Removals:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._meta = MetaQueries(store)
 
     def of_uuids(self, uuids: Iterable[str]) -> dict[str, Removable]:
         """Those that exist."""
@@ -101,6 +105,7 @@ class Removals:
         for ref_id, seq, instance_id in sorted(self._store.ask(POINTINGS, (refs, refs))):
             pointings[ref_id].append((seq, instance_id))
         building_since = self._building_since()
+        operated = operated_on({asset_of(row[1]) for row in rows}, lambda keys: self._meta.get_all(keys).entries)
         left = [left_by(row[16], pointings[row[17]], row[18]) for row in rows]
         at = dict(
             self._store.ask(
@@ -121,6 +126,7 @@ class Removals:
                     is_from_outside=bool(row[8]),
                     job_run_has_ended=bool(row[9]),
                     is_wanted=bool(row[10]),
+                    is_operated_on=row[0] in operated,
                     left_seq=left_seq,
                     building_since=building_since,
                 ),

@@ -8,6 +8,8 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.operations import operated_on
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED, Held, left_by, why_kept
 from databuild_dagster.model.rows import InstanceRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS
@@ -51,6 +53,7 @@ def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
         pointings[ref_id].append((seq, instance_id))
     moved_by = view.moved_by([instance.id for instance in instances])
     building_since = view.building_since()
+    operated = operated_on({asset_of(ref.ref) for ref in refs.values()}, lambda keys: view.meta_entries(keys).values())
     found = {}
     for instance in instances:
         ref = refs[instance.ref_id]
@@ -64,6 +67,7 @@ def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
             is_from_outside=instance.origin is not None,
             job_run_has_ended=job_runs[instance.job_run_id].state not in OPEN_JOB_RUNS,
             is_wanted=ref.n_open_wants > 0,
+            is_operated_on=instance.uuid in operated,
             left_seq=left_by(instance.id, pointings[ref.id], moved_by[instance.id]),
             building_since=building_since,
         )
