@@ -73,7 +73,7 @@ EXTENDED: Mapping[str, tuple[str, ...]] = {
     "cli/test_operate_provided": ("test_an_index_spares_files_and_compacting_makes_them_few",),
     "cli/test_spark_sessions": (
         "test_a_build_that_ends_leaves_no_session_noted",
-        "test_a_server_killed_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds",
+        "test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds",
         "test_an_asset_is_built_through_every_resource_of_spark[DatabuildSpark classic]",
         "test_an_asset_is_built_through_every_resource_of_spark[DatabuildSpark]",
         "test_an_asset_is_built_through_every_resource_of_spark[LazyPySparkResource]",

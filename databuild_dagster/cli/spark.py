@@ -57,9 +57,15 @@ def status(as_json: bool) -> None:
 @spark.command()
 @common
 def stop(as_json: bool) -> None:
-    """Stop it; the next build starts another."""
-    stopped = stop_server(dagster_home())
+    """Stop it; the next build starts another, and so does one that is using it now."""
+    home = dagster_home()
+    in_use = any(each.in_use for each in server_statuses(home))
+    stopped = stop_server(home)
     if as_json:
         emit({"stopped": stopped})
+    elif not stopped:
+        click.echo("No Spark server was running.")
+    elif in_use:
+        click.echo("The Spark server is stopped, while somebody used it: what was being built on it is tried again.")
     else:
-        click.echo("The Spark server is stopped." if stopped else "No Spark server was running.")
+        click.echo("The Spark server is stopped.")

@@ -154,13 +154,17 @@ def materialize(project: Project, asset: str, tags: dict[str, str]) -> int:
     return subprocess.run(command, cwd=project.folder, env=environment, timeout=120, check=False).returncode
 
 
-def test_a_server_killed_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds(project: Project) -> None:
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds(project: Project, how: str) -> None:
     deploy(project)
     process = project.start("build", "endless", "--json")
     server = wait_until_a_job_runs(project)
     (project.folder / "be-quick").touch()
 
-    os.kill(server.pid, signal.SIGKILL)
+    if how == "killed":
+        os.kill(server.pid, signal.SIGKILL)
+    else:
+        assert "while somebody used it" in project.run("spark", "stop").out
     _, err = process.communicate(timeout=200)
 
     assert process.returncode == 0, err
