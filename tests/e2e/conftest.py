@@ -1,10 +1,10 @@
 """A Dagster as people run it: `databuild dev` as processes, and its GraphQL over HTTP."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from databuild_dagster.store import Queries, Store, check, open_store
+from tests.support.free_port import free_port
 
 #: Nothing here takes longer, two cores under load included.
 MAX_SECONDS = 240
@@ -62,7 +63,7 @@ class Dagster:
         (folder / "definitions.py").write_text(definitions)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
         self.environment = os.environ | {"DAGSTER_HOME": str(self.home)}
-        self.port = _free_port()
+        self.port = free_port()
         self.log = folder / "dev.log"
 
     def start(self) -> None:
@@ -124,7 +125,7 @@ class Dagster:
     def _answers(self) -> bool:
         try:
             return bool(self.graphql("{ version }"))
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
             return False
 
     @cached_property
@@ -141,13 +142,6 @@ class Dagster:
 
     def violations(self) -> list[Any]:
         return list(check(self.store))
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from pyspark.find_spark_home import _find_spark_home
 from databuild_dagster.spark import find_java
 from databuild_dagster.spark.settings import worker_python
 
-LOOPBACK = "127.0.0.1"
+from .free_port import LOOPBACK, free_port
+
 START_SECONDS = 60.0
 
 
@@ -69,12 +70,6 @@ class Cluster:
 
     def _log_of(self, process: subprocess.Popen[bytes]) -> Path:
         return self._folder / f"log-{self._processes.index(process)}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(happened: object, what: str, seconds: float = START_SECONDS) -> None:
