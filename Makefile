@@ -8,8 +8,9 @@ REF ?= carrier_monthly@2013-01-01
 SEEDS ?= 1000
 FIRST ?= 0
 
-# A file's tests stay together, for they share what they have started; what takes longest begins first (tests/conftest.py).
-WORKERS ?= 2
+# Tests wait for other processes much of their time, so there is one more than cores. A file's tests stay together, for they
+# share what they have started; what takes longest begins first (tests/conftest.py).
+WORKERS ?= 3
 
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
 STOP_SPARK := $(BIN)/databuild spark stop

@@ -34,8 +34,9 @@ class Listed(NamedTuple):
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-#: Times in a row that a folder may be removed, for it is empty, before anything is written to it.
-MAX_VANISHED = 5
+#: Times in a row that others may take away a folder, for it is empty, or what is being written in it. Each time they are
+#: done with their own, so it ends.
+MAX_VANISHED = 100
 
 #: Files of many that are open at once, and threads that wait for the disk: it answers those who ask together together.
 MAX_OPEN = 256
@@ -283,13 +284,13 @@ def replace(path: str, contents: bytes) -> None:
     be the old one.
     """
     for attempt in range(1, MAX_VANISHED + 1):
-        make_dirs(os.path.dirname(path))
         try:
+            make_dirs(os.path.dirname(path))
             with explained(path, "written"), _written_beside(path, contents) as temporary:
                 os.replace(temporary, path)
             return
         except DiskTrouble as error:
-            if not isinstance(error.__cause__, FileNotFoundError) or attempt == MAX_VANISHED:
+            if not isinstance(error.__cause__, FileNotFoundError | FileExistsError) or attempt == MAX_VANISHED:
                 raise
 
 
