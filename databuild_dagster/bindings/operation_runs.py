@@ -204,6 +204,8 @@ class OperationsTick:
         self._lock = Lock()
         #: The log's end when there was nothing to look after.
         self._quiet_at: int | None = None
+        #: How many jobs of an operation were done, and since when, as far as this process has seen it.
+        self._done: dict[OperationId, tuple[int, float]] = {}
 
     def __call__(self, *, interval_seconds: float = 0.0) -> Pass:
         """Where nothing has happened since nothing ran, this is a look at the log's end."""
@@ -213,6 +215,7 @@ class OperationsTick:
             if head == self._quiet_at:
                 return Pass(_NOTHING, [])
             done = self.coordinator.coordinate(interval_seconds=interval_seconds)
+            self._look_how_far_they_are()
             running = self._running()
             is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
             self._quiet_at = head if is_quiet else None
@@ -224,6 +227,15 @@ class OperationsTick:
                 for request in self._requests(id, n_waiting, running.get(str(id), []))
             ]
             return Pass(done._replace(problems=problems), requests)
+
+    def _look_how_far_they_are(self) -> None:
+        now, before = self._engine.clock(), self._done
+        self._done = {}
+        for each in self.coordinator.tracker.operations:
+            n_done = len(each.done)
+            # What was done before the first look was done nobody knows when.
+            n_seen, since = before.get(each.id, (n_done, -math.inf))
+            self._done[each.id] = n_done, since if n_done == n_seen else now
 
     def _is_ours(self, id: OperationId) -> bool:
         """Another code location's types, and executors, are its own affair."""
@@ -260,7 +272,7 @@ class OperationsTick:
         ]
         of_it = RunsFilter(job_name=OPERATION_JOB, tags={OPERATION_TAG: str(id)})
         before = self._instance.get_run_records(of_it, limit=RUNS_LOOKED_AT)
-        if _is_to_wait(before, self._engine.clock()):
+        if _is_to_wait(before, self._engine.clock(), self._done[id][1]):
             return again
         useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
         n_to_begin = sum(EXECUTOR_TAG not in record.dagster_run.tags for record in now_running)
@@ -277,11 +289,16 @@ class OperationsTick:
         )
 
 
-def _is_to_wait(records: Iterable[RunRecord], now: float) -> bool:
-    """After executors that failed by themselves, one after another, for want of Spark for example: longer each time."""
+def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> bool:
+    """After executors that failed by themselves, one after another, for want of Spark for example: longer each time.
+
+    Those that failed before a job was done since, at `got_on_at`, say nothing about the next one.
+    """
     n_failed, ended_at = 0, 0.0
     for record in records:
         run = record.dagster_run
+        if record.update_timestamp.timestamp() <= got_on_at:
+            break
         if run.status is not DagsterRunStatus.FAILURE or run.tags.get(OUTCOME_TAG) == OUTCOME_LOST:
             if run.is_finished:
                 break

@@ -18,6 +18,7 @@ from databuild_dagster.bindings.operating import executor_of, manager_of, operat
 from databuild_dagster.bindings.operation_runs import OPERATION_JOB, operations_tick
 from databuild_dagster.bindings.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.bindings.tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
+from databuild_dagster.model import operations as ops
 from databuild_dagster.model.operations import OperationId, OperationState
 from databuild_dagster.spark import read_instances
 from databuild_dagster.store import check
@@ -206,6 +207,23 @@ def test_after_an_executor_that_failed_by_itself_the_next_one_waits_a_moment(sit
     site.instance.report_run_failed(create(site, first, status=dg.DagsterRunStatus.STARTED), "no Spark anywhere")
 
     assert tick().requests == []
+    manager(site).cancel(id)
+
+
+def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(site: Site) -> None:
+    """Many are killed while a long operation runs; each of them would double how long the next one waits."""
+    tick = operations_tick(site.instance, site.deployment)
+    id = started(site, "helpless")
+    (first,) = tick().requests
+    run = create(site, first, status=dg.DagsterRunStatus.STARTED)
+    lease = ops.Lease(token="of it", executor="it", holder="somewhere", at=0.0)
+    done = ops.mark(id, "mon", lease, ops.Mark(ops.JobState.SUCCESS, None))
+    manager(site).meta.invoke_all([ops.take(id, "mon", None, lease), done])
+    site.instance.report_run_failed(run, "its process was killed")
+
+    (second,) = tick().requests
+
+    assert second.run_key == f"{id} executor 2"
     manager(site).cancel(id)
 
 
