@@ -92,6 +92,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
     running.start()
     yield running
     running.stop()
+    running.databuild("spark", "stop")
 
 
 def manager(dagster: Dagster) -> DistributedOperationManager:
