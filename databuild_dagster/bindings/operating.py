@@ -25,7 +25,7 @@ from databuild_dagster.model.operations import Mark, OperationId, Trouble
 
 #: Jobs that an executor has at once: of a batched type it hands them to one call.
 JOBS_AT_ONCE = 10
-JOBS_OF_A_BATCH = 100
+JOBS_OF_A_BATCH = 200
 #: How long an executor with nothing due waits before it looks again.
 LOOK_SECONDS = 1.0
 

@@ -301,13 +301,32 @@ def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(s
     assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
 
 
-def test_data_that_gc_has_removed_is_passed_over_and_told(site: Site) -> None:
-    """SPEC 9.5, 10.8"""
+def test_what_a_running_operation_is_about_is_there_until_it_has_ended(site: Site) -> None:
+    """SPEC 9.2, 10.8: its partitions are fixed as it starts, with the instances that they have then."""
     running = validate(site)
+    before = uuid_of(site, "orders@tue")
     rebuild(site, "orders@tue")
-    remove_what_is_superseded(site)
+    kept = Cleaner(site.engine, warehouse_of(site).root).plan_gc(keep=0, older_than_seconds=0.0).kept
 
     view = running.end()
+
+    assert {each.uuid: each.why for each in kept}[before] == "an operation that runs is about it"
+    assert (view.state, view.done, view.report["partitions"]) == (OperationState.SUCCESS, 3, 3)
+    remove_what_is_superseded(site)
+
+
+def test_data_that_gc_has_removed_is_passed_over_and_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC 9.5, 10.8: removed when the operation had looked at what is live, and was not recorded yet."""
+    asked = Validate.argument_to_keep
+
+    def removed_meanwhile(self: Validate, *arguments: Any) -> Any:
+        rebuild(site, "orders@tue")
+        remove_what_is_superseded(site)
+        return asked(self, *arguments)
+
+    monkeypatch.setattr(Validate, "argument_to_keep", removed_meanwhile)
+
+    view = validate(site).end()
 
     assert (view.state, view.done, list(view.failed)) == (OperationState.SUCCESS, 3, [])
     said = view.report["skipped"]["tue"]
