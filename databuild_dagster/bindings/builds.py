@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import BoundedSemaphore, Lock, Thread
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from dagster import AssetExecutionContext
@@ -171,10 +171,7 @@ class Builder:
         self._stopped[job_run_id] = why
         together = self._together.get(job_run_id, ())
         if together and all(run.id in self._stopped for run in together):
-            # By itself: a server that hangs must not stop whoever stops others, nor the heartbeat.
-            Thread(
-                target=self._frames.interrupt, args=(together[0].id,), name="databuild interrupt", daemon=True
-            ).start()
+            self._frames.begin_to_interrupt(together[0].id)
 
     def settle(self, run: HostedRun) -> None:
         """The engine knows how it ended: what earlier attempts at its lot have kept is in it, or of no use any more."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from threading import Lock, local
+from threading import Lock, Thread, local
 from typing import Any
 
 import msgspec
@@ -164,6 +164,10 @@ class Frames:
                 interrupt(self._session, tag)
         except Exception as error:  # PySpark's, grpc's and py4j's have no class in common.
             _log.warning("databuild: what runs as %s could not be interrupted: %s", tag, explain_failure(error))
+
+    def begin_to_interrupt(self, tag: str) -> None:
+        """`interrupt` in a thread of its own: it may wait, and a server that hangs must not stop whoever stops others."""
+        Thread(target=self.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
 
     @property
     def warehouse(self) -> Warehouse:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Thread
 from typing import Any
 
 from dagster import DagsterInstance
@@ -92,8 +91,7 @@ class OperationResources:
         tag = f"databuild-operation-{contexts[0].token}"
 
         def interrupt() -> None:
-            # By itself: it waits for what has not begun, and a server that hangs must not stop whoever stops others.
-            Thread(target=self.frames.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
+            self.frames.begin_to_interrupt(tag)
 
         for context in contexts:
             context.on_stop.append(interrupt)

@@ -19,7 +19,10 @@ from databuild_dagster import store
 from databuild_dagster.model.states import WantState
 from tests.support.catalog import dataset
 
-OURS = str(Path(store.__file__).parent)
+#: Where transactions begin and end.
+TRANSACTIONS = {
+    str(Path(store.__file__).with_name(name)) for name in ("store.py", "sqlite.py", "postgres.py", "write_lock.py")
+}
 #: Between these and the line before there is no call, so no moment at which Python looks for signals.
 NO_MOMENT = ("try:", "finally:", "else:")
 
@@ -35,12 +38,7 @@ def interrupted_at(moment: int, call: Callable[[], object]) -> bool:
     def trace(frame: FrameType, event: str, _arg: Any) -> Any:
         nonlocal left
         path = frame.f_code.co_filename
-        if not path.startswith(OURS) or Path(path).name not in (
-            "store.py",
-            "sqlite.py",
-            "postgres.py",
-            "write_lock.py",
-        ):
+        if path not in TRANSACTIONS:
             return None
         if event == "line" and linecache.getline(path, frame.f_lineno).strip() not in NO_MOMENT:
             if left == 0:
