@@ -36,7 +36,7 @@ ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
 
 test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
-	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)

@@ -1,4 +1,4 @@
-"""For every folder: which tests are run and in which order, and a real object store, started for the first that asks for one."""
+"""For every folder: what a run leaves out, who runs a test, in which order, and the servers that tests share."""
 
 from __future__ import annotations
 
@@ -6,36 +6,57 @@ from pathlib import Path
 
 import pytest
 
-from tests.extended import is_extended
 from tests.support.object_store import bucket, running_s3, s3
+from tests.support.spark_server import spark_home, stop_spark_server
 
-__all__ = ["bucket", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "running_s3", "s3"]
+__all__ = ["bucket", "running_s3", "s3", "spark_home"]
 
 HERE = Path(__file__).parent
 
-#: What takes longest begins first, so that no worker is left alone with it in the end.
+pytest_plugins = ["tests.support.reporting"]
+
+#: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
 FIRST = ("e2e", "test_docs", "cli", "spark", "bindings", "simulation")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also what tests/extended.py leaves out")
+    parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Who names a file wants all of it. Workers are told so by the option.
+    # A file or test given by name runs completely. Workers get this with the option.
     if not hasattr(config, "workerinput") and config.args_source is pytest.Config.ArgsSource.ARGS:
         config.option.all = True
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of one file that share a fixture run on one worker; every other test runs on any."""
+    if _shares_a_fixture(item):
+        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    files = {item: item.path.relative_to(HERE).with_suffix("").as_posix() for item in items}
     if not config.getoption("--all"):
-        left_out = [item for item in items if is_extended(files[item], item.name)]
+        left_out = [item for item in items if item.get_closest_marker("extended")]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
-    items.sort(key=lambda item: _place(files[item]))
+        items[:] = [item for item in items if not item.get_closest_marker("extended")]
+    # A stable sort: within a folder the order stays as it was shuffled.
+    items.sort(key=_place)
 
 
-def _place(file: str) -> int:
-    folder = file.partition("/")[0]
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        stop_spark_server(session.config)
+
+
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    definitions = getattr(item, "_fixtureinfo", None)
+    if definitions is None:
+        return False
+    return any(fixture[-1].scope in ("module", "class") for fixture in definitions.name2fixturedefs.values())
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.relative_to(HERE).with_suffix("").parts[0]
     return FIRST.index(folder) if folder in FIRST else len(FIRST)

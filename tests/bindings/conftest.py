@@ -22,25 +22,16 @@ from databuild_dagster.bindings.keys import asset_key
 from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.resources import DatabuildSpark, close_sessions
+from databuild_dagster.bindings.resources import DatabuildSpark
 from databuild_dagster.bindings.tags import partition_tags
 from databuild_dagster.bindings.tuning import tune_dagster_writes
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import stop_server
 from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
 
 #: No test needs more rounds of tick and launches.
 MAX_TICKS = 20
-
-
-@pytest.fixture(scope="session")
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("spark_home")
-    yield str(home)
-    close_sessions()
-    stop_server(home)
 
 
 @pytest.fixture

@@ -1,23 +1,16 @@
-"""One shared server for the whole folder, in a home of its own; it is stopped at the end."""
+"""A session on the server that all tests of a run share, and a warehouse to write to."""
 
 import uuid
 
 import pytest
 
-from databuild_dagster.spark import SparkSettings, open_session, stop_server, write_instance
+from databuild_dagster.spark import SparkSettings, open_session, write_instance
 from databuild_dagster.warehouse import Warehouse
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    yield home
-    stop_server(home)
-
-
-@pytest.fixture(scope="session")
-def spark(home):
-    spark = open_session(SparkSettings(home=home))
+def spark(spark_home):
+    spark = open_session(SparkSettings(home=spark_home))
     yield spark
     spark.stop()
 

@@ -111,8 +111,8 @@ def test_a_cluster_elsewhere_is_not_told_to_find_its_driver_on_its_own_loopback(
     assert "spark.driver.memory" not in elsewhere.all_config()
 
 
-def test_a_session_on_a_remote_server_works_and_has_its_settings(spark, home):
-    url = use_server(SparkSettings(home=home)).url
+def test_a_session_on_a_remote_server_works_and_has_its_settings(spark, spark_home):
+    url = use_server(SparkSettings(home=spark_home)).url
 
     remote = open_session(SparkSettings(mode="remote", url=url, config={"spark.sql.shuffle.partitions": "3"}))
 
@@ -123,14 +123,14 @@ def test_a_session_on_a_remote_server_works_and_has_its_settings(spark, home):
     assert "token" not in session_address(remote)
 
 
-def test_one_dagster_runs_settings_are_its_sessions_alone(spark, home):
-    settings = SparkSettings(home=home, run_config={"spark.sql.shuffle.partitions": "3"})
+def test_one_dagster_runs_settings_are_its_sessions_alone(spark, spark_home):
+    settings = SparkSettings(home=spark_home, run_config={"spark.sql.shuffle.partitions": "3"})
 
     of_one_run = open_session(settings)
 
     assert of_one_run.conf.get("spark.sql.shuffle.partitions") == "3"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
-    assert settings.fingerprint() == SparkSettings(home=home).fingerprint()
+    assert settings.fingerprint() == SparkSettings(home=spark_home).fingerprint()
 
 
 def test_a_fixed_setting_for_one_dagster_run_is_named_and_nothing_starts(tmp_path):
@@ -142,8 +142,8 @@ def test_a_fixed_setting_for_one_dagster_run_is_named_and_nothing_starts(tmp_pat
     assert os.listdir(tmp_path) == []
 
 
-def test_a_setting_that_only_spark_knows_to_be_fixed_is_named_too(spark, home):
-    settings = SparkSettings(home=home, run_config={"spark.sql.legacy.createHiveTableByDefault.x": "1"})
+def test_a_setting_that_only_spark_knows_to_be_fixed_is_named_too(spark, spark_home):
+    settings = SparkSettings(home=spark_home, run_config={"spark.sql.legacy.createHiveTableByDefault.x": "1"})
     fixed = replace(settings, run_config={"spark.sql.cache.serializer": "x"})
 
     assert open_session(settings).range(1).count() == 1

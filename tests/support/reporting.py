@@ -1,0 +1,51 @@
+"""What a run prints at its end: how long it took, its slowest tests, and what it left out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+N_SLOWEST = 20
+
+_started = time.monotonic()
+_left_out: dict[str, None] = {}
+_seconds: Counter[str] = Counter()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    _left_out.update((item.nodeid, None) for item in items if item.get_closest_marker("extended"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = getattr(config, "left_out_by_workers", None) or list(_left_out)
+    terminalreporter.section(f"{N_SLOWEST} slowest tests")
+    for nodeid, seconds in _seconds.most_common(N_SLOWEST):
+        terminalreporter.write_line(f"{seconds:7.1f} s  {nodeid}")
+    if left_out:
+        terminalreporter.section(f"left out: {len(left_out)} tests marked `extended` (ARGS=--all runs them)")
+        for name, n in sorted(Counter(nodeid.partition("[")[0] for nodeid in left_out).items()):
+            terminalreporter.write_line(name + (f" ({n} cases)" if n > 1 else ""))
+    minutes, seconds = divmod(round(time.monotonic() - _started), 60)
+    terminalreporter.section(f"took {minutes} min {seconds:02} s")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = list(_left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Workers do the collection, so the controller learns from them what was left out."""
+    output = getattr(node, "workeroutput", None)
+    config = getattr(node, "config", None)
+    if output and config is not None and output.get("left_out"):
+        config.left_out_by_workers = output["left_out"]
