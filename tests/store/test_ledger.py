@@ -189,6 +189,35 @@ def test_who_asked_for_a_ref_is_not_told_of_the_other_refs_of_their_wants(world)
 # Counts
 
 
+def test_the_success_rate_is_of_all_job_runs_that_ended_but_dep_misses(make_world):
+    """SPEC 8.5: (Succeeded + Skipped) / (Succeeded + Skipped + Failed + Canceled + Lost)."""
+    world = make_world(dataset("days", keys="123456789"), dataset("u"))
+    world.live("days@1", "days@2", "days@3")
+    world.claim("days@1", dagster_run_id="R")
+    world.claim("days@2", dagster_run_id="S")
+    world.fail("days@4")
+    world.job_run("days@5")
+    world.cancel("days@5")
+    world.lose("days@6")
+    world.miss("days@7", "u")
+    world.job_run("days@8")
+    world.buffer("days@9")
+
+    (metrics,) = world.engine.ledger.metrics()
+
+    assert metrics.counts == {
+        "Succeeded": 3,
+        "Skipped": 2,
+        "Failed": 1,
+        "Canceled": 1,
+        "Lost": 1,
+        "DepMissed": 1,
+        "Queued": 1,
+        "Running": 1,
+    }
+    assert metrics.success_rate == 5 / 8
+
+
 def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world):
     """SPEC 8.5"""
     world.live("a", "x", "y")
