@@ -11,10 +11,23 @@ LOOPBACK = "127.0.0.1"
 #: Below those that the system gives to whoever asks for any: one of them could be another's before its server listens.
 FIRST, LAST = 20_000, 32_000
 
+#: Not the generator of `random`, which pytest-randomly resets for each test: a repeated run would try the same ports.
+_RANDOM = random.SystemRandom()
+#: One for each port given out. The kernel frees the name of an abstract socket when this process ends.
+_reserved: list[socket.socket] = []
+
 
 def free_port() -> int:
+    """A port on which nothing listens, and that no other worker gets before the server of this one listens."""
     while True:
-        port = random.randrange(FIRST, LAST)
+        port = _RANDOM.randrange(FIRST, LAST)
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0databuild-tests-port-{port}")
+        except OSError:
+            reservation.close()
+            continue
+        _reserved.append(reservation)
         with socket.socket() as probe, suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
