@@ -1,20 +1,28 @@
-"""Every example in the docs does what it says: Python blocks are imported, the README's project is built for real."""
+"""Every example in the docs does what it says: Python blocks are imported, the commands of a page run on its project.
+
+Commands run in this process. A page that needs Spark uses the server of the whole test run.
+"""
 
 import importlib.util
-import json
-import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import Done, dagster, databuild, share_spark_server
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: One command of the README, its Spark's start included.
+HOW_TO = ROOT / "docs" / "how-to"
+#: One process, the start of its Spark included.
 MAX_SECONDS = 300
+#: Before the file; a process of its own for each step would only take its time.
+MATERIALIZE = ("asset", "materialize", "--config-json", '{"execution": {"config": {"in_process": {}}}}', "-f")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -62,49 +70,94 @@ def test_the_generated_pages_are_up_to_date() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_the_readmes_project_answers_the_readmes_questions(tmp_path: Path) -> None:
-    (tmp_path / "definitions.py").write_text(blocks(ROOT / "README.md", "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    lines = [line.removeprefix("$ ") for block in blocks(ROOT / "README.md", "console") for line in block.splitlines()]
-    assert len(lines) >= 10
-    try:
-        for line in lines:
-            arguments = shlex.split(line, comments=True)[1:]
-            if "--follow" in arguments:
-                arguments.remove("--follow")
-            done = databuild(tmp_path, environment, *arguments)
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
-    finally:
-        databuild(tmp_path, environment, "spark", "stop")
+class Project:
+    """A folder with the definitions of a page, in which the commands of the page are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: As DAGSTER_HOME; without it the project has its own.
+        self.home: Path | None = None
+        (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+
+    def define(self, text: str) -> None:
+        (self.folder / "definitions.py").write_text(text)
+
+    def make_home(self, settings: str = "") -> None:
+        self.home = self.folder / "home"
+        self.home.mkdir()
+        (self.home / "dagster.yaml").write_text(settings)
+
+    def databuild(self, *arguments: str, code: int = 0) -> Done:
+        done = databuild(self.folder, self.home, *arguments)
+        assert done.code == code, (arguments, done.out, done.err)
+        return done
+
+    def dagster(self, *arguments: str) -> None:
+        assert self.home is not None
+        done = dagster(self.folder, self.home, *arguments)
+        assert done.code == 0, (arguments, done.out, done.err)
+
+    def run(self, line: str, code: int = 0) -> Done | None:
+        """A line of a page, with or without its prompt."""
+        program, *arguments = shlex.split(line.removeprefix("$ "), comments=True)
+        if program == "dagster":
+            self.dagster(*arguments)
+            return None
+        assert program == "databuild", line
+        return self.databuild(*arguments, code=code)
+
+
+def lines(page: Path) -> list[str]:
+    """What a page says to type."""
+    return [line for block in blocks(page, "console") for line in block.splitlines()]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def spark_project(project: Project, spark_home: str) -> Iterator[Project]:
+    """A project in whose own home the Spark server is that of the test run."""
+    from databuild_dagster.bindings.resources import close_sessions
+
+    home = project.folder / ".dagster_home"
+    home.mkdir()
+    share_spark_server(home, spark_home)
+    yield project
+    close_sessions()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_the_page_on_reading_reads_is_what_it_says(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "read-data.md"
-    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    (tmp_path / "notebook.py").write_text("\n".join(blocks(page, "py")))
-    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    try:
-        built = databuild(tmp_path, environment, "build", "sales@2024-01-01", "sales@2024-01-02")
-        assert built.returncode == 0, built
+def test_the_readmes_project_answers_the_readmes_questions(spark_project: Project) -> None:
+    spark_project.define(blocks(ROOT / "README.md", "python")[0])
+    commands = lines(ROOT / "README.md")
+    assert len(commands) >= 10
 
-        done = subprocess.run(
-            [sys.executable, "notebook.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+    for line in commands:
+        # It would follow for ever.
+        spark_project.run(line.replace(" --follow", ""))
 
-        assert done.returncode == 0, done.stderr
-    finally:
-        databuild(tmp_path, environment, "spark", "stop")
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_page_on_reading_reads_what_it_says(spark_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = HOW_TO / "read-data.md"
+    spark_project.define(blocks(page, "python")[0])
+    notebook = spark_project.folder / "notebook.py"
+    notebook.write_text("\n".join(blocks(page, "py")))
+    spark_project.databuild("build", "sales@2024-01-01", "sales@2024-01-02")
+
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.chdir(spark_project.folder)
+    runpy.run_path(str(notebook), run_name="__main__")
 
 
 @pytest.mark.long
 def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
-    plain, conftest, *others = blocks(ROOT / "docs" / "how-to" / "test-assets.md", "python")
+    plain, conftest, *others = blocks(HOW_TO / "test-assets.md", "python")
     (tmp_path / "conftest.py").write_text(conftest)
     for number, block in enumerate([plain, *others]):
         (tmp_path / f"test_example_{number}.py").write_text(block)
@@ -124,142 +177,97 @@ def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_the_page_on_checking_and_files_prints_is_what_is_printed(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "quality-and-files.md"
-    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    (tmp_path / "rules.yaml").write_text(blocks(page, "yaml")[0])
-    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+def test_the_page_on_checking_and_files_prints_what_it_shows(spark_project: Project) -> None:
+    page = HOW_TO / "quality-and-files.md"
+    spark_project.define(blocks(page, "python")[0])
+    (spark_project.folder / "rules.yaml").write_text(blocks(page, "yaml")[0])
     offends, passed_over = blocks(page, "text")
     printed = ""
-    try:
-        for line in "".join(blocks(page, "console")).splitlines():
-            done = databuild(tmp_path, environment, *shlex.split(line.removeprefix("$ "))[1:])
-            assert done.returncode == (1 if " validate " in line else 0), (line, done.stdout, done.stderr)
-            printed += done.stdout + done.stderr
-        from_file = databuild(tmp_path, environment, "operate", "validate", "sales", "--rules", "rules.yaml", "--local")
-    finally:
-        databuild(tmp_path, environment, "spark", "stop")
+
+    for line in lines(page):
+        done = spark_project.run(line, code=1 if " validate " in line else 0)
+        assert done is not None
+        printed += done.out + done.err
+    from_file = spark_project.databuild("operate", "validate", "sales", "--rules", "rules.yaml", "--local", code=1)
 
     for block in (offends, passed_over):
         assert " ".join(block.split()) in " ".join(printed.split()), printed
-    assert from_file.returncode == 1, from_file.stderr
-    assert "id fits smallint" in from_file.stdout
+    assert "id fits smallint" in from_file.out
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_the_page_on_finding_out_prints_is_what_is_printed(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "find-out-why.md"
-    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
+    page = HOW_TO / "find-out-why.md"
+    project.define(blocks(page, "python")[0])
 
-    def printed(*arguments: str) -> str:
-        done = databuild(tmp_path, environment, *arguments)
-        return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", done.stdout)
+    def printed(*arguments: str, code: int = 0) -> str:
+        done = project.databuild(*arguments, code=code)
+        return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", done.out)
 
     printed("tick")
     before = printed("plan", "report")
-    printed("build", "report")
+    printed("build", "report", code=1)
 
     assert [before, printed("plan", "report"), printed("explain", "report")] == blocks(page, "text")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_an_asset_that_exists_is_taken_over_as_its_page_says(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "existing-assets.md"
+def test_an_asset_that_exists_is_taken_over_as_its_page_says(project: Project) -> None:
+    page = HOW_TO / "existing-assets.md"
     theirs, ours = blocks(page, "python")
-    home = tmp_path / "home"
-    home.mkdir()
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    environment = os.environ | {"DAGSTER_HOME": str(home)}
-    (tmp_path / "definitions.py").write_text(theirs)
+    project.make_home()
+    # A file of another name, for a process loads definitions once.
+    (project.folder / "theirs.py").write_text(theirs)
     for day in ("2024-01-01", "2024-01-02"):
-        command = ["-m", "dagster", "asset", "materialize", "--select", "orders,report", "--partition", day]
-        subprocess.run(
-            [sys.executable, *command, "-f", "definitions.py"], cwd=tmp_path, env=environment, check=True, timeout=60
-        )
-    (tmp_path / "definitions.py").write_text(ours)
+        project.dagster(*MATERIALIZE, "theirs.py", "--select", "orders,report", "--partition", day)
+    project.define(ours)
 
-    for block in blocks(page, "console"):
-        for line in block.splitlines():
-            done = databuild(tmp_path, environment, *shlex.split(line.removeprefix("$ "))[1:])
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
+    for line in lines(page):
+        project.run(line)
 
-    read = databuild(tmp_path, environment, "read", "orders@2024-01-02", "--json")
-    states = databuild(tmp_path, environment, "partitions", "orders", "--state", "Live", "--json")
-    assert json.loads(read.stdout) == [{"day": "2024-01-02", "amount": 10.0}]
-    assert [each["ref"][-2:] for each in json.loads(states.stdout)] == ["01", "02", "06"]
-    plain = ["-m", "dagster", "asset", "materialize", "--select", "report", "--partition", "2024-01-01"]
-    subprocess.run(
-        [sys.executable, *plain, "-f", "definitions.py"], cwd=tmp_path, env=environment, check=True, timeout=60
-    )
+    read = project.databuild("read", "orders@2024-01-02", "--json").json
+    states = project.databuild("partitions", "orders", "--state", "Live", "--json").json
+    assert read == [{"day": "2024-01-02", "amount": 10.0}]
+    assert [each["ref"][-2:] for each in states] == ["01", "02", "06"]
+    project.dagster(*MATERIALIZE, "definitions.py", "--select", "report", "--partition", "2024-01-01")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "n_lines"), [("trust", 6), ("deadlines", 3), ("clean-up", 8), ("operations", 4)])
-def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / f"{name}.md"
-    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    environment = {key: value for key, value in os.environ.items() if key != "DAGSTER_HOME"}
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    assert len(lines) == n_lines
+def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, project: Project) -> None:
+    page = HOW_TO / f"{name}.md"
+    project.define(blocks(page, "python")[0])
+    commands = lines(page)
+    assert len(commands) == n_lines
 
-    for line in lines:
-        done = databuild(tmp_path, environment, *shlex.split(line.removeprefix("$ "))[1:])
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
+    for line in commands:
+        project.run(line)
 
 
 @pytest.mark.long
-def test_what_the_page_on_upgrading_runs_goes_well(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "upgrading.md"
-    environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+def test_the_commands_of_the_page_on_upgrading_go_well(project: Project) -> None:
+    project.make_home()
 
-    done = [databuild(tmp_path, environment, *shlex.split(line.removeprefix("$ "))[1:]) for line in lines]
-
-    assert [each.returncode for each in done] == [0, 0], done
+    for line in lines(HOW_TO / "upgrading.md"):
+        project.run(line)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_the_page_on_delegation_asks_for_twice_is_built_once(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "delegation.md"
-    (tmp_path / "definitions.py").write_text(blocks(page, "python")[0])
-    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-    home = tmp_path / "home"
-    home.mkdir()
+def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> None:
+    page = HOW_TO / "delegation.md"
+    project.define(blocks(page, "python")[0])
     coordinator, _ = blocks(page, "yaml")
-    (home / "dagster.yaml").write_text(coordinator)
-    environment = os.environ | {"DAGSTER_HOME": str(home)}
+    project.make_home(coordinator)
     n_instances = []
     for block in blocks(page, "console"):
         for line in block.splitlines():
-            module, *arguments = shlex.split(line.removeprefix("$ "))
-            command = [sys.executable, "-m", {"databuild": "databuild_dagster"}.get(module, module), *arguments]
-            done = subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False
-            )
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
-        history = databuild(tmp_path, environment, "history", "orders@2024-01-01", "--json")
-        n_instances.append(len(json.loads(history.stdout)))
+            project.run(line)
+        n_instances.append(len(project.databuild("history", "orders@2024-01-01", "--json").json))
 
     assert n_instances == [1, 3, 3]
-    asked = json.loads(databuild(tmp_path, environment, "delegations", "--json").stdout)
+    asked = project.databuild("delegations", "--json").json
     assert sorted(each["kind"] for each in asked) == ["built", "built", "built", "reused"]
-
-
-def databuild(folder: Path, environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "databuild_dagster", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=MAX_SECONDS,
-        check=False,
-    )
