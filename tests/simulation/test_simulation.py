@@ -20,7 +20,7 @@ from tests.simulation.shrinking import shrunk, told
 from tests.simulation.simulate import simulate, simulate_seed
 from tests.simulation.stepped import Deck
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 #: Stops early on a machine that is busy with other things, so that CI's time is bounded; the first ones always run.
 MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS = 400, 40, 25.0
