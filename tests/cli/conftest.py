@@ -1,28 +1,45 @@
-"""A small project in an empty folder, and the command as a process, as a user has them.
+"""A small project in an empty folder, and the command as a user has it.
 
-The assets answer pandas frames, so that what is tested here is the command line and not Spark's start. An asset can be
-told from outside, by files in the project's folder, to wait or to fail.
+The command runs in the process of the test (`Project.call`). A process costs ten times as much, for it imports Dagster, so
+only a test whose subject is the process starts one (`Project.start`, `Project.run`). Assets return pandas frames: the
+subject is the command line, and not Spark. A file in the project's folder makes an asset wait or fail.
 """
 
 import io
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from databuild_dagster.bindings import instance as engines
+from databuild_dagster.bindings import operation_runs
+from databuild_dagster.bindings.instance import engine_for, open_instance
 from databuild_dagster.cli.main import run
+from databuild_dagster.engine import this_process
+from databuild_dagster.model.commands import ClaimRefs
+from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store import Queries, check, open_store
 
 #: No command of these tests takes longer.
 MAX_SECONDS = 120
+
+#: Dagster otherwise starts two processes for each step that copy what the step prints.
+DAGSTER_YAML = """
+telemetry: {enabled: false}
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
 
 DEFINITIONS = '''
 import threading
@@ -39,7 +56,7 @@ monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
 
 
 def hold(name):
-    """Wait while the file `hold-<name>` is there; tell that we do by another."""
+    """Wait while the file `hold-<name>` is there; say so by another."""
     (HERE / f"held-{name}").touch()
     for _ in range(6000):
         if not (HERE / f"hold-{name}").exists():
@@ -100,19 +117,26 @@ class Done(NamedTuple):
 class Project:
     """A folder with definitions, and a Dagster home of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, empty_home: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
-        self.home.mkdir()
-        (self.home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-        (folder / "definitions.py").write_text(DEFINITIONS)
+        shutil.copytree(empty_home, self.home)
+        self.define(DEFINITIONS)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
         # A process that has had a Spark client says so in its environment, and its children would be clients too.
         own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-        self.environment = own | {"DAGSTER_HOME": str(self.home)}
+        # Definitions that a test rewrites within one second would be taken from the byte code of those before.
+        self.environment = own | {"DAGSTER_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
         self.started: list[subprocess.Popen[str]] = []
 
+    def define(self, definitions: str) -> None:
+        """Write the definitions that commands load from now on."""
+        (self.folder / "definitions.py").write_text(definitions)
+
+    # Processes
+
     def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        """Start the command as a process of its own."""
         process = subprocess.Popen(
             [sys.executable, "-m", "databuild_dagster", *arguments],
             cwd=self.folder,
@@ -125,42 +149,83 @@ class Project:
         self.started.append(process)
         return process
 
-    def end(self) -> None:
-        """A test that fails leaves nothing running."""
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
     def run(self, *arguments: str, **environment: str) -> Done:
+        """Run the command as a process of its own; for a test whose subject is the process."""
         process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=MAX_SECONDS)
         return Done(process.returncode, out, err)
 
+    def end(self) -> None:
+        """Leave neither processes nor open files."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self._forget_engine()
+
+    # In the process of the test
+
     def call(self, *arguments: str, **environment: str) -> Done:
-        """The command in this process, which saves the imports; for whatever needs no process of its own."""
+        """Run the command in this process, as if it had just started."""
         out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.chdir(self.folder)
-            patch.setenv("DAGSTER_HOME", str(self.home))
-            for name, value in environment.items():
-                patch.setenv(name, value)
+        self._forget_engine()
+        with self._own_process(environment), redirect_stdout(out), redirect_stderr(err):
             code = run(list(arguments))
         return Done(code, out.getvalue(), err.getvalue())
 
     def ask(self, *arguments: str) -> Any:
-        """What a command answers as JSON, which must succeed."""
+        """What a command answers as JSON; the command must succeed."""
         done = self.call(*arguments, "--json")
         assert done.code == 0, done
         return done.json
 
     def build(self, *arguments: str) -> Any:
-        """What a build in a process of its own answers, which must succeed."""
-        done = self.run("build", *arguments, "--json")
-        assert done.code == 0, done
-        return done.json
+        """What a build answers; the build must succeed."""
+        return self.ask("build", *arguments)
 
-    # Telling assets what to do
+    @contextmanager
+    def _own_process(self, environment: dict[str, str]) -> Iterator[None]:
+        """This process with the project's folder, environment and modules, and as it was afterwards."""
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "dont_write_bytecode", True)
+            # The command sets DAGSTER_HOME where nothing else does; this takes it back.
+            patch.setenv("DAGSTER_HOME", "")
+            patch.delenv("DAGSTER_HOME")
+            given = {name: self.environment[name] for name in ("DAGSTER_HOME",) if name in self.environment}
+            for name, value in (given | environment).items():
+                patch.setenv(name, value)
+            modules = self._modules()
+            for name in modules:
+                del sys.modules[name]
+            others = dict(sys.modules)
+            try:
+                yield
+            finally:
+                for name in self._modules():
+                    del sys.modules[name]
+                sys.modules.update({name: module for name, module in others.items() if name not in sys.modules})
+                if threading.current_thread() is threading.main_thread():
+                    signal.signal(signal.SIGINT, handler)
+
+    def _modules(self) -> list[str]:
+        """The modules that were loaded from the project's folder. Dagster loads one that is there only once."""
+        return [
+            name
+            for name, module in list(sys.modules.items())
+            if str(getattr(module, "__file__", None) or "").startswith(f"{self.folder}{os.sep}")
+        ]
+
+    def _forget_engine(self) -> None:
+        """An engine is kept for the life of a process; a command that begins has none yet."""
+        for key in [key for key in engines._engines if str(self.home) in key[1]]:
+            engine = engines._engines.pop(key)
+            for tick in [tick for tick in operation_runs._ticks if tick[0] is engine]:
+                del operation_runs._ticks[tick]
+            engine.store.close()
+
+    # What assets do
 
     def hold(self, key: str) -> None:
         (self.folder / f"hold-{key}").touch()
@@ -175,7 +240,25 @@ class Project:
         path = self.folder / f"fail-{key}"
         path.touch() if yes else path.unlink()
 
-    # The state, seen from here
+    def claim(self, ref: str) -> str:
+        """A Dagster run of this process asks for a ref and holds its lease; the Dagster run's id."""
+        with open_instance(self.home) as instance:
+            engine = engine_for(instance)
+            run_id = engine.new_id()
+            run = BufferedRun(engine.new_id(), (ref,), ref.partition("@")[2])
+            engine.handle(
+                ClaimRefs(
+                    launch_id=engine.new_id(),
+                    job=ref.partition("@")[0],
+                    location="tests",
+                    dagster_run_id=run_id,
+                    holder=this_process(),
+                    runs=(run,),
+                )
+            )
+        return run_id
+
+    # The state
 
     @property
     def queries(self) -> Queries:
@@ -183,6 +266,13 @@ class Project:
 
     def n_events(self) -> int:
         return self.queries.head().seq if (self.home / "databuild.db").exists() else 0
+
+    @contextmanager
+    def recording_nothing(self) -> Iterator[None]:
+        """The store is the same afterwards."""
+        before = self.n_events()
+        yield
+        assert self.n_events() == before
 
     def is_sound(self) -> bool:
         return not check(open_store(f"sqlite:///{self.home}/databuild.db"))
@@ -196,8 +286,36 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
         pause.wait(0.02)
 
 
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Dagster home with Dagster's own databases and nothing in them: making them costs more than most commands."""
+    home = tmp_path_factory.mktemp("empty") / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(DAGSTER_YAML)
+    with open_instance(home) as instance:
+        assert instance.get_runs_count() == 0
+    return home
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    made = Project(tmp_path)
+def project(tmp_path: Path, empty_home: Path) -> Iterator[Project]:
+    made = Project(tmp_path, empty_home)
     yield made
     made.end()
+
+
+@pytest.fixture(scope="module")
+def shared_project(tmp_path_factory: pytest.TempPathFactory, empty_home: Path) -> Iterator[Project]:
+    """One for all tests of a file: what they find there must not depend on which of them ran before."""
+    made = Project(tmp_path_factory.mktemp("shared"), empty_home)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def known_project(shared_project: Project) -> Iterator[Project]:
+    """The shared project once the store knows its assets, for tests that record nothing."""
+    if shared_project.n_events() == 0:
+        assert shared_project.call("tick").code == 0
+    with shared_project.recording_nothing():
+        yield shared_project

@@ -10,7 +10,7 @@ import pytest
 
 from databuild_dagster.model.events import LotArrived
 
-from .conftest import Done, Project
+from .conftest import DEFINITIONS, Done, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -89,10 +89,16 @@ class Outside:
 
 @pytest.fixture
 def outside(project: Project) -> Iterator[Outside]:
-    with (project.folder / "definitions.py").open("a") as definitions:
-        definitions.write(MORE)
+    project.define(DEFINITIONS + MORE)
     yield Outside(project)
     assert project.is_sound()
+
+
+@pytest.fixture
+def no_files(shared_project: Project) -> Outside:
+    """No files and nothing recorded, for tests that are refused."""
+    shared_project.define(DEFINITIONS + MORE)
+    return Outside(shared_project)
 
 
 def test_partitions_that_have_files_are_live_and_the_others_are_named(outside):
@@ -110,7 +116,7 @@ def test_partitions_that_have_files_are_live_and_the_others_are_named(outside):
     assert [outside.states()[day] for day in DAYS] == ["Live", "Live", None]
 
 
-def test_what_was_adopted_is_read_and_built_from_where_it_lies(outside):
+def test_an_adopted_partition_is_read_and_built_from_where_it_is(outside):
     """SPEC 10.2: readers read what a manifest lists."""
     project = outside.project
     files = [outside.day(f"2024-01-{day}", 1.0 * day) for day in (29, 30, 31)]
@@ -198,8 +204,8 @@ def test_a_named_partition_without_files_is_refused(outside):
         ("2024-01-29..soon", "'soon' is not a key of its partitions"),
     ],
 )
-def test_a_partition_that_does_not_exist_is_refused(outside, named, said):
-    assert said in outside.refused("--partitions", named)
+def test_a_partition_that_does_not_exist_is_refused(no_files, named, said):
+    assert said in no_files.refused("--partitions", named)
 
 
 def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outside):
@@ -220,7 +226,7 @@ def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outsid
     assert [row["amount"] for row in outside.project.ask("read", f"orders@{DAYS[0]}")] == [1.0, 2.0]
 
 
-def test_what_was_built_here_is_kept_or_replaced_and_may_be_adopted_again(outside):
+def test_a_partition_built_here_is_replaced_and_adopted_again(outside):
     outside.day(DAYS[0], 7.0)
     outside.adopt()
     outside.project.call("taint", f"orders@{DAYS[0]}", "--reason", "wrong")
@@ -249,16 +255,12 @@ def test_files_that_were_said_to_be_wrong_are_not_adopted_again_until_they_chang
 def test_a_partition_that_is_being_built_is_refused_naming_the_job_run(outside):
     """SPEC 4.4"""
     outside.day(DAYS[0], 1.0)
-    project = outside.project
-    project.hold(DAYS[0])
-    building = project.start("build", f"orders@{DAYS[0]}")
-    project.wait_until_held(DAYS[0])
+    outside.project.call("tick")
+    outside.project.claim(f"orders@{DAYS[0]}")
 
     said = outside.refused()
-    project.release(DAYS[0])
-    building.communicate(timeout=120)
 
-    (job_run,) = project.ask("job-runs")
+    (job_run,) = outside.project.ask("job-runs")
     assert f"orders@{DAYS[0]} is being built by job run {job_run['id']}" in said
 
 
@@ -282,7 +284,7 @@ def test_columns_that_differ_among_partitions_are_refused_unless_allowed(outside
     assert allowed.code == 0, allowed
 
 
-def test_types_that_nobody_could_read_together_are_refused_all_the_same(outside):
+def test_types_that_cannot_be_read_together_are_refused_all_the_same(outside):
     outside.day(DAYS[0], 1.0, note=["x"])
     outside.day(DAYS[1], 1.0, note=[1])
 
@@ -347,8 +349,8 @@ def test_files_of_our_own_warehouse_are_refused(outside):
         ("orders", "outside/{partition_key}", "orders@2024-01-31 and 29 more: none match"),
     ],
 )
-def test_a_pattern_or_asset_that_cannot_be_meant_is_refused(outside, asset, files, said):
-    assert said in outside.refused(asset=asset, files=files)
+def test_a_pattern_or_asset_that_means_nothing_is_refused(no_files, asset, files, said):
+    assert said in no_files.refused(asset=asset, files=files)
 
 
 def test_dimensions_and_keys_stand_for_themselves(outside):
@@ -416,13 +418,12 @@ def test_a_file_that_goes_or_changes_later_is_told_and_never_read_as_something_e
     assert (changed.code, gone.code) == (2, 2)
 
 
-def test_what_was_live_as_a_plain_asset_is_adopted_when_it_has_become_ours(outside):
+def test_a_plain_asset_that_was_live_is_adopted_once_it_is_ours(outside):
     """Its instance names Dagster's event, and no files of ours."""
     project = outside.project
     project.build("plain")
-    definitions = project.folder / "definitions.py"
     ours = "@databuild_asset\ndef plain() -> pd.DataFrame:\n    return pd.DataFrame({'n': [1]})\n"
-    definitions.write_text(definitions.read_text().replace("@dg.asset\ndef plain() -> None: ...\n", ours))
+    project.define((DEFINITIONS + MORE).replace("@dg.asset\ndef plain() -> None: ...\n", ours))
     outside.write("plain.parquet", 4.0)
 
     done = outside.adopt(asset="plain", files="outside/plain.parquet")

@@ -9,6 +9,8 @@ from databuild_dagster import available_lots
 
 from .conftest import Project, wait_until
 
+pytestmark = pytest.mark.long
+
 DEFINITIONS = """
 from pathlib import Path
 
@@ -46,24 +48,24 @@ DAYS = [f"2024-01-0{day}" for day in range(1, 5)]
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    project.define(DEFINITIONS)
     return project
 
 
 def test_arcs_of_a_home_without_any(project: Project) -> None:
-    (project.folder / "definitions.py").write_text(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
-    project.run("tick")
+    project.define(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
+    project.call("tick")
 
     assert project.ask("arcs") == []
     assert project.call("arcs").out == "No asset subscribes to another.\n"
 
 
-def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -> None:
+def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     """SPEC 10.5, 15"""
     project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
     project.build(f"clean@{DAYS[0]}", f"clean@{DAYS[1]}")
     (project.folder / "doubts").touch()
-    project.run("build", f"clean@{DAYS[2]}")
+    project.call("build", f"clean@{DAYS[2]}")
 
     lots = project.ask("arcs")
 
@@ -83,14 +85,14 @@ def test_what_the_arcs_have_done_is_told_by_state_and_by_lot(project: Project) -
     assert project.call("arcs", "--state", "running").out == "No lot is running.\n"
     assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arcs", "clean", "--list").out
 
-    project.run("build", "--rebuild", f"orders@{DAYS[0]}")
+    project.call("build", "--rebuild", f"orders@{DAYS[0]}")
     assert f"complete (stale)  clean@{DAYS[0]}" in project.call("arcs", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 
 
-def test_an_arc_that_is_none_is_said_to_be_none(project: Project) -> None:
-    project.run("tick")
+def test_an_asset_that_is_no_arc_is_refused(project: Project) -> None:
+    project.call("tick")
 
     none, unknown = project.call("arcs", "orders"), project.call("arcs", "claen")
 
@@ -99,13 +101,13 @@ def test_an_arc_that_is_none_is_said_to_be_none(project: Project) -> None:
     assert unknown.err == "Error: No code location has registered an asset 'claen'. Did you mean clean?\n"
 
 
-def test_a_source_that_nobody_has_is_said_to_be_none_when_definitions_load(project: Project) -> None:
+def test_an_unknown_source_is_a_warning_when_definitions_load(project: Project) -> None:
     """SPEC 10.5: not refused, for another location may bring it; but a typo is not to be looked for."""
-    assert project.run("tick").err == f"Warning: {TYPO}\n"
+    assert project.call("tick").err == f"Warning: {TYPO}\n"
 
-    (project.folder / "definitions.py").write_text(DEFINITIONS.replace('"ordesr"', '"landed"'))
+    project.define(DEFINITIONS.replace('"ordesr"', '"landed"'))
 
-    assert "subscribes to landed, which no code location has registered" in project.run("tick").err
+    assert "subscribes to landed, which no code location has registered" in project.call("tick").err
 
 
 def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Project) -> None:
@@ -132,10 +134,9 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
     ]
 
 
-@pytest.mark.long
-def test_who_follows_hears_of_a_lot_while_the_command_runs(project: Project) -> None:
+def test_a_follower_sees_a_lot_while_the_command_runs(project: Project) -> None:
     """SPEC 10.3"""
-    project.run("tick")
+    project.call("tick")
     follower = project.start("events", "--follow", "--kind", "lot-available")
     lines: list[str] = []
     assert follower.stdout is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Project
+from .conftest import MAX_SECONDS, Project
 
 pytestmark = pytest.mark.long
 
@@ -12,7 +12,7 @@ JANUARY = "revenue@2024-01-01"
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 
 
-def test_a_build_makes_everything_live_that_the_ref_needs_and_a_second_one_runs_no_job(project: Project) -> None:
+def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Project) -> None:
     first = project.build(JANUARY)
 
     assert first["refs"] == {"live": 1, "failed": 0}
@@ -45,7 +45,7 @@ def test_a_build_makes_everything_live_that_the_ref_needs_and_a_second_one_runs_
 def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_live(project: Project) -> None:
     project.fail("2024-01-30")
 
-    done = project.run("build", JANUARY)
+    done = project.call("build", JANUARY)
 
     assert done.code == 1
     assert "UpstreamFailed" in done.out
@@ -55,14 +55,14 @@ def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_l
     assert [states[day] for day in DAYS] == ["Live", "Failed", "Live"]
 
     project.fail("2024-01-30", yes=False)
-    assert project.run("build", JANUARY).code == 1, "asking again does not open what failed (SPEC 4.5)"
+    assert project.call("build", JANUARY).code == 1, "asking again does not open what failed (SPEC 4.5)"
     assert project.call("taint", DAYS[1], "--reason", "mended").code == 0
 
     assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
     assert project.is_sound()
 
 
-def test_a_tainted_day_is_rebuilt_for_whoever_still_wants_it(project: Project) -> None:
+def test_a_tainted_day_is_rebuilt_for_the_wants_of_it(project: Project) -> None:
     project.build(DAYS[0])
     before = project.ask("show", DAYS[0])["canonical"]["uuid"]
 
@@ -138,21 +138,6 @@ def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) ->
     assert other["deadline"] > other["created_at"]
 
 
-def test_two_builds_at_once_build_each_ref_once(project: Project) -> None:
-    project.hold("2024-01-29")
-    first = project.start("build", JANUARY, "--json")
-    project.wait_until_held("2024-01-29")
-    second = project.start("build", JANUARY, DAYS[0], "--json")
-
-    project.release("2024-01-29")
-    codes = [process.wait(120) for process in (first, second)]
-
-    assert codes == [0, 0], [process.communicate() for process in (first, second)]
-    succeeded = [run["refs"] for run in project.ask("job-runs") if run["state"] == "Succeeded"]
-    assert sorted(succeeded) == sorted([[JANUARY], *([day] for day in DAYS)])
-    assert project.is_sound()
-
-
 BATCHED = """
 import time
 from pathlib import Path
@@ -179,8 +164,9 @@ defs = build_definitions([orders])
 """
 
 
+@pytest.mark.extended
 def test_two_batches_of_one_dataset_at_once_build_each_ref_once(project: Project) -> None:
-    (project.folder / "definitions.py").write_text(BATCHED)
+    project.define(BATCHED)
     days = [f"orders@2024-02-0{day}" for day in range(1, 5)]
     project.hold("2024-02-01")
     project.hold("2024-02-03")
@@ -191,7 +177,7 @@ def test_two_batches_of_one_dataset_at_once_build_each_ref_once(project: Project
 
     project.release("2024-02-01")
     project.release("2024-02-03")
-    codes = [process.wait(120) for process in (first, second)]
+    codes = [process.wait(MAX_SECONDS) for process in (first, second)]
 
     assert codes == [0, 0], [process.communicate() for process in (first, second)]
     runs = project.ask("job-runs")

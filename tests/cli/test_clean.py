@@ -43,7 +43,7 @@ def left_by_a_failed_attempt(project: Project, ref: str = DAY) -> str:
     project.build(NEXT)
     source = folder(project, uuids(project, NEXT)[0])
     project.fail(ref.partition("@")[2])
-    assert project.run("build", ref).code == 1
+    assert project.call("build", ref).code == 1
     uuid = uuids(project, ref)[-1]
     shutil.copytree(source, folder(project, uuid))
     path = folder(project, uuid) / "manifest.json"
@@ -52,7 +52,7 @@ def left_by_a_failed_attempt(project: Project, ref: str = DAY) -> str:
     return uuid
 
 
-def test_what_a_failed_attempt_left_is_told_and_goes_when_it_is_said(project: Project) -> None:
+def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Project) -> None:
     uuid = left_by_a_failed_attempt(project)
     events = project.n_events()
 
@@ -84,7 +84,7 @@ def log(project: Project, after: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in project.call("events", "--after", str(after)).out.splitlines()]
 
 
-def test_superseded_instances_go_but_for_the_newest_and_the_youngest(project: Project) -> None:
+def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(project: Project) -> None:
     first, second, third = build_anew(project, DAY, times=2)
     seq = project.n_events()
 
@@ -104,7 +104,7 @@ def test_superseded_instances_go_but_for_the_newest_and_the_youngest(project: Pr
     assert "data removed" in project.call("history", DAY).out
 
 
-def test_what_was_removed_is_neither_gone_back_to_nor_read_as_of_then(project: Project) -> None:
+def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Project) -> None:
     """SPEC 7.4, 3.2: each in one sentence."""
     project.build(DAY)
     then = str(project.n_events())
@@ -126,7 +126,7 @@ def test_what_was_removed_is_neither_gone_back_to_nor_read_as_of_then(project: P
     assert {each["uuid"] for each in project.ask("receipt", DAY, "--instance", first)["instances"]} == {first}
 
 
-def test_live_data_goes_after_a_taint_and_a_word_and_is_built_again(project: Project) -> None:
+def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(project: Project) -> None:
     """SPEC 10.8"""
     (uuid,) = build_anew(project, DAY, times=0)
     everything = (*ANY_TIME, "--keep", "0", "--tainted")
@@ -145,7 +145,7 @@ def test_live_data_goes_after_a_taint_and_a_word_and_is_built_again(project: Pro
     assert project.is_sound()
 
 
-def test_what_cannot_be_removed_is_told_and_the_next_one_goes_on(project: Project) -> None:
+def test_an_instance_that_cannot_be_removed_is_named_and_removed_by_the_next(project: Project) -> None:
     first, _ = build_anew(project, DAY)
     record = folder(project, first) / "manifest.json"
     record.rename(aside := project.folder / "aside.json")
@@ -167,7 +167,7 @@ def test_what_cannot_be_removed_is_told_and_the_next_one_goes_on(project: Projec
     assert project.ask("gc")["unfinished"] == []
 
 
-def test_a_file_that_a_dead_process_left_beside_live_data_goes(project: Project) -> None:
+def test_a_file_that_a_dead_process_left_beside_live_data_is_removed(project: Project) -> None:
     (uuid,) = build_anew(project, DAY, times=0)
     half = folder(project, uuid) / ".manifest.json.0123456789abcdef"
     half.write_text("{")
@@ -179,7 +179,7 @@ def test_a_file_that_a_dead_process_left_beside_live_data_goes(project: Project)
     assert project.ask("read", DAY)
 
 
-def test_what_no_instance_is_known_of_goes_only_when_it_is_said(project: Project) -> None:
+def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Project) -> None:
     """Another Dagster instance may write to the same warehouse, and know it."""
     build_anew(project, DAY, times=0)
     strange = folder(project, "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f")
@@ -209,10 +209,8 @@ def test_what_no_instance_is_known_of_goes_only_when_it_is_said(project: Project
         (("gc", "--older-than", "soon"), "BadParameter"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(project: Project, arguments: tuple[str, ...], kind: str) -> None:
-    project.run("tick")
-
-    refused = project.call(*arguments, "--json")
+def test_arguments_that_mean_nothing_are_refused(known_project: Project, arguments: tuple[str, ...], kind: str) -> None:
+    refused = known_project.call(*arguments, "--json")
 
     assert (refused.code, refused.json["error"]["type"]) == (2, kind)
 
@@ -247,12 +245,12 @@ defs = build_definitions([orders, checked])
 """
 
 
-def test_an_arcs_lot_that_was_partial_is_missing_then(project: Project) -> None:
+def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project) -> None:
     """SPEC 10.8"""
     lot = "checked@2024-01-01"
-    (project.folder / "definitions.py").write_text(ARC)
+    project.define(ARC)
     (project.folder / "doubts").touch()
-    assert project.run("build", lot).code == 1
+    assert project.call("build", lot).code == 1
     uuid = uuids(project, lot)[-1]
     assert arc_states(project)[lot] == "partial"
 

@@ -1,5 +1,7 @@
 """`databuild explain`: why something is, or is not, being built, back to the first cause (SPEC 15)."""
 
+import os
+
 import pytest
 
 from .conftest import Project
@@ -10,10 +12,8 @@ DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
 
 
-def test_a_ref_that_nobody_wants(project: Project) -> None:
-    project.call("tick")
-
-    assert project.ask("explain", JANUARY) == {
+def test_a_ref_that_nobody_wants(known_project: Project) -> None:
+    assert known_project.ask("explain", JANUARY) == {
         "ref": JANUARY,
         "state": None,
         "causes": [{"ref": JANUARY, "why": "never built; nobody wants it"}],
@@ -24,7 +24,7 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
 
-    built = project.run("build", JANUARY, "--json").json
+    built = project.call("build", JANUARY, "--json").json
     told = project.ask("explain", JANUARY)
 
     failed = next(each for each in project.ask("job-runs") if each["state"] == "Failed")
@@ -43,23 +43,17 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
     assert lines[3].startswith(f"    {DAYS[1]}: failed in job run")
 
 
-def test_a_build_that_is_going_on_tells_who_holds_the_lease(project: Project) -> None:
+def test_a_running_build_says_who_holds_the_lease(project: Project) -> None:
     project.call("tick")
-    project.hold("2024-01-29")
-    process = project.start("build", DAYS[0])
-    try:
-        project.wait_until_held("2024-01-29")
+    project.claim(DAYS[0])
 
-        told = project.ask("explain", DAYS[0])
-        planned = project.ask("plan", DAYS[0])
-    finally:
-        project.release("2024-01-29")
-        process.communicate(timeout=60)
+    told = project.ask("explain", DAYS[0])
+    planned = project.ask("plan", DAYS[0])
 
     (run,) = project.ask("job-runs")
     assert told["state"] == "Building"
     assert told["causes"][0]["why"].startswith(
-        f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {process.pid} on "
+        f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {os.getpid()} on "
     )
     assert planned["jobs"][0]["action"] == "join"
     assert f"being built by job run {run['id']} since " in planned["jobs"][0]["reason"]
@@ -73,7 +67,7 @@ def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
 
     assert (told["ref"], told["state"], told["wants"]) == (want["id"], "Idle", {"Idle": 1})
     assert told["causes"][0]["why"].endswith(": the next tick launches it")
-    assert project.run("tick").code == 0
+    assert project.call("tick").code == 0
     assert project.ask("explain", want["id"])["state"] == "Successful"
 
 
@@ -104,10 +98,8 @@ def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
         ("01890000-0000-7000-8000-000000000000", "no want, request or asset"),
     ],
 )
-def test_a_wrong_name_is_one_sentence(project: Project, name: str, words: str) -> None:
-    project.call("tick")
-
-    done = project.call("explain", name)
+def test_a_wrong_name_is_one_sentence(known_project: Project, name: str, words: str) -> None:
+    done = known_project.call("explain", name)
 
     assert done.code == 2
     assert words in done.err

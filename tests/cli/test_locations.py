@@ -1,10 +1,11 @@
 """One workspace of several code locations, one of them plain Dagster, on the command line."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import dagster as dg
 import pytest
+
+from databuild_dagster.bindings.instance import open_instance
 
 from .conftest import Project
 
@@ -77,14 +78,18 @@ def write(project: Project, name: str, source: str) -> None:
 
 
 def materialize_plain(project: Project) -> None:
-    """As a person does it who knows nothing of us."""
-    command = ["-m", "dagster", "asset", "materialize", "--select", "rates", "-f", "plain/definitions.py"]
-    subprocess.run([sys.executable, *command], cwd=project.folder, env=project.environment, check=True, timeout=120)
+    """Materialize the asset of the plain location by Dagster alone."""
+
+    @dg.asset
+    def rates() -> None: ...
+
+    with open_instance(project.home) as instance:
+        assert dg.materialize([rates], instance=instance).success
 
 
-def test_a_build_goes_across_the_locations_of_a_workspace_and_takes_inputs_from_a_plain_one(workspace: Project) -> None:
+def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspace: Project) -> None:
     """SPEC 5.7, 6.11"""
-    waiting = workspace.run("build", "revenue", "--json")
+    waiting = workspace.call("build", "revenue", "--json")
     materialize_plain(workspace)
 
     built = workspace.build("revenue")
@@ -103,9 +108,9 @@ def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: 
     workspace.build("orders")
     write(workspace, "bank", BANK_WITH_ORDERS)
 
-    told = workspace.run("tick")
+    told = workspace.call("tick")
     write(workspace, "shop", SHOP.replace("build_definitions([orders])", "build_definitions([])"))
-    moved = workspace.run("tick")
+    moved = workspace.call("tick")
 
     (warning,) = [line for line in told.err.splitlines() if line.startswith("Warning")]
     assert "'bank.definitions' declares orders, which code location 'shop.definitions' has registered" in warning

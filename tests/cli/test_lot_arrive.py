@@ -9,7 +9,7 @@ import pytest
 
 from databuild_dagster.model.events import LotArrived
 
-from .conftest import Done, Project
+from .conftest import DEFINITIONS, Done, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -74,10 +74,21 @@ class Landing:
 
 @pytest.fixture
 def landing(project: Project) -> Iterator[Landing]:
-    with (project.folder / "definitions.py").open("a") as definitions:
-        definitions.write(MORE)
+    project.define(DEFINITIONS + MORE)
     yield Landing(project)
     assert project.is_sound()
+
+
+@pytest.fixture(scope="module")
+def landed(shared_project: Project) -> Landing:
+    """Files of all kinds and one empty lot, for tests that are refused."""
+    shared_project.define(DEFINITIONS + MORE)
+    landed = Landing(shared_project)
+    landed.write("a.parquet", 1)
+    landed.write("other.parquet", 1, m=[2])
+    (landed.folder / "bad.parquet").write_bytes(b"PAR1")
+    assert landed.arrive("--empty", lot="2024-01-29-23:00").code == 0
+    return landed
 
 
 def test_files_are_a_live_lot_that_is_read_and_built_from(landing):
@@ -147,7 +158,7 @@ def test_an_empty_lot_is_live_and_may_get_data_later(landing):
     assert [row["n"] for row in landing.rows()] == [1]
 
 
-def test_what_has_data_is_empty_only_if_that_is_meant(landing):
+def test_a_lot_with_data_becomes_empty_only_with_replace(landing):
     landing.arrive(landing.write("a.parquet", 1))
 
     refused = landing.refused("--empty")
@@ -157,7 +168,7 @@ def test_what_has_data_is_empty_only_if_that_is_meant(landing):
     assert landing.rows() == []
 
 
-def test_a_tainted_lot_takes_the_same_file_only_if_that_is_meant(landing):
+def test_a_tainted_lot_takes_the_same_file_only_with_replace(landing):
     file = landing.write("a.parquet", 1)
     landing.arrive(file)
     landing.project.call("taint", REF, "--reason", "wrong units")
@@ -207,10 +218,5 @@ def test_a_lot_need_not_be_of_a_time(landing):
         (["outside/a.parquet"], {"dataset": "click"}, "Did you mean clicks?"),
     ],
 )
-def test_what_cannot_arrive_is_refused_in_a_sentence_and_nothing_is_recorded(landing, arguments, where, words):
-    landing.write("a.parquet", 1)
-    landing.write("other.parquet", 1, m=[2])
-    (landing.folder / "bad.parquet").write_bytes(b"PAR1")
-    landing.arrive("--empty", lot="2024-01-29-23:00")
-
-    assert words in landing.refused(*arguments, **where)
+def test_files_that_cannot_arrive_are_refused_in_a_sentence_and_not_recorded(landed, arguments, where, words):
+    assert words in landed.refused(*arguments, **where)

@@ -7,6 +7,8 @@ import pytest
 
 from .conftest import Project
 
+pytestmark = pytest.mark.long
+
 DEFINITIONS = """
 from pathlib import Path
 
@@ -36,9 +38,16 @@ defs = build_definitions([landed("clicks", empty=True), landed("views"), by_hand
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    project.define(DEFINITIONS)
     (project.folder / "landing").mkdir()
     return project
+
+
+@pytest.fixture(scope="module")
+def shared_project(shared_project: Project) -> Project:
+    shared_project.define(DEFINITIONS)
+    (shared_project.folder / "landing").mkdir()
+    return shared_project
 
 
 def drop(project: Project, name: str, *numbers: int) -> Path:
@@ -47,7 +56,6 @@ def drop(project: Project, name: str, *numbers: int) -> Path:
     return path
 
 
-@pytest.mark.long
 def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project: Project) -> None:
     """SPEC 10.5: from the arrival to the launch it takes one tick."""
     drop(project, "clicks_20240129T01", 1, 2)
@@ -73,7 +81,7 @@ def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project
     }
 
 
-def test_what_cannot_be_recorded_is_named_and_the_command_fails(project: Project) -> None:
+def test_a_file_that_cannot_be_recorded_is_named_and_the_command_fails(project: Project) -> None:
     drop(project, "views_20240129T00", 1)
     (project.folder / "landing" / "views_20240129T01.parquet").write_bytes(b"PAR1")
     drop(project, "views_20240131T00", 1)
@@ -87,10 +95,9 @@ def test_what_cannot_be_recorded_is_named_and_the_command_fails(project: Project
     assert stranger.startswith("  1 file belongs to no lot, for no time of a partition is told by ")
 
 
-def test_one_folder_that_is_not_there_is_told_in_a_sentence_and_the_others_are_looked_at(project: Project) -> None:
+def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project: Project) -> None:
     drop(project, "views_20240129T00", 1)
-    definitions = project.folder / "definitions.py"
-    definitions.write_text(DEFINITIONS.replace('landed("clicks"', 'landed("clicks", "gone"'))
+    project.define(DEFINITIONS.replace('landed("clicks"', 'landed("clicks", "gone"'))
 
     looked = project.call("lot", "look")
 
@@ -108,15 +115,15 @@ def test_one_folder_that_is_not_there_is_told_in_a_sentence_and_the_others_are_l
         ("click", "No code location has registered an asset 'click'. Did you mean clicks?"),
     ],
 )
-def test_what_watches_nothing_says_so(project: Project, dataset: str, words: str) -> None:
-    done = project.call("lot", "look", dataset)
+def test_a_dataset_without_a_landing_folder_is_refused(known_project: Project, dataset: str, words: str) -> None:
+    done = known_project.call("lot", "look", dataset)
 
     assert done.code == 2
     assert words in done.err
 
 
-def test_a_boundary_is_not_adopted_its_files_arrive(project: Project) -> None:
-    done = project.call("adopt", "clicks", "--files", "landing/*.parquet")
+def test_a_boundary_is_not_adopted_its_files_arrive(known_project: Project) -> None:
+    done = known_project.call("adopt", "clicks", "--files", "landing/*.parquet")
 
     assert done.code == 2
     assert "clicks is a boundary, whose lots arrive" in done.err
@@ -124,7 +131,7 @@ def test_a_boundary_is_not_adopted_its_files_arrive(project: Project) -> None:
     assert "@databuild_asset" not in done.err
 
 
-def test_who_reads_a_lot_whose_file_was_changed_or_is_gone_is_told_what_works(project: Project) -> None:
+def test_a_read_of_a_changed_or_missing_file_says_how_to_repair_the_lot(project: Project) -> None:
     """SPEC 10.6: nothing here builds it, so it has to come again."""
     path = drop(project, "views_20240129T00", 1)
     project.ask("lot", "look", "views")

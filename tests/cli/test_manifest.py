@@ -1,6 +1,7 @@
 """`databuild manifest`, and the keys that other tools look at, from the command line (SPEC 10.2)."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,29 @@ def copy_of(project: Project) -> Path:
     return project.home / "warehouse/datasets/name=orders/version=0/lot=20240129P1D000/state=complete/manifest.json"
 
 
+@pytest.fixture
+def built(shared_project: Project) -> Iterator[Project]:
+    """The shared project with one ref built, for tests that record nothing."""
+    if shared_project.n_events() == 0:
+        shared_project.build(REF)
+    with shared_project.recording_nothing():
+        yield shared_project
+
+
 def test_the_schema_is_there_without_a_home_or_a_project(project: Project) -> None:
     schema: Any = project.ask("manifest", "schema")
 
     assert schema["$defs"]["Manifest"]["properties"]["schema_version"]["const"] == 1
 
 
-def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(project: Project) -> None:
-    project.build(REF)
-    told = project.ask("show", REF)["canonical"]
+def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(built: Project) -> None:
+    told = built.ask("show", REF)["canonical"]
 
-    by_ref: Any = project.ask("manifest", "show", REF)
+    by_ref: Any = built.ask("manifest", "show", REF)
 
-    assert by_ref == project.ask("manifest", "show", told["uuid"])
+    assert by_ref == built.ask("manifest", "show", told["uuid"])
     assert (by_ref["instance_uuid"], by_ref["lot_id"], by_ref["state"]) == (told["uuid"], "20240129P1D000", "complete")
-    whole: Any = project.ask("manifest", "show", REF, "--whole")
+    whole: Any = built.ask("manifest", "show", REF, "--whole")
     assert [file["uri"] for file in whole["files"]] == told["files"]
 
 
@@ -48,16 +57,14 @@ def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(project: Project) ->
         ("ordres", "There is no registered asset 'ordres'."),
     ],
 )
-def test_what_has_no_manifest_is_refused_in_one_sentence(project: Project, name: str, words: str) -> None:
-    project.build(REF)
-
-    done = project.call("manifest", "show", name)
+def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, name: str, words: str) -> None:
+    done = built.call("manifest", "show", name)
 
     assert (done.code, done.out) == (2, "")
     assert words in done.err
 
 
-def test_what_was_built_has_its_copy_and_a_spoilt_one_is_found_and_repaired(project: Project) -> None:
+def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: Project) -> None:
     project.build(REF)
     assert json.loads(copy_of(project).read_bytes()) == project.ask("manifest", "show", REF, "--whole")
     assert project.ask("check", "--deep") == {"ok": True, "violations": []}

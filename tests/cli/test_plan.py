@@ -20,7 +20,7 @@ def actions(told: "dict[str, list[dict[str, object]]]") -> dict[object, object]:
     return {each["ref"]: each["action"] for each in told["jobs"]}
 
 
-def test_what_is_planned_is_what_a_build_does_and_the_graph_stays_the_same(project: Project) -> None:
+def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Project) -> None:
     project.call("tick")
     project.build(DAYS[0])
     events = project.n_events()
@@ -86,7 +86,7 @@ defs = build_definitions([orders, large], location="filtered")
 
 def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
     """SPEC 9.8"""
-    (project.folder / "definitions.py").write_text(FILTERED)
+    project.define(FILTERED)
     project.build("orders@mon")
 
     lines = project.call("plan", "large@mon", "large@tue").out.splitlines()
@@ -101,7 +101,7 @@ def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project)
 def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
-    assert project.run("build", DAYS[1]).code == 1
+    assert project.call("build", DAYS[1]).code == 1
 
     told = project.ask("plan", JANUARY)
 
@@ -115,10 +115,10 @@ def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None
 def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:
     """SPEC 5.7: the store knows everything."""
     project.call("tick")
-    (project.folder / "definitions.py").write_text("raise SystemExit('loaded')")
+    project.define("raise SystemExit('loaded')")
 
-    assert project.run("plan", JANUARY).code == 0
-    assert project.run("explain", JANUARY).code == 0
+    assert project.call("plan", JANUARY).code == 0
+    assert project.call("explain", JANUARY).code == 0
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> Non
         (["orders@"], "InvalidRef", "path/of/asset"),
     ],
 )
-def test_what_cannot_be_wanted_cannot_be_planned(project: Project, refs: list[str], kind: str, words: str) -> None:
-    project.call("tick")
-
-    done = project.call("plan", *refs, "--json")
+def test_a_ref_that_cannot_be_wanted_cannot_be_planned(
+    known_project: Project, refs: list[str], kind: str, words: str
+) -> None:
+    done = known_project.call("plan", *refs, "--json")
 
     assert done.code == 2
     assert done.json["error"]["type"] == kind

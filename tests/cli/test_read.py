@@ -19,7 +19,7 @@ def refused(project: Project, *arguments: str) -> dict[str, str]:
     return error
 
 
-def test_what_was_live_once_can_be_read_as_of_then_and_what_is_tainted_if_asked_for(project: Project) -> None:
+def test_a_tainted_ref_is_read_as_of_before_the_taint_or_if_that_is_allowed(project: Project) -> None:
     project.build(DAY)
     then = project.queries.head()
     project.ask("taint", DAY, "--reason", "the till was broken")
@@ -53,9 +53,9 @@ defs = build_definitions([odd])
 """
 
 
-def test_what_json_has_no_word_for_is_still_json(project: Project) -> None:
+def test_values_that_json_does_not_have_are_still_valid_json(project: Project) -> None:
     """SPEC 15"""
-    (project.folder / "definitions.py").write_text(ODD)
+    project.define(ODD)
     project.build("odd")
 
     told = json.loads(project.call("read", "odd", "--json").out, parse_constant=pytest.fail)
@@ -67,12 +67,10 @@ def test_what_json_has_no_word_for_is_still_json(project: Project) -> None:
     assert project.call("read", "odd", "--limit", "0").out == "No row was asked for.\n"
 
 
-def test_a_dataset_that_nobody_knows_is_refused_with_the_nearest_name(project: Project) -> None:
-    project.call("tick")
-
-    assert refused(project, "order@2024-01-29")["hint"] == "Did you mean orders?"
-    assert refused(project, "orders@2023-01-01")["type"] == "UnknownPartition"
-    assert refused(project, DAY)["message"] == f"{DAY} is missing, so there is nothing to read."
+def test_an_unknown_dataset_is_refused_with_the_nearest_name(known_project: Project) -> None:
+    assert refused(known_project, "order@2024-01-29")["hint"] == "Did you mean orders?"
+    assert refused(known_project, "orders@2023-01-01")["type"] == "UnknownPartition"
+    assert refused(known_project, DAY)["message"] == f"{DAY} is missing, so there is nothing to read."
 
 
 def events_of(project: Project) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from .conftest import Project
+from .conftest import DEFINITIONS, Project
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +22,7 @@ def uuid(project: Project, ref: str) -> str:
     return found
 
 
-def test_a_taint_goes_downstream_as_its_dry_run_has_said_and_one_can_look_back_and_go_back(project: Project) -> None:
+def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project: Project) -> None:
     project.build(MONTH)
     before = project.queries.head().seq
     first = {ref: uuid(project, ref) for ref in (DAY, MONTH)}
@@ -64,9 +64,9 @@ def test_a_taint_goes_downstream_as_its_dry_run_has_said_and_one_can_look_back_a
 def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: Project) -> None:
     """SPEC 3.2, 5.1"""
     kate, finn = {"LOGNAME": "kate"}, {"LOGNAME": "finn"}
-    assert project.run("build", MONTH, "--comment", "the board's report", **kate).code == 0
+    assert project.call("build", MONTH, "--comment", "the board's report", **kate).code == 0
     assert project.call("taint", DAY, "--reason", "the till was broken", **finn).code == 0
-    assert project.run("build", DAY, **finn).code == 0
+    assert project.call("build", DAY, **finn).code == 0
 
     first, second = project.ask("history", DAY)
 
@@ -86,7 +86,7 @@ def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: 
     assert (first["canonical"], second["why"]) == (True, f"readers went back to {first['uuid']}")
 
 
-def test_what_was_removed_from_the_disk_cannot_be_reverted_to(project: Project) -> None:
+def test_an_instance_whose_data_was_removed_cannot_be_reverted_to(project: Project) -> None:
     """SPEC 7.4"""
     project.build(DAY)
     first = uuid(project, DAY)
@@ -141,15 +141,15 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
 def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
     """SPEC 6.6"""
     project.fail("2024-01-29")
-    assert project.run("build", MONTH, DAY).code == 1
+    assert project.call("build", MONTH, DAY).code == 1
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
     project.fail("2024-01-29", yes=False)
 
     told = project.ask("retry", MONTH)
     assert (told["opened"], len(told["wants"])) == ([DAY], 2)
-    done = project.run("tick", "--json")
+    done = project.call("tick", "--json")
     while any(done.json.values()):
-        done = project.run("tick", "--json")
+        done = project.call("tick", "--json")
 
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
     assert {each["state"] for each in project.ask("want", "show", told["request_id"])} == {"Successful"}
@@ -160,7 +160,7 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
 def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
     """SPEC 6.6"""
     project.fail("2024-01-29")
-    assert project.run("build", DAY).code == 1
+    assert project.call("build", DAY).code == 1
 
     told = project.call("taint", DAY, "--reason", "mended")
 
@@ -187,13 +187,11 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     assert (missing.code, missing.json["error"]["type"]) == (2, "NoReceipt")
 
 
-def test_what_older_code_has_built_is_found(project: Project) -> None:
+def test_instances_that_older_code_has_built_are_found(project: Project) -> None:
     project.build(DAY)
     assert project.ask("partitions", "orders", "--outdated") == []
-    definitions = project.folder / "definitions.py"
-    text = definitions.read_text()
-    definitions.write_text(text.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
-    project.run("tick")
+    project.define(DEFINITIONS.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
+    project.call("tick")
 
     assert [each["ref"] for each in project.ask("partitions", "orders", "--outdated")] == [DAY]
     assert project.build(DAY, "--fresh")["launches"] == 1
@@ -201,12 +199,10 @@ def test_what_older_code_has_built_is_found(project: Project) -> None:
     assert project.ask("partitions", "orders", "--outdated") == []
 
 
-def test_a_moment_that_never_was_is_refused(project: Project) -> None:
+def test_a_moment_that_never_was_is_refused(known_project: Project) -> None:
     """SPEC 3.2"""
-    project.run("tick")
-
     for command in (("show", DAY), ("partitions", "orders"), ("explain", DAY)):
         for as_of in ("0", "999999", "2024-01-01", "never"):
-            refused = project.call(*command, "--as-of", as_of, "--json")
+            refused = known_project.call(*command, "--as-of", as_of, "--json")
             assert refused.code == 2
             assert refused.json["error"]["type"] in ("InvalidAsOf", "BeforeAnything")

@@ -1,0 +1,120 @@
+"""The calendar that `databuild gaps` draws: a mark for each lot, or for several, and one row for each day or month (SPEC 10.7)."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from databuild_dagster.cli.calendar import MARKS, MAX_ROWS, calendar
+from databuild_dagster.engine.gaps import Absent, Expected, GapCause, GapReport
+from databuild_dagster.model.lots import UNITS, LotUnit, lots_between
+
+
+def drawn(
+    unit: LotUnit,
+    start: str,
+    end: str,
+    absent: dict[str, GapCause] | None = None,
+    *,
+    terminal: bool = False,
+    width: int = 80,
+) -> list[str]:
+    since, until = (datetime.fromisoformat(each).replace(tzinfo=UTC).timestamp() for each in (start, end))
+    lots = lots_between(since, until, unit)
+    ids = list(lots.ids())
+    found = [Absent(lot, "a@x", cause, None, "a@x", cause, "so it is") for lot, cause in (absent or {}).items()]
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard")
+    calendar(GapReport(Expected("a", lots, ids, ids, True), (ids[0],), tuple(found)), console)
+    return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_day_is_a_row_and_a_lot_is_a_mark() -> None:
+    lines = drawn(UNITS["PT1H"], "2024-02-28T02:00", "2024-03-01T03:00", {"20240228PT1H003": GapCause.FAILED})
+
+    assert lines == [
+        "2024-02-28    oF====================",
+        "2024-02-29  ========================",
+        "2024-03-01  ===",
+        "F failed 1   o empty 1   = complete 47",
+    ]
+
+
+def test_days_that_look_alike_share_a_row() -> None:
+    lines = drawn(UNITS["PT1H"], "2024-02-28", "2024-03-06")
+
+    assert lines[:2] == [
+        "2024-02-28                o" + 23 * "=",
+        "2024-02-29 to 2024-03-05  " + 24 * "=",
+    ]
+
+
+def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
+    absent = dict.fromkeys((f"20240228PT5M{number:03}" for number in (7, 8, 9, 10, 12, 13, 14, 15)), GapCause.BUILDING)
+
+    lines = drawn(UNITS["PT5M"], "2024-02-28", "2024-02-29", absent)
+
+    assert lines == [
+        "2024-02-28  o72B" + 68 * "=",
+        "B building 8   o empty 1   = complete 279",
+        "A mark stands for 4 lots; a digit says how many tenths of them are present.",
+    ]
+
+
+def test_a_year_of_5_minute_lots_of_which_a_tenth_is_there_shows_where_these_are() -> None:
+    """SPEC 10.7: no day of the range is dropped."""
+    unit = UNITS["PT5M"]
+    since, until = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2023, 2024))
+    ids = list(lots_between(since, until, unit).ids())
+    # Every day another two hours, and in the last week all of them.
+    there = {lot for number, lot in enumerate(ids) if number // 24 % 13 == 0 or number >= len(ids) - 7 * 288}
+
+    lines = drawn(unit, "2023-01-01", "2024-01-01", {lot: GapCause.NEVER_ARRIVED for lot in ids if lot not in there})
+
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0].startswith("2023-01-01 to 2023-01-07  ")
+    assert set(lines[0].partition("2023-01-07")[2]) == {" ", "1", "?"}
+    assert "2023-12-31  " in lines[-3], "the latest is drawn"
+    assert "=" in lines[-3] or "8" in lines[-3]
+
+
+def test_days_are_drawn_by_months() -> None:
+    lines = drawn(UNITS["P1D"], "2024-01-30", "2024-03-02", {"20240229P1D000": GapCause.WAITING})
+
+    assert lines[:3] == ["2024-01  " + 29 * " " + "o=", "2024-02  " + 28 * "=" + "w", "2024-03  ="]
+
+
+def test_a_terminal_has_colours_and_its_width_is_kept() -> None:
+    lines = drawn(UNITS["PT5M"], "2024-02-28", "2024-02-29", terminal=True, width=60)
+
+    assert "\x1b[32m" in lines[0]
+    assert lines[0].count("=") <= 60
+
+
+def test_days_of_a_picture_that_would_be_long_share_a_row() -> None:
+    odd = {
+        f"{day}PT1H000": GapCause.FAILED for day in (f"2024{m:02}{d:02}" for m in range(1, 13) for d in range(1, 28, 2))
+    }
+
+    lines = drawn(UNITS["PT1H"], "2024-01-01", "2025-01-01", odd)
+
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0] == "2024-01-01 to 2024-01-07  4" + 23 * "="
+    assert lines[-3] == "2024-12-30 to 2024-12-31  " + 24 * "="
+    assert lines[-1].startswith("A mark stands for 7 lots")
+
+
+def test_sixty_years_of_days_fit_as_well() -> None:
+    odd = {f"{year}{month:02}15P1D000": GapCause.FAILED for year in range(1970, 2030) for month in range(1, 13, 2)}
+
+    lines = drawn(UNITS["P1D"], "1970-01-01", "2030-01-01", odd)
+
+    assert len(lines) <= MAX_ROWS + 2
+    assert lines[0].startswith("1970-01 to ")
+    assert "to 2029-12  " in lines[-3]
+
+
+def test_every_cause_has_a_letter_of_its_own() -> None:
+    assert set(MARKS) == set(GapCause)
+    assert len({mark.letter for mark in MARKS.values()}) == len(MARKS)
