@@ -24,10 +24,6 @@ EXTENDED: Mapping[str, tuple[str, ...]] = {
         "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-Spark]",
         "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-pandas]",
     ),
-    "bindings/test_reading": (
-        "test_a_process_with_a_jvm_of_its_own_is_told_to_give_its_session",
-        "test_a_session_is_opened_where_none_is_given_and_another_when_its_server_was_stopped",
-    ),
     "cli/test_adopt": (
         "test_a_partition_that_is_being_built_is_refused_naming_the_job_run",
         "test_columns_that_differ_from_what_is_live_are_refused",
@@ -79,47 +75,8 @@ EXTENDED: Mapping[str, tuple[str, ...]] = {
         "test_an_asset_is_built_through_every_resource_of_spark[LazyPySparkResource]",
         "test_settings_in_a_dagster_runs_tag_are_for_its_session_alone",
     ),
-    "e2e/test_automation": ("test_what_becomes_possible_is_built_by_itself_once_and_without_turning_anything_on",),
-    "e2e/test_coordinator": ("test_a_backfill_of_what_is_live_completes_without_a_process",),
-    "e2e/test_doors": (
-        "test_a_backfill[multi-run]",
-        "test_a_sensor",
-        "test_declarative_automation_on_missing",
-        "test_our_own_wants",
-        "test_run_retries",
-        "test_the_materialize_button_for_what_has_no_partitions",
-    ),
-    "e2e/test_doors_bad_input": (
-        "test_when_builds_are_canceled_two_runs_that_wait_for_both_get_what_the_other_waits_for",
-        "test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work",
-    ),
-    "e2e/test_doors_coordinator": ("test_a_sensor",),
-    "e2e/test_doors_one_slot": ("test_two_backfills_of_the_same_keys_end",),
-    "e2e/test_example": (
-        "test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew",
-        "test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer",
-        "test_the_year_is_all_336_776_flights_and_a_day_without_weather_is_empty_and_live",
-    ),
-    "e2e/test_kills": ("test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again",),
-    "e2e/test_operations": ("test_a_canceled_one_is_interrupted_in_spark_and_leaves_no_key",),
-    "e2e/test_operations_example": ("test_with_workers_killed_the_report_is_that_of_an_undisturbed_run",),
-    "e2e/test_postgres": (
-        "test_dagster_shows_what_was_built_and_what_is_tainted",
-        "test_every_command_that_looks_answers",
-    ),
     "model/decide/test_trust": (
         "test_a_downstream_taint_covers_what_was_built_from_it_and_a_rebuild_agrees[postgres]",
-    ),
-    "spark/test_classic": ("test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does",),
-    "spark/test_server": (
-        "test_a_server_whose_starter_is_killed_before_it_is_ready_is_used_by_the_next",
-        "test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on",
-    ),
-    "test_docs": (
-        "test_an_asset_that_exists_is_taken_over_as_its_page_says",
-        "test_what_the_page_on_checking_and_files_prints_is_what_is_printed",
-        "test_what_the_page_on_delegation_asks_for_twice_is_built_once",
-        "test_what_the_page_on_finding_out_prints_is_what_is_printed",
     ),
 }
 

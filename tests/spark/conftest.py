@@ -1,6 +1,7 @@
 """A session on the server that all tests of a run share, and a warehouse to write to."""
 
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +28,9 @@ def write(warehouse):
         return write_instance(frame, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), **more)
 
     return write
+
+
+@pytest.fixture
+def home(spark_home):
+    """The home of the shared server."""
+    return Path(spark_home)

@@ -79,7 +79,7 @@ def test_files_that_the_manifest_does_not_list_change_no_answer(spark, warehouse
     assert rows(read) == [(0,), (1,), (2,)]
 
 
-def test_an_instance_holds_its_listed_files_and_its_manifest_and_nothing_is_left_over(spark, warehouse, write):
+def test_an_instance_holds_its_listed_files_and_its_manifest_and_no_more(spark, warehouse, write):
     manifest = write(spark.range(3))
 
     folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
@@ -261,7 +261,7 @@ def test_a_listed_file_is_what_its_checksum_says(spark, warehouse, write):
     assert described == manifest.files
 
 
-def test_a_warehouse_that_disappears_while_spark_writes_into_it_leaves_no_manifest_and_says_so(spark, warehouse, write):
+def test_a_warehouse_that_disappears_as_spark_writes_leaves_no_manifest_and_says_so(spark, warehouse, write):
     root = warehouse.root
     write(spark.range(1))
 

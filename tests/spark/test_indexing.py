@@ -40,7 +40,7 @@ ROWS = """
     AS t(n, d, s, dec, day)
 """
 FILES = 10
-MANY = 600 if os.environ.get("DATABUILD_LONG") else 60
+MANY = 600 if os.environ.get("DATABUILD_LONG") else 25
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ def test_a_selective_filter_leaves_the_files_that_matter(spark, warehouse, write
     assert read_instances(spark, warehouse, [kept]).where("id BETWEEN 55 AND 57").count() == 3
 
 
-@pytest.mark.parametrize("contents", [b"", b"{", b'{"index_version": 2, "more": []}', b"\xff", b"[]"])
-def test_an_index_that_cannot_be_read_passes_nothing_over(warehouse, indexed, contents):
+def test_an_index_that_cannot_be_read_passes_nothing_over(warehouse, indexed):
     """SPEC 9.8: truncated, of a newer version, something else"""
-    warehouse.storage.replace(index_path(warehouse, indexed.dataset, indexed.instance_uuid), contents)
+    for contents in (b"", b"{", b'{"index_version": 2, "more": []}', b"\xff", b"[]"):
+        warehouse.storage.replace(index_path(warehouse, indexed.dataset, indexed.instance_uuid), contents)
 
-    (kept,), _ = narrowed(warehouse, [indexed], parsed_filter("n = 5"))
+        (kept,), _ = narrowed(warehouse, [indexed], parsed_filter("n = 5"))
 
-    assert kept == indexed
+        assert kept == indexed, contents
 
 
 def test_an_index_of_other_files_passes_nothing_over(warehouse, indexed):
@@ -209,16 +209,16 @@ def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse,
     assert [found[each.instance_uuid][same.uri].columns["i"].max for each in manifests] == ["1", "2"]
 
 
-@pytest.mark.parametrize("where", ["f > 0.1", "f = 0.10000000149011612", "f BETWEEN 0.1 AND 0.11", "f = float('0.1')"])
-def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write, where):
+def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write):
     """SPEC 9.8: as text it is 0.1, and as a double a little more"""
     manifest = write(spark.sql("SELECT CAST(0.1 AS FLOAT) AS f"))
     index(spark, warehouse, manifest)
 
-    (kept,), _ = narrowed(warehouse, [manifest], parsed_filter(where))
+    for where in ("f > 0.1", "f = 0.10000000149011612", "f BETWEEN 0.1 AND 0.11", "f = float('0.1')"):
+        (kept,), _ = narrowed(warehouse, [manifest], parsed_filter(where))
 
-    assert read_instances(spark, warehouse, [manifest]).where(where).count() == 1
-    assert kept == manifest
+        assert read_instances(spark, warehouse, [manifest]).where(where).count() == 1, where
+        assert kept == manifest, where
 
 
 def test_times_are_kept_in_utc_whatever_hours_the_session_s_zone_leaves_out(spark, warehouse, write):

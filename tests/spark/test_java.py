@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.find_spark_home import _find_spark_home
 
 from databuild_dagster.spark import JavaMissing, find_java
 from databuild_dagster.spark import java as java_module
@@ -81,9 +82,15 @@ def test_the_extras_java_starts_in_spite_of_the_module_it_lacks(tmp_path):
     bare = subprocess.run([java_module._java_of_the_extra(), *command], capture_output=True, text=True, check=False)
     shimmed = subprocess.run([java.executable, *command], capture_output=True, text=True, check=False)
 
+    submit = [f"{_find_spark_home()}/bin/spark-submit", "--version"]
+    spark = subprocess.run(
+        submit, capture_output=True, text=True, env=os.environ | {"JAVA_HOME": java.home}, check=False
+    )
+
     assert "Module jdk.incubator.vector not found" in bare.stdout + bare.stderr
     assert shimmed.returncode == 0
     assert "told = a b" in shimmed.stderr
+    assert (spark.returncode, "OpenJDK 64-Bit Server VM, 21" in spark.stderr) == (0, True), spark.stderr
 
 
 def a_path_without_java(folder):
@@ -109,6 +116,7 @@ finally:
 
 
 @pytest.mark.long
+@pytest.mark.extended
 def test_a_session_opens_on_a_machine_without_java(tmp_path):
     hidden = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     hidden |= {"PATH": str(a_path_without_java(tmp_path / "bin")), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -13,6 +13,7 @@ from unittest.mock import ANY
 import pytest
 
 from databuild_dagster.spark import (
+    ServerFailed,
     SparkSettings,
     SparkUnreachable,
     check_reachable,
@@ -29,19 +30,23 @@ from databuild_dagster.spark import (
 )
 from databuild_dagster.spark import server as server_module
 from databuild_dagster.spark.begun import running_jobs
+from databuild_dagster.spark.server import use_server
+from tests.spark.stand_in import complaining_spark, listening_spark
 from tests.support.cluster import wait_until
+from tests.support.endless import ENDLESS, ROWS, SLEEP
 
-OPEN_AND_SAY_WHERE = """
+USE_AND_SAY_WHICH = """
 import sys
-from databuild_dagster.spark import SparkSettings, open_session, server_status
-spark = open_session(SparkSettings(home=sys.argv[1], config=dict(pair.split("=") for pair in sys.argv[2:])))
-assert spark.range(3).count() == 3
-print(server_status(sys.argv[1]).pid)
+from databuild_dagster.spark import SparkSettings
+from databuild_dagster.spark.server import use_server
+config = dict(pair.split("=") for pair in sys.argv[2:])
+print(use_server(SparkSettings(home=sys.argv[1], config=config)).pid)
 """
 
 
 def a_process(home, *config):
-    command = [sys.executable, "-c", OPEN_AND_SAY_WHERE, str(home), *config]
+    """Uses the server of a home, and ends."""
+    command = [sys.executable, "-c", USE_AND_SAY_WHICH, str(home), *config]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -52,9 +57,12 @@ def answer(process):
 
 
 @pytest.fixture
-def new_home(tmp_path):
-    yield tmp_path
-    stop_server(tmp_path)
+def new_home(tmp_path, monkeypatch):
+    """Whose servers are stand-ins."""
+    monkeypatch.setenv("SPARK_HOME", listening_spark(tmp_path / "spark of stand-ins"))
+    home = tmp_path / "home"
+    yield home
+    stop_server(home)
 
 
 @pytest.fixture
@@ -82,7 +90,6 @@ def record_of(home, fingerprint, process, **changes):
     return folder
 
 
-@pytest.mark.long
 def test_two_processes_at_once_start_one_server_and_a_killed_one_is_replaced(new_home):
     first, second = a_process(new_home), a_process(new_home)
 
@@ -91,9 +98,69 @@ def test_two_processes_at_once_start_one_server_and_a_killed_one_is_replaced(new
     assert pids == {server_status(new_home).pid}
     assert not server_status(new_home).in_use
 
-    # A session that is open when its server dies says so soon, and the next one is on a new server.
-    orphan = open_session(SparkSettings(home=new_home))
     os.kill(server_status(new_home).pid, signal.SIGKILL)
+    assert answer(a_process(new_home)) == server_status(new_home).pid
+    assert server_status(new_home).pid not in pids
+
+
+def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(new_home):
+    mine = use_server(SparkSettings(home=new_home)).pid
+
+    other = answer(a_process(new_home, "spark.driver.memory=1g"))
+
+    assert {status.pid for status in server_statuses(new_home)} == {mine, other}
+    assert {status.pid for status in server_statuses(new_home) if status.in_use} == {mine}
+    assert use_server(SparkSettings(home=new_home)).pid == mine
+
+
+def test_a_server_that_ends_as_it_starts_is_told_with_its_last_complaint(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", complaining_spark(tmp_path / "spark", "java.lang.Error: no heap"))
+
+    with pytest.raises(ServerFailed, match=r"java\.lang\.Error: no heap.*server\.log"):
+        use_server(SparkSettings(home=tmp_path))
+
+    assert server_statuses(tmp_path) == ()
+
+
+class Relay:
+    """Between a client and the shared server; it can be killed without the server's harm."""
+
+    def __init__(self, target):
+        code = RELAY.format(target=target)
+        self._process = subprocess.Popen([sys.executable, "-IS", "-c", code], stdout=subprocess.PIPE, text=True)
+        self.port = int(self._process.stdout.readline())
+
+    def kill(self):
+        self._process.kill()
+        self._process.communicate()
+
+
+RELAY = """
+import socket, threading
+
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    near, far = server.accept()[0], socket.create_connection(("127.0.0.1", {target}))
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+
+
+def test_a_session_whose_server_is_lost_says_so_soon_and_may_be_tried_again(spark_home):
+    record = use_server(SparkSettings(home=spark_home))
+    relay = Relay(record.port)
+    url = record.url.replace(str(record.port), str(relay.port), 1)
+    orphan = open_session(SparkSettings(mode="remote", url=url))
+    assert orphan.range(3).count() == 3
+
+    relay.kill()
+
     began = time.monotonic()
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever PySpark makes of it
         orphan.range(3).count()
@@ -101,19 +168,23 @@ def test_two_processes_at_once_start_one_server_and_a_killed_one_is_replaced(new
     assert is_transient(caught.value)
     assert "server was lost" in explain_failure(caught.value)
 
-    assert open_session(SparkSettings(home=new_home)).range(3).count() == 3
-    assert server_status(new_home).pid not in pids
-
 
 @pytest.mark.long
-def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(spark, home):
-    mine = server_status(home).pid
+@pytest.mark.extended
+def test_a_killed_spark_server_is_replaced_and_the_next_session_is_on_the_new_one(tmp_path):
+    """As above, with servers that are Spark's."""
+    orphan = open_session(SparkSettings(home=tmp_path))
+    killed = server_status(tmp_path).pid
+    try:
+        os.kill(killed, signal.SIGKILL)
+        with pytest.raises(Exception, match="Connection refused|UNAVAILABLE|reset|closed") as caught:
+            orphan.range(3).count()
+        assert is_transient(caught.value)
 
-    other = answer(a_process(home, "spark.driver.memory=1g"))
-
-    assert {status.pid for status in server_statuses(home)} == {mine, other}
-    assert {status.pid for status in server_statuses(home) if status.in_use} == {mine}
-    assert spark.range(3).count() == 3
+        assert open_session(SparkSettings(home=tmp_path)).range(3).count() == 3
+        assert server_status(tmp_path).pid != killed
+    finally:
+        stop_server(tmp_path)
 
 
 def test_settings_of_a_session_need_no_other_server(spark, home):
@@ -134,8 +205,9 @@ def test_two_sessions_do_not_see_each_others_views(spark, home):
     assert not other.catalog.tableExists("mine")
 
 
-def test_what_others_must_not_read_is_readable_by_this_user_only(spark, home):
-    folder = next((home / "spark").glob("*/server.json")).parent
+def test_what_others_must_not_read_is_readable_by_this_user_only(new_home):
+    use_server(SparkSettings(home=new_home))
+    folder = next((new_home / "spark").glob("*/server.json")).parent
 
     modes = {
         path.name: path.stat().st_mode & 0o777
@@ -155,17 +227,17 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
     def work():
         with tag_operations(spark, "job-run-1"):
             try:
-                spark.sql("select count_if(sha2(cast(id as string), 512) like 'a%') from range(9000000000)").collect()
+                spark.sql(ENDLESS).collect()
             except Exception as error:
                 failures.append(error)
 
     spark.registerProgressHandler(on_progress)
     worker = threading.Thread(target=work)
     worker.start()
-    began = tasks_run.wait(60)
+    began = tasks_run.wait(120)
     spark.removeProgressHandler(on_progress)
     interrupted = interrupt(spark, "job-run-1")
-    worker.join(60)
+    worker.join(120)
 
     assert began
     assert len(interrupted) == 1
@@ -175,15 +247,14 @@ def test_a_running_operation_is_interrupted_by_its_tag_and_may_be_tried_again(sp
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.parametrize("n_tasks", [1, 2])
+@pytest.mark.parametrize("n_tasks", [pytest.param(1, marks=pytest.mark.extended), 2])
 def test_what_is_stopped_as_it_begins_leaves_no_job_behind(spark, n_tasks):
     """Interrupted a moment too early, it would be reported as canceled and run on."""
     failures = []
 
     def work():
         with tag_operations(spark, "job-run-2"):
-            many = spark.range(0, 9_000_000_000, 1, n_tasks)
-            endless = many.selectExpr("count_if(sha2(cast(id as string), 512) like 'a%') as n")
+            endless = spark.range(0, ROWS, 1, n_tasks).selectExpr(SLEEP).selectExpr("count(slept) AS n")
             try:
                 endless.write.format("noop").mode("overwrite").save()
             except Exception as error:
@@ -195,7 +266,12 @@ def test_what_is_stopped_as_it_begins_leaves_no_job_behind(spark, n_tasks):
         assert interrupt_begun(spark, "job-run-2")
 
     assert [is_transient(failure) for failure in failures] == [True]
-    wait_until(lambda: running_jobs(spark_ui_url(spark)) == [], "nothing runs any more")
+    wait_until(lambda: not still_running(spark, "job-run-2"), "nothing of it runs any more")
+
+
+def still_running(spark, tag):
+    """Other tests use the server too."""
+    return [job for job in running_jobs(spark_ui_url(spark)) if any(each.endswith(tag) for each in job.tags)]
 
 
 def test_a_port_where_nobody_listens_is_told_at_once():
@@ -218,13 +294,12 @@ def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(t
 
 START_AND_BE_KILLED = """
 import os, signal, sys
-from databuild_dagster.spark import SparkSettings, open_session, server
+from databuild_dagster.spark import SparkSettings, server
 server._becomes_ready = lambda process, port: os.kill(os.getpid(), signal.SIGKILL)
-open_session(SparkSettings(home=sys.argv[1]))
+server.use_server(SparkSettings(home=sys.argv[1]))
 """
 
 
-@pytest.mark.long
 def test_a_server_whose_starter_is_killed_before_it_is_ready_is_used_by_the_next(new_home):
     killed = subprocess.run([sys.executable, "-c", START_AND_BE_KILLED, str(new_home)], check=False)
     assert killed.returncode == -signal.SIGKILL

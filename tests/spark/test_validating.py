@@ -1,6 +1,7 @@
 """Constraints checked on real rows (SPEC 9.8)."""
 
 import json
+import uuid
 
 import pytest
 
@@ -14,7 +15,9 @@ from databuild_dagster.model.constraints import (
     Regex,
     Unique,
 )
+from databuild_dagster.spark import write_instance
 from databuild_dagster.spark.validating import check_constraints, columns_to_check, validate_instances
+from databuild_dagster.warehouse import Warehouse
 
 ROWS = """
     SELECT * FROM VALUES
@@ -33,6 +36,16 @@ def validate(spark, warehouse, tmp_path):
         return validate_instances(spark, warehouse, manifests, constraints, str(tmp_path / "links"), **more)
 
     return validate
+
+
+@pytest.fixture(scope="module")
+def columns(spark, tmp_path_factory):
+    """Of an instance with these rows."""
+    warehouse = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
+    manifest = write_instance(
+        spark.sql(ROWS), warehouse, ref="flights@2013-01-01", uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4())
+    )
+    return columns_to_check([manifest])
 
 
 #: Constraint, and how many of the rows offend it: null offends only not_null, as for a CHECK of SQL; NaN is above every
@@ -148,11 +161,9 @@ def test_the_report_of_an_instance_is_the_same_alone_and_among_others(spark, wri
     ],
     ids=lambda value: getattr(value, "text", value),
 )
-def test_what_cannot_be_asked_of_the_columns_is_refused_before_anything_is_read(spark, write, constraint, why):
+def test_what_cannot_be_asked_of_the_columns_is_refused_before_anything_is_read(spark, columns, constraint, why):
     """SPEC 9.8"""
-    manifest = write(spark.sql(ROWS))
-
     with pytest.raises(BadConstraint, match=why) as refused:
-        check_constraints(spark, columns_to_check([manifest]), [constraint])
+        check_constraints(spark, columns, [constraint])
 
     assert "\n" not in str(refused.value)

@@ -48,7 +48,7 @@ failures = []
 def work(tag):
     with tag_operations(spark, tag):
         try:
-            spark.sql("select count_if(sha2(string(id), 512) like 'a%') from range(9000000000)").collect()
+            spark.sql("select count(slept) from (select reflect('java.lang.Thread', 'sleep', 20L) as slept from range(9000000000))").collect()
         except Exception as error:
             failures.append((tag, explain_failure(error), is_transient(error)))
 threads = {tag: threading.Thread(target=work, args=(tag,), daemon=True) for tag in "ab"}
@@ -85,6 +85,7 @@ assert open_session(settings).range(3).count() == 3
 
 
 @pytest.mark.long
+@pytest.mark.extended
 def test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does(tmp_path):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
 
