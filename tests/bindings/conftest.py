@@ -1,8 +1,8 @@
-"""Real Dagster, real Spark: one shared server for all tests here, a fresh Dagster instance for each."""
+"""Real Dagster and real Spark: the tests share one server, and each has a Dagster instance of its own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -29,6 +29,9 @@ from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
+from tests.support.dagster_files import copy_dagster_files, fresh_instance
+
+copy_dagster_files()
 
 #: No test needs more rounds of tick and launches.
 MAX_TICKS = 20
@@ -37,7 +40,7 @@ MAX_TICKS = 20
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
     tune_dagster_writes()
-    with dg.instance_for_test() as instance:
+    with fresh_instance() as instance:
         yield instance
 
 
@@ -147,17 +150,19 @@ class Site:
         raise AssertionError("no step failed")
 
 
-@pytest.fixture
-def deploy(instance: dg.DagsterInstance, spark_home: str, tmp_path: Path) -> Any:
-    def deploy_(*assets: Any, **options: Any) -> Site:
-        options.setdefault("location", "tests")
-        options.setdefault("spark", DatabuildSpark(home=spark_home))
-        definitions = build_definitions(assets, **options)
-        repository = definitions.get_repository_def()
-        deployment = deployment_of_repository(repository)
-        assert deployment is not None
-        engine = engine_for(instance)
-        register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
-        return Site(instance, repository, deployment, engine)
+def deployed(instance: dg.DagsterInstance, spark_home: str, *assets: Any, **options: Any) -> Site:
+    """A code location with these assets, registered on an instance."""
+    options.setdefault("location", "tests")
+    options.setdefault("spark", DatabuildSpark(home=spark_home))
+    definitions = build_definitions(assets, **options)
+    repository = definitions.get_repository_def()
+    deployment = deployment_of_repository(repository)
+    assert deployment is not None
+    engine = engine_for(instance)
+    register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
+    return Site(instance, repository, deployment, engine)
 
-    return deploy_
+
+@pytest.fixture
+def deploy(instance: dg.DagsterInstance, spark_home: str) -> Any:
+    return partial(deployed, instance, spark_home)

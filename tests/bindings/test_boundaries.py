@@ -25,7 +25,6 @@ from databuild_dagster.bindings.launcher import OrderCollector
 from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.registration import datasets_of, register
 from databuild_dagster.bindings.taint_check import TAINT_CHECK
-from databuild_dagster.bindings.tuning import tune_dagster_writes
 from databuild_dagster.bindings.watching import Look, Watcher
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
@@ -33,9 +32,8 @@ from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import check
 from databuild_dagster.warehouse import Manifest, UriType, Warehouse, read_manifest
-from tests.support.object_store import S3Server, bucket, running_s3, s3
-
-__all__ = ["bucket", "running_s3", "s3"]
+from tests.support.dagster_files import fresh_instance
+from tests.support.object_store import S3Server
 
 hourly = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-02-00:00")
 PATTERN = "/flights_{time:%Y%m%dT%H%M}*.parquet"
@@ -106,13 +104,6 @@ class Place:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    tune_dagster_writes()
-    with dg.instance_for_test() as instance:
-        yield instance
-
-
-@pytest.fixture
 def place(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Place]:
     (tmp_path / "landing").mkdir()
     place = Place(instance, tmp_path / "landing")
@@ -152,7 +143,7 @@ def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(plac
 def test_another_home_that_writes_into_the_same_warehouse_has_lots_of_its_own(place):
     place.drop("flights_20130101T0512.parquet", 1.0)
     place.look()
-    with dg.instance_for_test() as another:
+    with fresh_instance() as another:
         there = Place(another, place.landing)
         there.warehouse = place.warehouse
 

@@ -31,6 +31,7 @@ from databuild_dagster.bindings.scaffolding import DatabuildScaffolder
 from databuild_dagster.engine import TickLimits
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
+from tests.support.dagster_files import fresh_instance
 
 #: One `dg` command, on a busy machine.
 MAX_SECONDS = 120
@@ -224,7 +225,7 @@ def test_translated_assets_are_built_under_their_new_keys(project: Project) -> N
     assert (spec.group_name, list(spec.owners), dict(spec.tags)) == ("hangar", ["team:data"], {"tier": "gold"})
     assert spec.metadata["of"] == "flights_counted"
 
-    with dg.instance_for_test() as instance:
+    with fresh_instance() as instance:
         engine = engine_for(instance)
         register_deployed(engine, project.package)
         engine.handle(CreateWants(wants=(("raw/ny/flights_counted@2024-01-02",),)))
@@ -246,7 +247,7 @@ def test_components_of_a_project_share_the_orchestrator_and_the_store_hears_of_a
     repository = project.load()
 
     assert repository.has_sensor_def(ORCHESTRATOR)
-    with dg.instance_for_test() as instance:
+    with fresh_instance() as instance:
         engine = engine_for(instance)
         register_deployed(engine, project.package)
         assert {spec.asset for spec in engine.queries.datasets(project.package).values()} == {

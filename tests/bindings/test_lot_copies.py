@@ -35,10 +35,14 @@ from databuild_dagster.warehouse import (
     write_manifest,
 )
 from databuild_dagster.warehouse.errors import DiskTrouble
+from tests.support.dagster_files import fresh_instance
 from tests.support.fixtures import database, pytest_generate_tests, shared_url
 from tests.support.world import World
 
 __all__ = ["database", "pytest_generate_tests", "shared_url"]
+
+#: The copies follow the log, whose order is the same in both databases; two tests show that.
+DATABASES = ("sqlite",)
 
 hourly = dg.HourlyPartitionsDefinition("2023-02-27-00:00", end_date="2023-03-01-00:00")
 HOUR, LOT = "2023-02-27-23:00", "20230227PT1H023"
@@ -137,7 +141,7 @@ class Place(World):
 @pytest.fixture
 def place(shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setenv("DATABUILD_DB_URL", shared_url)
-    with dg.instance_for_test() as instance:
+    with fresh_instance() as instance:
         # A database that another test has given back has the same url, and this process the same engine for it.
         lot_copies._followed.clear()
         place = Place(instance, str(tmp_path / "warehouse"))
@@ -285,6 +289,7 @@ def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(place, mon
     assert [sql for sql, *_ in asked] == [log.HEAD]
 
 
+@pytest.mark.databases("sqlite", "postgres")
 def test_a_tick_does_no_more_than_its_share_and_the_next_one_goes_on(place, monkeypatch):
     """One event may have more refs than a tick may write."""
     keys = [f"2023-02-27-{hour:02}:00" for hour in range(9)]
@@ -448,6 +453,7 @@ def test_what_disagrees_with_the_log_is_found(place):
     )
 
 
+@pytest.mark.databases("sqlite", "postgres")
 def test_a_repair_puts_all_of_it_right_and_says_how_many(place):
     place.arrive_with(FLIGHTS, "file:///a")
     place.build(DELAYS)
