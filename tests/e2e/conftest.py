@@ -12,19 +12,21 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import pytest
-
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import Queries, Store, check, open_store
+from tests.support import command
 from tests.support.free_port import free_port
+from tests.support.processes import kill_processes_of, processes_of, start_server
 
 #: Nothing here takes longer, two cores under load included.
 MAX_SECONDS = 240
-#: How long processes have to end after Ctrl-C.
-STOP_SECONDS = 60
+#: After Ctrl-C; Dagster itself waits a minute for each of its processes. What is left then is killed.
+STOP_SECONDS = 30
 
 SETTINGS = "telemetry: {enabled: false}\n"
 
@@ -62,45 +64,70 @@ class Dagster:
         (self.home / "dagster.yaml").write_text(settings)
         (folder / "definitions.py").write_text(definitions)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-        self.environment = os.environ | {"DAGSTER_HOME": str(self.home)}
+        # A process that has had a Spark client says so in its environment, and its children would be clients too.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+        self.environment = own | {"DAGSTER_HOME": str(self.home)}
         self.port = free_port()
         self.log = folder / "dev.log"
 
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """From its start until no process of its home is left, however the tests between end."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
     def start(self) -> None:
-        command = [sys.executable, "-m", "databuild_dagster", "dev", "-w", "workspace.yaml", "-p", str(self.port)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        arguments = [sys.executable, "-m", "databuild_dagster", "dev", "-w", "workspace.yaml", "-p", str(self.port)]
+        self.process = start_server(arguments, folder=self.folder, environment=self.environment, log=self.log)
         self.wait_until(lambda: bool(self._answers()), "GraphQL answers")
 
     def stop(self) -> None:
-        """As Ctrl-C does it; whatever of the group is left then is ended."""
-        os.killpg(self.process.pid, signal.SIGINT)
-        try:
+        """As Ctrl-C does it; what is left of the home then is killed, in whichever session it is."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+        with self.log.open("a") as log:
+            print("Killed after Ctrl-C:", processes_of(self.home), file=log)
+        kill_processes_of(self.home)
+        self.wait_for_end()
+
+    def wait_for_end(self) -> None:
+        """Until its first process has ended."""
+        try:
+            self.process.wait(MAX_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"process {self.process.pid} of {self.home} did not end in {MAX_SECONDS} s") from late
 
     def databuild(self, *arguments: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "databuild_dagster", *arguments, "--json"],
+        """What a command answers, which must succeed; it runs in this process."""
+        done = command.databuild(self.folder, self.home, *arguments, "--json")
+        assert done.code == 0, done
+        return done.json
+
+    def start_databuild(self, *arguments: str) -> "subprocess.Popen[str]":
+        """A command as a process of its own."""
+        return self.start_process(sys.executable, "-m", "databuild_dagster", *arguments)
+
+    def start_process(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            arguments,
             cwd=self.folder,
             env=self.environment,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=MAX_SECONDS,
-            check=False,
         )
-        assert done.returncode == 0, done
-        return json.loads(done.stdout.splitlines()[-1])
+
+    def finish(self, process: "subprocess.Popen[str]") -> str:
+        """What a process printed, which must succeed."""
+        out, err = process.communicate(timeout=MAX_SECONDS)
+        assert process.returncode == 0, f"{process.args}: {err[-3000:]}"
+        return out
 
     def graphql(self, query: str, **variables: Any) -> dict[str, Any]:
         request = urllib.request.Request(
@@ -118,8 +145,8 @@ class Dagster:
         deadline = time.monotonic() + MAX_SECONDS
         pause = threading.Event()
         while not happened():
-            assert self.process.poll() is None, self.log.read_text()[-4000:]
-            assert time.monotonic() < deadline, f"not until now: {what}\n{self.log.read_text()[-4000:]}"
+            assert self.process.poll() is None, f"its process ended before {what}\n{self.log.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, f"waited {MAX_SECONDS} s until {what}\n{self.log.read_text()[-4000:]}"
             pause.wait(0.5)
 
     def _answers(self) -> bool:
@@ -140,13 +167,11 @@ class Dagster:
     def queries(self) -> Queries:
         return Queries(self.store)
 
+    def state(self, ref: str) -> InstanceState | None:
+        return self.queries.states([ref])[ref]
+
+    def wait_until_live(self, ref: str) -> None:
+        self.wait_until(lambda: self.state(ref) is InstanceState.LIVE, f"{ref} is live")
+
     def violations(self) -> list[Any]:
         return list(check(self.store))
-
-
-@pytest.fixture
-def dagster(tmp_path: Path) -> Iterator[Dagster]:
-    running = Dagster(tmp_path)
-    running.start()
-    yield running
-    running.stop()

@@ -48,20 +48,17 @@ RUNS = """{ runsOrError { ... on Runs { results { runId status tags { key value 
 
 @pytest.fixture
 def automated(tmp_path: Path) -> Iterator[Dagster]:
-    running = Dagster(tmp_path, DEFINITIONS)
-    running.start()
-    yield running
-    running.stop()
+    with Dagster(tmp_path, DEFINITIONS).running() as running:
+        yield running
 
 
-def test_what_becomes_possible_is_built_by_itself_once_and_without_turning_anything_on(automated: Dagster) -> None:
+@pytest.mark.extended
+def test_what_becomes_possible_is_built_by_itself_and_once(automated: Dagster) -> None:
     """`eager` under the daemon: one Dagster run for both, in order, and none that would only delegate."""
     automated.wait_until(lambda: _ticks(automated, "databuild_automation") >= 1, "automation was evaluated")
 
     automated.databuild("want", "create", f"orders@{LAST}")
-    automated.wait_until(
-        lambda: automated.databuild("show", f"copied_again@{LAST}")["state"] == "Live", "automation built both"
-    )
+    automated.wait_until_live(f"copied_again@{LAST}")
     evaluated = _ticks(automated, "databuild_automation")
     automated.wait_until(lambda: _ticks(automated, "databuild_automation") > evaluated, "it was evaluated again")
 

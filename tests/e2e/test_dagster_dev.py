@@ -1,13 +1,88 @@
-"""Web server, daemon and orchestrator sensor as real processes, driven over GraphQL until the month is live."""
+"""Web server, daemon and orchestrator sensor as real processes: a want becomes a live month, and Dagster's UI in a real
+browser shows partitions in each state, and the reasons (SPEC 6.1, 7.1, 8.1).
+
+One server and one Chromium; each page is opened once, and its picture is left in the test's folder.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from databuild_dagster.model.states import InstanceState
 
 from .conftest import Dagster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MONTH = "revenue@2024-01-01"
-DAYS = ["2024-01-29", "2024-01-30", "2024-01-31"]
+#: A want counts that long, enough for the daemon to launch the day on two busy cores. What is tainted later stays so.
+TTL_SECONDS = 60
+#: What a page may take to show what it is asked for, on two busy cores.
+MAX_PAGE_SECONDS = 60
+
+DEFINITIONS = """
+import threading
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, DepMiss, build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-06")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    day = context.partition_key
+    if day == "2024-01-02":
+        raise ValueError("the till was closed")
+    if day in ("2024-01-03", "2024-01-05"):
+        raise DepMiss("elsewhere@x")
+    if day == "2024-01-04":
+        for _ in range(60_000):
+            if (HERE / "go").exists():
+                break
+            threading.Event().wait(0.01)
+    return pd.DataFrame({"day": [day], "amount": [2.0]})
+
+
+@databuild_asset(partitions_def=daily)
+def stock(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
+
+
+@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2024-01-30", end_date="2024-02-01"))
+def sales(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key], "amount": [2.0]})
+
+
+@databuild_asset(partitions_def=dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01"))
+def revenue(sales: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"revenue": [sales["amount"].sum()]})
+
+
+elsewhere = dg.AssetSpec("elsewhere", partitions_def=dg.StaticPartitionsDefinition(["x"]))
+defs = build_definitions([orders, stock, sales, revenue, elsewhere])
+"""
+
+MATERIALIZE = """
+mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+
+STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+
+#: The colours of Dagster's dots, by the names of its style sheet.
+GREEN, RED, BLUE, GRAY = "green", "red", "blue", "gray"
 
 PARTITIONS = """
 query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
@@ -21,70 +96,255 @@ SENSORS = """
 { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { ... on RepositoryLocation {
     name repositories { name sensors { name sensorState { status } } } } } } } } }"""
 
-MATERIALIZE = """
-mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+
+#: A process of its own for each step would only take its time.
+IN_PROCESS: Mapping[str, Any] = {"execution": {"config": {"in_process": {}}}}
 
 
-def test_a_want_becomes_a_live_month_through_the_daemon_and_what_a_person_materialized_is_not_built_again(
-    dagster: Dagster,
+class Shop:
+    """A running Dagster, and what is asked of it."""
+
+    def __init__(self, dagster: Dagster) -> None:
+        self.dagster = dagster
+
+    def materialize(self, asset: str, first: str, last: str, *, config: Mapping[str, Any] = IN_PROCESS) -> str:
+        """As the Materialize button does; returns the Dagster run."""
+        ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        tags = {"dagster/partition": first} if first == last else ends
+        params = {
+            "selector": {
+                "repositoryLocationName": "definitions.py",
+                "repositoryName": "__repository__",
+                "pipelineName": "__ASSET_JOB",
+                "assetSelection": [{"path": [asset]}],
+            },
+            "runConfigData": config,
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
+        }
+        answer = self.dagster.graphql(MATERIALIZE, params=params)["launchPipelineExecution"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+    def status(self, run_id: str) -> str:
+        return str(self.dagster.graphql(STATUS, id=run_id)["runOrError"]["status"])
+
+    def wait_for_run(self, run_id: str, *statuses: str) -> None:
+        self.dagster.wait_until(lambda: self.status(run_id) in statuses, f"run {run_id} is {statuses}")
+
+    def asset(self, name: str) -> Any:
+        """What GraphQL says of the partitions of an asset and of what was materialized."""
+        return self.dagster.graphql(PARTITIONS, key={"path": [name]})["assetNodeOrError"]
+
+    def partitions(self, asset: str) -> dict[str, str]:
+        """The status of the partitions of an asset, by key of the first one of each range."""
+        return {each["startKey"]: each["status"] for each in self.asset(asset)["assetPartitionStatuses"]["ranges"]}
+
+    def statuses(self, *assets: str) -> set[str]:
+        """Of all Dagster runs over these assets."""
+        runs = self.dagster.graphql(RUNS)["runsOrError"]["results"]
+        return {
+            run["status"] for run in runs if {each["path"][0] for each in run["assetSelection"] or ()} & set(assets)
+        }
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The Dagster runs of a person, by what becomes of them."""
+
+    failed: str
+    building: str
+    missed: str
+    delegated: str
+
+
+class Browser:
+    """One page of a browser, as somebody uses it."""
+
+    def __init__(self, page: Page, shop: Shop, pictures: Path) -> None:
+        self.page = page
+        self._root = f"http://127.0.0.1:{shop.dagster.port}"
+        self._pictures = pictures
+
+    def open(self, path: str) -> None:
+        self.page.goto(self._root + path)
+
+    def sees(self, *texts: str) -> None:
+        """Each of them is on the page, or comes onto it; then its picture is kept."""
+        for text in texts:
+            self.page.get_by_text(text).first.wait_for()
+        self.page.screenshot(path=self._pictures / f"{len(list(self._pictures.iterdir())):02}.png")
+
+    def sees_dots(self, colours: Mapping[str, str]) -> None:
+        """The dot beside each partition key in the list of partitions has its colour, or gets it."""
+        for key, colour in colours.items():
+            dot = self.page.locator(f"[data-tooltip='{key}'] + div[style*='--color-accent-{colour})']")
+            dot.first.wait_for(state="attached")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("browser")
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    if CHROMIUM is None:
+        why = "There is no Chromium on this machine; `apt-get install chromium` brings the one that these tests open."
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1500, "height": 1100})
+        page.set_default_timeout(MAX_PAGE_SECONDS * 1000)
+        # Dagster's invitation to its community has been answered.
+        page.add_init_script("localStorage.setItem('communityNux', '1')")
+        yield page
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def shop(folder: Path) -> Iterator[Shop]:
+    with Dagster(folder, DEFINITIONS).running() as dagster:
+        yield Shop(dagster)
+        # Nothing has to wait when it is ended.
+        (folder / "go").touch()
+
+
+@pytest.fixture(scope="module")
+def browser(page: Page, shop: Shop, folder: Path) -> Browser:
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    return Browser(page, shop, pictures)
+
+
+@pytest.fixture(scope="module")
+def wanted(shop: Shop) -> float:
+    """A day of stock is wanted, until the time returned."""
+    shop.dagster.databuild("want", "create", "stock@2024-01-01", "--ttl", f"{TTL_SECONDS}s")
+    return time.monotonic() + TTL_SECONDS
+
+
+@pytest.fixture(scope="module")
+def runs(shop: Shop, wanted: float) -> Runs:
+    """One day of orders is live, one has failed, two wait for what is not there, and one is being built."""
+    failed = shop.materialize("orders", "2024-01-01", "2024-01-03")
+    building = shop.materialize("orders", "2024-01-04", "2024-01-04")
+    missed = shop.materialize("orders", "2024-01-05", "2024-01-05")
+    shop.wait_for_run(failed, "FAILURE")
+    delegated = shop.materialize("orders", "2024-01-01", "2024-01-01")
+    shop.wait_for_run(missed, "SUCCESS")
+    shop.wait_for_run(delegated, "SUCCESS")
+    shop.dagster.wait_until(
+        lambda: shop.dagster.state("orders@2024-01-04") is InstanceState.BUILDING, "a day is being built"
+    )
+    return Runs(failed, building, missed, delegated)
+
+
+def test_the_partitions_of_one_run_are_live_failed_waiting_and_in_progress(browser: Browser, runs: Runs) -> None:
+    browser.open("/assets/orders?view=partitions&partition=2024-01-04")
+
+    browser.sees("Failed (1)", "Materialized (1)", "Materializing (1)", "Missing (2)")
+    browser.sees(f"Run {runs.building[:8]} that targets this partition has started")
+    browser.sees_dots(
+        {"2024-01-01": GREEN, "2024-01-02": RED, "2024-01-03": GRAY, "2024-01-04": BLUE, "2024-01-05": GRAY}
+    )
+
+
+def test_why_a_partition_has_failed_is_one_click_away(browser: Browser, runs: Runs) -> None:
+    browser.open("/assets/orders?view=partitions&partition=2024-01-02")
+    browser.sees(f"Run {runs.failed[:8]} failed, and did not materialize this asset.")
+
+    browser.page.get_by_text("View logs").click()
+
+    browser.sees("ValueError: the till was closed", "orders@2024-01-03 waits for elsewhere@x.")
+
+
+def test_a_live_partition_shows_its_data_and_who_has_been_served_by_it(browser: Browser, runs: Runs) -> None:
+    browser.open("/assets/orders?view=partitions&partition=2024-01-01")
+
+    browser.sees("databuild/instance", "databuild/manifest", "databuild/sample", "dagster/row_count")
+    browser.sees("databuild/delegated", f"Observed in run {runs.delegated[:8]}")
+    served_by = browser.page.get_by_text(runs.failed, exact=True).first
+    assert served_by.get_attribute("href") == f"/runs/{runs.failed}"
+
+
+def test_a_run_that_others_have_served_says_so_and_links_to_the_run_that_did(browser: Browser, runs: Runs) -> None:
+    browser.open(f"/runs/{runs.delegated}")
+
+    browser.sees("Success", "databuild/served_by")
+    link = browser.page.get_by_text(runs.failed, exact=True).first
+    assert link.get_attribute("href") == f"/runs/{runs.failed}"
+
+
+def test_the_list_of_runs_marks_the_delegated_run_and_the_one_that_only_missed(browser: Browser, runs: Runs) -> None:
+    browser.open("/runs")
+
+    browser.sees("databuild/delegated: true", "databuild/outcome: dep_miss")
+
+
+def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
+    shop: Shop, browser: Browser, wanted: float
 ) -> None:
-    location, repository, sensors = _deployed(dagster)
+    """The want of the day is over by then, or it would be built again."""
+    shop.dagster.wait_until_live("stock@2024-01-01")
+    shop.dagster.wait_until(lambda: time.monotonic() > wanted, "the want of the day is over")
+    taint_id = shop.dagster.databuild("taint", "stock@2024-01-01", "--reason", "counted twice")["taint_id"]
+    shop.dagster.wait_until(lambda: shop.partitions("stock") == {"2024-01-01": "FAILED"}, "the taint is shown")
+
+    browser.open("/assets/stock?view=partitions&partition=2024-01-01")
+    browser.sees("Failed (1)", "failed, and did not materialize this asset.", "databuild/instance")
+    browser.sees_dots({"2024-01-01": RED, "2024-01-02": GRAY})
+    browser.page.get_by_text("View logs").click()
+    browser.sees("stock@2024-01-01 was tainted by user", "counted twice", f"databuild untaint {taint_id}")
+
+    browser.open("/assets/stock?view=checks")
+    browser.sees("no_tainted_partitions", "1 tainted: stock@2024-01-01.")
+
+    shop.dagster.databuild("untaint", taint_id)
+    shop.dagster.wait_until(lambda: shop.partitions("stock") == {"2024-01-01": "MATERIALIZED"}, "it is green again")
+    browser.open("/assets/stock?view=partitions&partition=2024-01-01")
+    browser.sees("Failed (0)", "Materialized (1)")
+    browser.sees_dots({"2024-01-01": GREEN, "2024-01-02": GRAY})
+
+
+# Without the browser
+
+
+def test_our_sensors_run_as_soon_as_they_are_deployed(shop: Shop) -> None:
+    (entry,) = shop.dagster.graphql(SENSORS)["workspaceOrError"]["locationEntries"]
+    (repository,) = entry["locationOrLoadError"]["repositories"]
+
+    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
+
     assert sensors == {"databuild_orchestrator": "RUNNING", "databuild_operations": "RUNNING"}
 
-    run_id = _materialize(dagster, location, repository, "orders", "2024-01-30")
-    dagster.wait_until(lambda: _runs(dagster).get(run_id) == "SUCCESS", "the person's run has ended")
-    by_hand = dagster.databuild("show", "orders@2024-01-30")["canonical"]
 
-    dagster.databuild("want", "create", MONTH)
-    dagster.wait_until(lambda: dagster.databuild("show", MONTH)["state"] == "Live", "the month is live")
+def test_a_want_becomes_a_live_month_and_a_day_built_by_hand_is_used(shop: Shop) -> None:
+    """The daemon launches the rest; each step has a process of its own, as Dagster has it by default."""
+    days = ["2024-01-30", "2024-01-31"]
+    shop.wait_for_run(shop.materialize("sales", days[0], days[0], config={}), "SUCCESS")
+    by_hand = shop.dagster.databuild("show", f"sales@{days[0]}")["canonical"]
 
-    assert dagster.databuild("read", MONTH) == [{"revenue": 6.0}]
-    assert dagster.databuild("show", "orders@2024-01-30")["canonical"] == by_hand
-    assert by_hand["uuid"] in dagster.databuild("show", MONTH)["canonical"]["inputs"]
-    dagster.wait_until(lambda: set(_runs(dagster).values()) == {"SUCCESS"}, "every run has ended")
+    shop.dagster.databuild("want", "create", MONTH)
+    shop.dagster.wait_until_live(MONTH)
 
-    days = dagster.graphql(PARTITIONS, key={"path": ["orders"]})["assetNodeOrError"]
-    assert days["assetPartitionStatuses"]["ranges"] == [
-        {"status": "MATERIALIZED", "startKey": DAYS[0], "endKey": DAYS[-1]}
+    assert shop.dagster.databuild("read", MONTH) == [{"revenue": 4.0}]
+    assert shop.dagster.databuild("show", f"sales@{days[0]}")["canonical"] == by_hand
+    assert by_hand["uuid"] in shop.dagster.databuild("show", MONTH)["canonical"]["inputs"]
+    shop.dagster.wait_until(lambda: shop.statuses("sales", "revenue") == {"SUCCESS"}, "every run has ended")
+
+    sales = shop.asset("sales")
+    assert sales["assetPartitionStatuses"]["ranges"] == [
+        {"status": "MATERIALIZED", "startKey": days[0], "endKey": days[-1]}
     ]
-    materialized = days["assetMaterializations"]
-    assert sorted(each["partition"] for each in materialized) == DAYS, "each day was built once"
-    uuids = {each["ref"]: each["uuid"] for each in dagster.databuild("partitions", "orders")}
+    materialized = sales["assetMaterializations"]
+    assert sorted(each["partition"] for each in materialized) == days, "each day was built once"
+    uuids = {each["ref"]: each["uuid"] for each in shop.dagster.databuild("partitions", "sales")}
     for each in materialized:
         versions = [tag["value"] for tag in each["tags"] if tag["key"] == "dagster/data_version"]
-        assert versions == [uuids[f"orders@{each['partition']}"]]
+        assert versions == [uuids[f"sales@{each['partition']}"]]
 
-    month = dagster.graphql(PARTITIONS, key={"path": ["revenue"]})["assetNodeOrError"]
-    assert [each["partition"] for each in month["assetMaterializations"]] == ["2024-01-01"]
-    assert [want.state.value for want in dagster.queries.wants_of_ref(MONTH)] == ["Successful"]
-    assert dagster.violations() == []
-
-
-def _deployed(dagster: Dagster) -> tuple[str, str, dict[str, str]]:
-    (entry,) = dagster.graphql(SENSORS)["workspaceOrError"]["locationEntries"]
-    location = entry["locationOrLoadError"]
-    (repository,) = location["repositories"]
-    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
-    return location["name"], repository["name"], sensors
-
-
-def _materialize(dagster: Dagster, location: str, repository: str, asset: str, partition: str) -> str:
-    """What the Materialize button sends."""
-    selector = {
-        "repositoryLocationName": location,
-        "repositoryName": repository,
-        "pipelineName": "__ASSET_JOB",
-        "assetSelection": [{"path": [asset]}],
-        "assetCheckSelection": [],
-    }
-    tags = [{"key": "dagster/partition", "value": partition}]
-    params = {"selector": selector, "mode": "default", "executionMetadata": {"tags": tags}, "runConfigData": "{}"}
-    answer = dagster.graphql(MATERIALIZE, params=params)["launchPipelineExecution"]
-    assert answer["__typename"] == "LaunchRunSuccess", answer
-    run_id: str = answer["run"]["runId"]
-    return run_id
-
-
-def _runs(dagster: Dagster) -> dict[str, str]:
-    return {run["runId"]: run["status"] for run in dagster.graphql(RUNS)["runsOrError"]["results"]}
+    assert [each["partition"] for each in shop.asset("revenue")["assetMaterializations"]] == ["2024-01-01"]
+    assert [want.state.value for want in shop.dagster.queries.wants_of_ref(MONTH)] == ["Successful"]
+    assert shop.dagster.violations() == []

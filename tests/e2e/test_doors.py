@@ -1,7 +1,10 @@
-"""Every door of Dagster, end to end: whoever starts a build, by whatever means, the data is built once (SPEC 8).
+"""Every door of Dagster, end to end: however a build is started, the data is built once (SPEC 8); and what a Dagster in
+use does to builds besides asking for them.
 
 One deployment for all: before it starts, each asset has a partition that is live, one that has failed and one that
-another Dagster run is building. Each test comes through one door and asks for these and for one that is missing.
+another Dagster run is building. Each test comes through one door and asks for some of these and for one that is missing;
+a range, a job, `databuild build` and `materialize()` ask for all of them. Dagster runs cost seconds of processor each, so
+the other doors ask only for what tells a person from a program (the failed one), and for what another builds.
 """
 
 import json
@@ -11,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
+from dagster._grpc.types import ExecuteRunArgs
 
 from databuild_dagster.bindings.tags import LAUNCH_TAG, OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.states import InstanceState
+from tests.support import command
 
 from .conftest import MAX_SECONDS
 from .doors import (
@@ -26,6 +32,7 @@ from .doors import (
     OUR_COORDINATOR,
     SETTINGS,
     Deployment,
+    Run,
     answers_of,
     deployed,
     refs,
@@ -40,7 +47,8 @@ GIVEN = (
     *("filled", "filled_at_once", "eager"),
 )
 #: Of the Dagster runs with the tag of the crowd, those that Dagster lets run at once; the others wait in its queue.
-MAX_OF_THE_CROWD = 4
+MAX_OF_THE_CROWD = 2
+N_OF_THE_CROWD = 3
 #: Modules that are commands.
 ASSET_MATERIALIZE, DG = ("dagster", "asset", "materialize"), "dagster_dg_cli.cli"
 
@@ -62,28 +70,36 @@ class Backfills(NamedTuple):
     failed: str
 
 
+def start_backfills(doors: Deployment, asset: str) -> Backfills:
+    return Backfills(doors.backfill(asset, LIVE, HELD, MISSING), doors.backfill(asset, FAILED))
+
+
 @pytest.fixture(scope="module")
-def backfills(doors: Deployment) -> dict[str, Backfills]:
-    """All at once, for Dagster's daemon goes on with them every 30 s."""
-    return {
-        asset: Backfills(doors.backfill(asset, LIVE, HELD, MISSING), doors.backfill(asset, FAILED))
-        for asset in ("filled", "filled_at_once")
-    }
+def single_run(doors: Deployment) -> Backfills:
+    """Started by the first test that takes a while, for Dagster's daemon goes on with them every 30 s."""
+    return start_backfills(doors, "filled_at_once")
+
+
+@pytest.fixture(scope="module")
+def multi_run(doors: Deployment) -> Backfills:
+    return start_backfills(doors, "filled")
 
 
 # A person's doors
 
 
-def test_the_materialize_button_for_a_partition(doors: Deployment, backfills: dict[str, Backfills]) -> None:
+@pytest.mark.usefixtures("single_run")
+def test_the_materialize_button_for_a_partition(doors: Deployment) -> None:
     doors.tell("mended-button")
 
-    runs = {key: doors.press_materialize("button", key=key) for key in KEYS}
+    runs = {key: doors.press_materialize("button", key=key) for key in (FAILED, HELD)}
 
     _once_it_waits_the_other_build_goes_on(doors, "button")
     assert {doors.wait_for_run(run_id).status for run_id in runs.values()} == {"SUCCESS"}
     _a_person_got(doors, "button", runs)
 
 
+@pytest.mark.extended
 def test_the_materialize_button_for_what_has_no_partitions(doors: Deployment) -> None:
     first = doors.wait_for_run(doors.press_materialize("whole"))
     second = doors.wait_for_run(doors.press_materialize("whole"))
@@ -122,28 +138,25 @@ def test_a_job_with_several_assets_in_one_run(doors: Deployment) -> None:
 
 def test_dagster_asset_materialize(doors: Deployment) -> None:
     doors.tell("mended-command")
+    keys = (FAILED, HELD)
 
     processes = [
         doors.start_module(*ASSET_MATERIALIZE, "-f", "definitions.py", "--select", "command", "--partition", key)
-        for key in KEYS
+        for key in keys
     ]
 
     _once_it_waits_the_other_build_goes_on(doors, "command")
     for process in processes:
         doors.finish(process)
-    _a_person_got(doors, "command", {key: doors.newest_requester(f"command@{key}") for key in KEYS})
+    _a_person_got(doors, "command", {key: doors.newest_requester(f"command@{key}") for key in keys})
 
 
 def test_dg_launch(doors: Deployment) -> None:
-    keys = (LIVE, MISSING)
+    doors.tell("mended-dg")
 
-    processes = [
-        doors.start_module(DG, "launch", "-f", "definitions.py", "--assets", "dg", "--partition", key) for key in keys
-    ]
+    doors.finish(doors.start_module(DG, "launch", "-f", "definitions.py", "--assets", "dg", "--partition", FAILED))
 
-    for process in processes:
-        doors.finish(process)
-    _got(doors, "dg", {key: doors.newest_requester(f"dg@{key}") for key in keys}, {LIVE: REUSED, MISSING: BUILT})
+    _a_person_got(doors, "dg", {FAILED: doors.newest_requester(f"dg@{FAILED}")})
 
 
 def test_materialize_in_a_test(doors: Deployment) -> None:
@@ -168,6 +181,7 @@ def test_databuild_build(doors: Deployment) -> None:
     _a_program_got(doors, "built", dict.fromkeys(KEYS, answer["request_id"]))
 
 
+@pytest.mark.extended
 def test_our_own_wants(doors: Deployment) -> None:
     wants = doors.databuild("want", "create", *refs("wanted"))
 
@@ -179,22 +193,33 @@ def test_our_own_wants(doors: Deployment) -> None:
 
 
 def test_re_execution_from_failure(doors: Deployment) -> None:
-    """The step that failed is opened and built again; what was live is not."""
+    """The step that failed is opened and built again."""
+    n_calls = doors.calls(f"parent@{FAILED}")
     failed = doors.wait_for_run(doors.press_materialize("parent", "again", key=FAILED))
     assert failed.status == "FAILURE"
     doors.tell("mended-again")
 
     again = doors.wait_for_run(doors.reexecute(failed.run_id, "FROM_FAILURE"))
-    once_more = doors.wait_for_run(doors.reexecute(again.run_id, "ALL_STEPS"))
 
-    assert (again.status, once_more.status) == ("SUCCESS", "SUCCESS")
+    assert again.status == "SUCCESS"
     assert spoken(doors.answers(failed.run_id).values(), of="again") == {FAILED: "built, failed"}
     assert spoken(doors.answers(again.run_id).values(), of="again") == {FAILED: BUILT}
-    assert spoken(doors.answers(once_more.run_id).values(), of="again") == {FAILED: REUSED}
-    assert (doors.calls(f"again@{FAILED}"), doors.calls(f"parent@{FAILED}")) == (2, 1)
+    assert (doors.calls(f"again@{FAILED}"), doors.calls(f"parent@{FAILED}")) == (2, n_calls)
     assert doors.violations() == []
 
 
+@pytest.mark.extended
+def test_re_execution_of_all_steps_builds_nothing_that_is_live(doors: Deployment) -> None:
+    first = doors.wait_for_run(doors.press_materialize("again", key=MISSING))
+
+    again = doors.wait_for_run(doors.reexecute(first.run_id, "ALL_STEPS"))
+
+    assert (first.status, again.status) == ("SUCCESS", "SUCCESS")
+    assert spoken(doors.answers(again.run_id).values()) == {MISSING: REUSED}
+    assert doors.calls(f"again@{MISSING}") == 1
+
+
+@pytest.mark.extended
 def test_run_retries(doors: Deployment) -> None:
     """Dagster's retry of a person's run is the person's."""
     first = doors.press_materialize("retried", key="shaky", tags={"dagster/max_retries": "1"})
@@ -212,6 +237,7 @@ def test_run_retries(doors: Deployment) -> None:
 # Doors without a person
 
 
+@pytest.mark.extended
 def test_a_sensor(doors: Deployment) -> None:
     doors.tell("arrived")
 
@@ -223,7 +249,7 @@ def test_a_sensor(doors: Deployment) -> None:
 
 
 def test_a_schedule(doors: Deployment) -> None:
-    runs = doors.run_of_each_key("scheduled", *KEYS, dagster__schedule_name="nightly")
+    runs = doors.run_of_each_key("scheduled", FAILED, HELD, dagster__schedule_name="nightly")
     (doors.folder / "night").unlink()
 
     _once_it_waits_the_other_build_goes_on(doors, "scheduled")
@@ -231,10 +257,11 @@ def test_a_schedule(doors: Deployment) -> None:
     _a_program_got(doors, "scheduled", runs)
 
 
+@pytest.mark.extended
 def test_declarative_automation_on_missing(doors: Deployment) -> None:
     doors.wait_until_automation_has_looked()
 
-    assert doors.add_partition("new") == "AddDynamicPartitionSuccess"
+    assert doors.add_partition("added", "new") == "AddDynamicPartitionSuccess"
 
     (run_id,) = doors.run_of_each_key("on_missing", "new", dagster__from_automation_condition="true").values()
     assert doors.wait_for_run(run_id).status == "SUCCESS"
@@ -262,10 +289,18 @@ def _automated(doors: Deployment, ref: str) -> list[str]:
     return [entry.requester for entry in doors.ledger.of_ref(ref) if entry.requester in automated]
 
 
-@pytest.mark.parametrize("asset", ["filled", "filled_at_once"], ids=["multi-run", "single-run"])
-def test_a_backfill(doors: Deployment, backfills: dict[str, Backfills], asset: str) -> None:
+def test_a_backfill_of_a_single_run(doors: Deployment, single_run: Backfills) -> None:
+    _a_backfill(doors, "filled_at_once", single_run, n_runs=2)
+
+
+@pytest.mark.extended
+def test_a_backfill_of_many_runs(doors: Deployment, multi_run: Backfills) -> None:
+    _a_backfill(doors, "filled", multi_run, n_runs=4)
+
+
+def _a_backfill(doors: Deployment, asset: str, backfills: Backfills, n_runs: int) -> None:
     """It ends successful though others build, or have built, some of its partitions; what is refused fails it."""
-    good, failed = backfills[asset]
+    good, failed = backfills
 
     _once_it_waits_the_other_build_goes_on(doors, asset)
 
@@ -275,33 +310,29 @@ def test_a_backfill(doors: Deployment, backfills: dict[str, Backfills], asset: s
     asked = doors.runs(dagster__backfill=good) + denied
     answers = {ref: run.run_id for run in asked for ref in doors.answers(run.run_id)}
     _a_program_got(doors, asset, {ref.partition("@")[2]: run_id for ref, run_id in answers.items()})
-    assert len(asked) == (4 if asset == "filled" else 2)
+    assert answers.keys() == set(refs(asset))
+    assert len(asked) == n_runs
 
 
 # All at once
 
 
-def test_of_fifty_requests_at_once_from_every_door_one_builds(doors: Deployment) -> None:
+def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
     """SPEC 8.4. Some are Dagster runs that wait in its queue when the build is done already."""
     ref = f"crowded@{HELD}"
+    n_asked = 50 - N_OF_THE_CROWD + MAX_OF_THE_CROWD
     refs_of_wants = CreateWants(wants=((ref,),))
 
-    crowd = doors.start_crowd(*[ref] * 28)
-    commands = [
-        doors.start_module(*ASSET_MATERIALIZE, "-f", "definitions.py", "--select", "crowded", "--partition", HELD),
-        doors.start_module(DG, "launch", "-f", "definitions.py", "--assets", "crowded", "--partition", HELD),
-        doors.start_module("databuild_dagster", "build", ref, "--json"),
-        doors.start_module("databuild_dagster", "want", "create", ref, "--json"),
-    ]
-    runs = [doors.press_materialize("crowded", key=HELD, tags={"crowd": "one"}) for _ in range(8)]
+    crowd = doors.start_crowd(*[ref] * 12)
+    build = doors.start_module("databuild_dagster", "build", ref, "--json")
+    runs = [doors.press_materialize("crowded", key=HELD, tags={"crowd": "one"}) for _ in range(N_OF_THE_CROWD)]
     doors.wait_until(lambda: doors.calls(ref) == 1, "one builds")
-    requests = [doors.engine.handle(refs_of_wants).request_id for _ in range(10)]
-    doors.wait_until(lambda: len(doors.ledger.of_ref(ref)) >= 50 - 8 + MAX_OF_THE_CROWD, "all that can have asked")
+    requests = [doors.engine.handle(refs_of_wants).request_id for _ in range(34)]
+    doors.wait_until(lambda: len(doors.ledger.of_ref(ref)) >= n_asked, "all that can have asked")
     doors.tell("go-crowded")
 
     assert all(each["success"] for each in answers_of(crowd))
-    for command in commands:
-        doors.finish(command)
+    doors.finish(build)
     assert {doors.wait_for_run(run_id).status for run_id in runs} == {"SUCCESS"}
     # The orchestrator may have launched for the wants, and another have done that launch's work before it.
     launches = {run.run_id for run in doors.runs() if LAUNCH_TAG in run.tags}
@@ -312,6 +343,198 @@ def test_of_fifty_requests_at_once_from_every_door_one_builds(doors: Deployment)
     assert kinds == {BUILT: 1, JOINED: kinds[JOINED], REUSED: kinds[REUSED]}
     assert {entry.uuid for entry in entries.values()} == set(doors.uuids(ref).values())
     assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
+    assert doors.violations() == []
+
+
+# What a Dagster in use does besides
+
+
+def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
+    """Ours is built once; a plain asset has no lease, and is made as often as somebody asks."""
+    first = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
+    second = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
+
+    assert (first.status, second.status) == ("SUCCESS", "SUCCESS")
+    assert spoken(doors.answers(first.run_id).values()) == {MISSING: "built, live"}
+    assert spoken(doors.answers(second.run_id).values()) == {MISSING: "reused, live"}
+    assert (doors.calls(f"mixed@{MISSING}"), doors.calls(f"plain@{MISSING}")) == (1, 2)
+    assert doors.violations() == []
+
+
+def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
+    """Nobody can ask for it; what was built of it stays (SPEC 4.2, 5.7)."""
+    assert doors.add_partition("passing", "gone") == "AddDynamicPartitionSuccess"
+    assert doors.wait_for_run(doors.press_materialize("vanishing", key="gone")).status == "SUCCESS"
+    built = doors.uuids("vanishing@gone")
+    doors.instance.delete_dynamic_partition("passing", "gone")
+
+    run_id = doors.press_materialize("vanishing", key="gone")
+    want = command.databuild(doors.folder, doors.home, "want", "create", "vanishing@gone")
+
+    assert (want.code, "vanishing@gone cannot be built" in want.err) == (2, True), want
+    assert doors.wait_for_run(run_id).status == "FAILURE"
+    assert doors.uuids("vanishing@gone") == built
+    assert doors.calls("vanishing@gone") == 1
+    assert doors.violations() == []
+
+
+@pytest.mark.extended
+def test_a_run_waits_for_a_build_that_hangs_only_so_long(doors: Deployment) -> None:
+    """SPEC 8.3: its message names the stalled job run."""
+    ref = f"hung@{HELD}"
+    hanging = doors.start_crowd(ref)
+    doors.wait_until(lambda: doors.calls(ref) == 1, "the build hangs")
+
+    waiting = doors.start_module(
+        "dagster", *("asset", "materialize", "--select", "hung", "--partition", HELD, "-f", "impatient.py")
+    )
+
+    _, said = waiting.communicate(timeout=MAX_SECONDS)
+    (job_run,) = [run for run in doors.queries.job_runs(open_only=True) if ref in run.refs]
+    assert waiting.returncode == 1
+    assert f"Waited 2 s for {ref} from elsewhere: job run {job_run.id}" in said
+    assert spoken(doors.answers(doors.newest_requester(ref)).values()) == {HELD: "joined, given up"}
+    doors.tell("go-hung")
+    assert all(each["success"] for each in answers_of(hanging))
+    assert doors.state(ref) is InstanceState.LIVE
+    assert doors.violations() == []
+
+
+def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Deployment) -> None:
+    ref = f"deleted@{HELD}"
+    building = doors.press_materialize("deleted", key=HELD)
+    doors.wait_until(lambda: doors.calls(ref) == 1, "one builds")
+    waiting = doors.press_materialize("deleted", key=HELD)
+    assert doors.wait_for_joiner(ref) == waiting
+
+    assert doors.mutate(f'deleteRun(runId: "{building}")') == "DeletePipelineRunSuccess"
+    doors.tell("go-deleted")
+
+    assert doors.wait_for_run(waiting).status == "SUCCESS"
+    assert doors.state(ref) is InstanceState.LIVE
+    assert doors.violations() == []
+
+
+@pytest.mark.extended
+def test_two_ranges_that_wait_for_canceled_builds_get_what_the_other_waits_for(doors: Deployment) -> None:
+    """Who waits may claim what has become schedulable (8.3), and builds it before it waits again (SPEC 8.2)."""
+    keys = ("held", "held_too")
+    both = [f"crossed@{key}" for key in keys]
+    canceled = [doors.press_materialize("crossed", key=key) for key in keys]
+    doors.wait_until(lambda: all(doors.calls(ref) == 1 for ref in both), "both are being built")
+    ranges = [doors.press_materialize("crossed", keys=keys) for _ in range(2)]
+    doors.wait_until(lambda: all(len(doors.answers(run_id)) == 2 for run_id in ranges), "the ranges wait for both")
+
+    for run_id in canceled:
+        assert doors.mutate(f'terminateRun(runId: "{run_id}")') == "TerminateRunSuccess"
+    doors.wait_until(lambda: all(doors.calls(ref) == 2 for ref in both), "both are built by the ranges")
+    doors.tell("go-crossed")
+
+    assert {doors.wait_for_run(run_id).status for run_id in ranges} == {"SUCCESS"}
+    assert {doors.wait_for_run(run_id).status for run_id in canceled} == {"CANCELED"}
+    assert {doors.state(ref) for ref in both} == {InstanceState.LIVE}
+    assert [len(doors.queries.history(ref)) for ref in both] == [2, 2]
+    assert doors.violations() == []
+
+
+@pytest.mark.extended
+def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Deployment) -> None:
+    """A pool of one: the launch is queued behind the very run that waits for it (SPEC 8.2).
+
+    Before that its queued Dagster run is deleted, and asked for again (SPEC 11.1).
+    """
+
+    def launches() -> list[str]:
+        return [run.run_id for run in doors.runs(dagster__partition=MISSING) if LAUNCH_TAG in run.tags]
+
+    doors.limit_pool("queue", 1)
+    ref = f"queued@{MISSING}"
+    before = doors.press_materialize("queued", key=HELD)
+    doors.wait_until(lambda: doors.calls(f"queued@{HELD}") == 1, "the slot is taken")
+    doors.engine.handle(CreateWants(wants=((ref,),)))
+    doors.wait_until(lambda: bool(launches()), "a launch is queued")
+    (deleted,) = launches()
+    assert doors.mutate(f'deleteRun(runId: "{deleted}")') == "DeletePipelineRunSuccess"
+    doors.wait_until(lambda: bool(launches()), "it is queued again")
+
+    waiting = doors.press_materialize("queued", key=MISSING, tags={"dagster/priority": "10"})
+    doors.tell("go-queued")
+
+    assert doors.wait_for_run(waiting).status == "SUCCESS"
+    assert doors.calls(ref) == 1
+    assert [doors.wait_for_run(run_id).status for run_id in launches()] == ["SUCCESS"]
+    assert doors.wait_for_run(before).status == "SUCCESS"
+    assert {want.state.value for want in doors.queries.wants_of_ref(ref)} == {"Successful"}
+    assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
+    assert doors.violations() == []
+
+
+def test_a_run_that_is_executed_twice_ends_in_one_live_instance(doors: Deployment) -> None:
+    """Dagster fails it; what becomes of the first process' work is fenced (SPEC 6.9)."""
+    ref = f"twice@{HELD}"
+    run_id = doors.press_materialize("twice", key=HELD)
+    doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
+    run = doors.instance.get_run_by_id(run_id)
+    assert run is not None
+    assert run.job_code_origin is not None
+
+    _, *arguments = ExecuteRunArgs(run.job_code_origin, run_id, doors.instance.get_ref()).get_command_args()
+    doors.finish(doors.start_module("dagster", *arguments))
+    doors.tell("go-twice")
+
+    doors.wait_until(lambda: doors.state(ref) is InstanceState.LIVE, "it is live, by whomever")
+    assert [instance.state for instance in doors.queries.history(ref)].count(InstanceState.LIVE) == 1
+    assert doors.violations() == []
+
+
+@pytest.mark.extended
+def test_a_run_in_progress_that_is_re_executed_is_waited_for(doors: Deployment) -> None:
+    ref = f"again@{HELD}"
+    run_id = doors.press_materialize("again", key=HELD)
+    doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
+
+    again = doors.reexecute(run_id, "ALL_STEPS")
+
+    assert doors.wait_for_joiner(ref) == again
+    doors.tell("go-again")
+    assert [doors.wait_for_run(each).status for each in (run_id, again)] == ["SUCCESS", "SUCCESS"]
+    assert doors.calls(ref) == 1
+    assert doors.violations() == []
+
+
+def test_trying_sensors_and_schedules_out_in_the_ui_records_nothing(doors: Deployment) -> None:
+    """Nothing of the asset that all of them ask for; other assets are built meanwhile."""
+    tried_out = {("sensor_name", "wanting_sensor"), ("schedule_name", "yearly"), ("schedule_name", "wanting_schedule")}
+
+    def ours(runs: list[Run]) -> list[str]:
+        return [
+            run.run_id for run in runs if {(f"dagster/{name}", value) for name, value in tried_out} & run.tags.items()
+        ]
+
+    def events_after(seq: int) -> list[str]:
+        return [event for event in map(str, doors.queries.events(seq)) if "tested@" in event]
+
+    doors.stop_sensor("databuild_orchestrator", witness="watching")
+    try:
+        doors.engine.handle(CreateWants(wants=((f"tested@{MISSING}",),)))
+        seq = doors.queries.head().seq
+
+        tried = doors.try_sensor("databuild_orchestrator")
+        of_schedule = doors.try_schedule("yearly")
+        wanting = [doors.try_schedule("wanting_schedule"), doors.try_sensor("wanting_sensor")]
+
+        assert (tried["error"], tried["runRequests"]) == (None, [])
+        assert tried["skipReason"] == "Only a test: nothing is launched by it. 1 refs are due for the next tick."
+        assert len(of_schedule["runRequests"]) == 1
+        assert [each["skipReason"] for each in wanting] == [
+            f"Only a test: it would want tested@{MISSING}.",
+            f"Only a test: it would want 2 refs, tested@{MISSING} to tested@{HELD}.",
+        ]
+        assert (ours(doors.runs()), events_after(seq)) == ([], [])
+    finally:
+        doors.start_sensor("databuild_orchestrator")
+    doors.wait_until_live(f"tested@{MISSING}")
+    assert events_after(seq), "a tick that is not tried out records what it does"
     assert doors.violations() == []
 
 
@@ -330,12 +553,14 @@ def _each_run_succeeds_and_one_was_denied(doors: Deployment, runs: Mapping[str, 
 
 def _a_person_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:
     """A person's door builds what is missing, and opens what has failed; the rest is another's (SPEC 8.1)."""
-    _got(doors, asset, requesters, {LIVE: REUSED, FAILED: BUILT, HELD: JOINED, MISSING: BUILT})
+    answers = {LIVE: REUSED, FAILED: BUILT, HELD: JOINED, MISSING: BUILT}
+    _got(doors, asset, requesters, {key: answers[key] for key in requesters})
 
 
 def _a_program_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:
     """Nobody but a person opens what has failed (SPEC 8.1)."""
-    _got(doors, asset, requesters, {LIVE: REUSED, FAILED: REFUSED, HELD: JOINED, MISSING: BUILT})
+    answers = {LIVE: REUSED, FAILED: REFUSED, HELD: JOINED, MISSING: BUILT}
+    _got(doors, asset, requesters, {key: answers[key] for key in requesters})
 
 
 def _got(doors: Deployment, asset: str, requesters: Mapping[str, str], expected: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
-"""A few of the doors again, behind `DatabuildRunCoordinator`: who comes gets the same answers (SPEC 8.1).
+"""A few of the doors again, behind `DatabuildRunCoordinator`: a run gets the same answers (SPEC 8.1).
 
-All of them come behind it with `DATABUILD_COORDINATOR=1 make test ARGS=tests/e2e/test_doors.py`.
+All of them are tried behind it with `DATABUILD_COORDINATOR=1 make test ARGS=tests/e2e/test_doors.py`.
 """
 
 from collections.abc import Iterator
@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from .doors import OUR_COORDINATOR, Deployment, deployed
-from .test_doors import Backfills, test_a_sensor, test_the_materialize_button_for_a_partition
+from .test_doors import test_a_sensor, test_the_materialize_button_for_a_partition
 
 __all__ = ["test_a_sensor", "test_the_materialize_button_for_a_partition"]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+#: Behind the coordinator what is decided is proved by test_coordinator and tests/bindings/test_coordinator.py.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,5 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="module")
-def backfills() -> dict[str, Backfills]:
+def single_run() -> None:
     """None here: they take Dagster's daemon a minute."""
-    return {}

@@ -11,7 +11,8 @@ from databuild_dagster.model.states import InstanceState
 from .conftest import MAX_SECONDS
 from .doors import FAILED, LIVE, MISSING, Deployment, spoken
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+#: Which run gives way is proved by tests/bindings/test_delegation.py.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 SETTINGS = """
 telemetry: {enabled: false}
@@ -24,9 +25,8 @@ run_queue: {dequeue_interval_seconds: 1}
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     deployment = Deployment(tmp_path_factory.mktemp("doors"), SETTINGS)
-    deployment.start()
-    yield deployment
-    deployment.stop()
+    with deployment.running():
+        yield deployment
 
 
 def test_a_run_that_waits_for_what_waits_for_its_slot_makes_way(doors: Deployment) -> None:

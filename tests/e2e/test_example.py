@@ -1,10 +1,9 @@
-"""What `make demo` does, on the real flights: January is right, once, and only manifests say what is read."""
+"""What `make demo` does, on the real flights: January is right, once, and only manifests say what is read.
 
-import json
-import os
+Commands run in this process, and Spark is the server of the whole test run.
+"""
+
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,49 +11,42 @@ from typing import Any
 import pytest
 
 import nycflights
+from databuild_dagster.bindings.resources import close_sessions
+from tests.support import command
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
 MONTH = "carrier_monthly@2013-01-01"
 DAYS = [f"flight_delays@2013-01-{day:02}" for day in range(1, 32)]
-MAX_SECONDS = 600
 #: A plane of United's that left New York on 104 days.
 PLANE = "plane_history@N14228"
 
 
 class Example:
-    """The example deployment on a home of its own."""
+    """The example deployment on a home of its own, in which January was built."""
 
     def __init__(self, home: Path) -> None:
-        self.environment = os.environ | {"DAGSTER_HOME": str(home)}
+        self.home = home
+        self.january = self.ask("build", MONTH)
 
     def ask(self, *arguments: str, code: int = 0) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "databuild_dagster", *arguments, "--json"],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=MAX_SECONDS,
-            check=False,
-        )
-        assert done.returncode == code, done
-        return json.loads(done.stdout.splitlines()[-1])
+        done = command.databuild(ROOT, self.home, *arguments, "--json")
+        assert done.code == code, done
+        return done.json
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
+def example(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterator[Example]:
     home = tmp_path_factory.mktemp("home")
     shutil.copy(ROOT / "dagster.yaml", home)
-    example = Example(home)
-    yield example
-    assert example.ask("spark", "stop") == {"stopped": True}
-    assert example.ask("spark", "status") == [], "no server is left running"
+    command.share_spark_server(home, spark_home)
+    yield Example(home)
+    close_sessions()
 
 
-def test_january_sums_to_its_27004_flights_of_which_52_have_no_weather_of_their_hour(example: Example) -> None:
-    built = example.ask("build", MONTH)
+def test_january_is_its_27004_flights_of_which_52_have_no_weather(example: Example) -> None:
+    built = example.january
 
     assert built["refs"] == {"live": 1, "failed": 0}
     assert built["job_runs"] == {"succeeded": 95, "dep_missed": 32, "failed": 0}
@@ -66,13 +58,12 @@ def test_january_sums_to_its_27004_flights_of_which_52_have_no_weather_of_their_
 
 
 def test_a_second_demo_runs_no_job(example: Example) -> None:
-    example.ask("build", MONTH)
-
     built = example.ask("build", MONTH)
 
     assert (built["launches"], built["job_runs"]["succeeded"], built["reused"]) == (0, 0, 1)
 
 
+@pytest.mark.extended
 def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(example: Example) -> None:
     example.ask("build", DAYS[0])
     shown = example.ask("show", DAYS[0])
@@ -100,7 +91,8 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     assert example.ask("check", "--deep") == {"ok": True, "violations": []}
 
 
-def test_the_year_is_all_336_776_flights_and_a_day_without_weather_is_empty_and_live(example: Example) -> None:
+@pytest.mark.extended
+def test_the_year_is_336_776_flights_and_a_day_without_weather_is_empty(example: Example) -> None:
     built = example.ask("build", "year_report", "weather@2013-12-31", "by_hour@2013-07-01", "airport_daily@2013-12-25")
 
     assert built["refs"] == {"live": 4, "failed": 0}
@@ -115,6 +107,7 @@ def test_the_year_is_all_336_776_flights_and_a_day_without_weather_is_empty_and_
     assert example.ask("show", "by_destination@2013-07-01")["state"] is None
 
 
+@pytest.mark.extended
 def test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew(example: Example) -> None:
     example.ask("build", "year_report", "planes")
     flown = nycflights.days_flown(PLANE.partition("@")[2])

@@ -1,24 +1,28 @@
 """Each kind of process is killed while something is being built, then all of them at once: nothing is lost, nothing is
-built by two (SPEC 6.8, 6.9, 11.1). `bench/soak.py` does the same at random, for as long as one likes.
+built by two (SPEC 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (SPEC 9.4-9.7).
+`bench/soak.py` does the same at random, for as long as one likes.
 
 What is killed, and when, follows from what lies on the disk: an asset's function leaves a file with its process's id, and
 waits for another one.
 """
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
+from databuild_dagster.model.operations import OperationId, OperationState
+from databuild_dagster.model.states import JobRunState
 from databuild_dagster.spark import server_status
+from tests.support.catalog import SmallCatalog
+from tests.support.processes import kill, kill_processes_of, processes_of
 
-from .conftest import MAX_SECONDS, Dagster
+from .conftest import Dagster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -32,10 +36,11 @@ import dagster as dg
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DistributedOperation, build_definitions, databuild_asset
 
 HERE = Path(__file__).parent
-parts = dg.StaticPartitionsDefinition(["here", "command", "everything"])
+N_NUMBERS = 4
+parts = dg.StaticPartitionsDefinition(["here", "command", "spark", "everything"])
 
 
 def wait_for_go(context):
@@ -67,12 +72,64 @@ def loses_spark(context: BuildContext, spark: SparkSession) -> DataFrame:
     return spark.range(3, 4).withColumnRenamed("id", "n")
 
 
-defs = build_definitions([outlives_all, loses_its_worker, loses_spark], location="kills")
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition([str(n) for n in range(N_NUMBERS)]))
+def numbers(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"n": [int(context.partition_key)]})
+
+
+class Count(DistributedOperation):
+    '''Writes a file for each partition; the first process that comes to the middle is stuck there.'''
+
+    type_name = "count"
+
+    def start_or_resume_job(self, arg, partition, context):
+        (HERE / "jobs" / f"{context.partition}#{os.getpid()}").touch()
+        if context.partition == "2" and not context.is_resumed:
+            # Of one write, so that the test never reads half of it.
+            (HERE / "getting-stuck").write_text(str(os.getpid()))
+            (HERE / "getting-stuck").rename(HERE / "stuck")
+            threading.Event().wait(600)
+        rows = context.manifest.rows
+        (HERE / "written" / f"{context.partition}#{context.token}").touch()
+        context.mark_job_complete(True, {"rows": rows})
+
+    def cancel_job_and_cleanup(self, arg, partition, context):
+        (HERE / "written" / f"{context.partition}#{context.token}").unlink(missing_ok=True)
+
+    def complete_operation(self, arg, dataset, completion):
+        (HERE / "completed" / str(sum(mark.detail["rows"] for mark in completion.marks.values()))).touch()
+        return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values())}
+
+
+class Endless(DistributedOperation):
+    '''Each job counts in Spark until it is interrupted.'''
+
+    type_name = "endless"
+
+    def start_or_resume_job(self, arg, partition, context):
+        context.spark.range(10).count()
+        (HERE / "counting").touch()
+        context.spark.range(600_000_000_000).selectExpr("sum(id * rand())").collect()
+
+    def cancel_job_and_cleanup(self, arg, partition, context):
+        (HERE / "stopped").touch()
+
+
+defs = dg.Definitions.merge(
+    build_definitions(
+        [outlives_all, loses_its_worker, loses_spark, numbers], operations=[Count(), Endless()], location="kills"
+    ),
+    # A process for each step besides that of each run would double the time of the tests.
+    dg.Definitions(executor=dg.in_process_executor),
+)
 """
 
-BUILT = ("outlives_all", "loses_its_worker", "loses_spark")
+#: Partitions of what the operations are about.
+N_NUMBERS = 4
+BUILT = ("outlives_all", "loses_its_worker", "loses_spark", "numbers")
 
 SPARK = "org.apache.spark.sql.connect.service.SparkConnectServer"
+OPERATION_RUNS = '{ runsOrError(filter: {pipelineName: "databuild_operation"}) { ... on Runs { results { status } } } }'
 WEB, DAEMON, CODE = ["dagster_webserver"], ["dagster._daemon"], ["api", "grpc"]
 
 
@@ -81,29 +138,18 @@ class Victim(Dagster):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, DEFINITIONS)
-        (folder / "calls").mkdir()
-
-    def processes(self, *words: str) -> list[int]:
-        """What was started for this home, directly or not, and has these words in its command line."""
-        mark = f"DAGSTER_HOME={self.home}".encode()
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-                    if set(words) <= set(command):
-                        found.append(int(pid))
-        return found
+        for name in ("calls", "jobs", "written", "completed"):
+            (folder / name).mkdir()
 
     def kill(self, *words: str) -> None:
-        pids = self.processes(*words)
+        pids = processes_of(self.home, *words)
         assert pids, f"nothing runs that could be killed: {words}"
         for pid in pids:
-            _kill(pid)
+            kill(pid)
 
     def start_again(self) -> None:
         """As a supervisor does it, when `dagster dev` has ended."""
-        self.process.wait(MAX_SECONDS)
+        self.wait_for_end()
         self.start()
 
     def callers(self, ref: str) -> list[int]:
@@ -113,20 +159,6 @@ class Victim(Dagster):
     def go(self, *refs: str) -> None:
         for ref in refs:
             (self.folder / f"go-{ref}").touch()
-
-    def wait_until_live(self, ref: str) -> None:
-        self.wait_until(lambda: self.queries.states([ref])[ref] is InstanceState.LIVE, f"{ref} is live")
-
-    def start_build(self, ref: str) -> "subprocess.Popen[bytes]":
-        with (self.folder / "build.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "databuild_dagster", "build", ref],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
 
     def remains(self) -> list[Path]:
         """What lies in the warehouse and is not live."""
@@ -138,27 +170,66 @@ class Victim(Dagster):
         return [*(warehouse / ".staging").glob("*"), *folders]
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def start(victim: Victim, type_name: str) -> str:
+    answer: dict[str, Any] = victim.databuild("operate", type_name, "numbers", "--no-wait")
+    return str(answer["operation"])
+
+
+def manager(dagster: Dagster) -> DistributedOperationManager:
+    return DistributedOperationManager(Engine(dagster.store, SmallCatalog([])))
+
+
+def view(dagster: Dagster, id: str) -> OperationView:
+    return manager(dagster).operation(OperationId.parse(id))
+
+
+def keys(dagster: Dagster) -> list[str]:
+    """What operations have left, but for what is meant to stay."""
+    stays = ("nextInstanceId", "distOpHistory")
+    entries = manager(dagster).meta.prefix("distOp").entries
+    return [entry.key for entry in entries if not any(name in entry.key for name in stays)]
+
+
+def statuses(dagster: Dagster) -> list[str]:
+    """Of the Dagster runs that are executors of operations."""
+    return [run["status"] for run in dagster.graphql(OPERATION_RUNS)["runsOrError"]["results"]]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def without_daemon(tmp_path: Path) -> Iterator[Victim]:
+    victim = Victim(tmp_path)
+    yield victim
+    kill_processes_of(victim.home)
 
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    victim = Victim(tmp_path_factory.mktemp("kills"))
-    yield victim
-    for pid in victim.processes():
-        _kill(pid)
+    with Victim(tmp_path_factory.mktemp("kills")).running() as victim:
+        victim.databuild("build", *(f"numbers@{n}" for n in range(N_NUMBERS)))
+        yield victim
 
 
-def test_a_build_in_a_terminal_that_is_killed_is_gone_on_with_by_the_same_command(victim: Victim) -> None:
+def test_a_killed_build_in_a_terminal_is_continued_by_the_same_command(without_daemon: Victim) -> None:
     """SPEC 6.9: on the same machine at once, with no daemon."""
+    victim = without_daemon
     ref = "outlives_all@command"
-    build = victim.start_build(ref)
+    with (victim.folder / "dev.log").open("ab") as log:
+        build = subprocess.Popen(
+            [sys.executable, "-m", "databuild_dagster", "build", ref],
+            cwd=victim.folder,
+            env=victim.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     victim.process = build
     victim.wait_until(lambda: bool(victim.callers(ref)), "it is being built")
     build.kill()
-    build.wait(MAX_SECONDS)
+    victim.wait_for_end()
 
     victim.go(ref)
     answer = victim.databuild("build", ref)
@@ -172,18 +243,15 @@ def test_a_build_in_a_terminal_that_is_killed_is_gone_on_with_by_the_same_comman
     assert victim.remains() == []
 
 
-def test_each_kind_of_process_is_killed_once_and_what_was_wanted_is_there_in_the_end(victim: Victim) -> None:
-    outlives_all, loses_its_worker, loses_spark = refs = [f"{asset}@here" for asset in BUILT]
-    victim.start()
+def test_whichever_process_is_killed_what_was_wanted_is_built(victim: Victim) -> None:
+    """A worker, the web server, the daemon and the code server, one after another."""
+    outlives_all, loses_its_worker = refs = [f"{asset}@here" for asset in ("outlives_all", "loses_its_worker")]
     victim.databuild("want", "create", *refs)
     victim.wait_until(lambda: all(victim.callers(ref) for ref in refs), "all of it is being built")
 
     (worker,) = victim.callers(loses_its_worker)
-    _kill(worker)
-    server = server_status(victim.home)
-    assert server is not None
-    _kill(server.pid)
-    victim.go(loses_its_worker, loses_spark)
+    kill(worker)
+    victim.go(loses_its_worker)
     for words in (WEB, DAEMON, CODE):
         victim.kill(*words)
     # What is being built goes on without them, and reports itself.
@@ -192,13 +260,73 @@ def test_each_kind_of_process_is_killed_once_and_what_was_wanted_is_there_in_the
     for ref in refs:
         victim.wait_until_live(ref)
 
-    assert [len(victim.callers(ref)) for ref in refs] == [1, 2, 2], "only what was hit is built again"
-    assert [victim.databuild("read", ref) for ref in refs] == [[{"n": 1}], [{"n": 2}], [{"n": 3}]]
-    assert {want.state.value for ref in refs for want in victim.queries.wants_of_ref(ref)} == {"Successful"}
+    assert [len(victim.callers(ref)) for ref in refs] == [1, 2], "only what was hit is built again"
+    assert [victim.databuild("read", ref) for ref in refs] == [[{"n": 1}], [{"n": 2}]]
+    assert wants_of(victim, *refs) == {"Successful"}
     assert victim.databuild("check", "--deep")["ok"]
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
 
 
+def wants_of(victim: Victim, *refs: str) -> set[str]:
+    return {want.state.value for ref in refs for want in victim.queries.wants_of_ref(ref)}
+
+
+def test_an_operation_whose_executor_is_killed_ends_the_same_and_once(victim: Victim) -> None:
+    """SPEC 9.5, 9.6"""
+    id = start(victim, "count")
+    stuck = victim.folder / "stuck"
+    victim.wait_until(stuck.exists, "a job is stuck")
+
+    kill(int(stuck.read_text()))
+    victim.wait_until(lambda: view(victim, id).state is not OperationState.RUNNING, "it has ended")
+
+    ended = view(victim, id)
+    assert (ended.state, ended.done, ended.total, ended.report) == (OperationState.SUCCESS, 4, 4, {"rows": 4})
+    assert names(victim.folder / "completed") == ["4"]
+    assert [name.partition("#")[0] for name in names(victim.folder / "written")] == ["0", "1", "2", "3"]
+    of_the_stuck = [name for name in names(victim.folder / "jobs") if name.startswith("2#")]
+    assert len(of_the_stuck) == 2, "by the executor that was killed, and by the next one"
+    victim.wait_until(lambda: keys(victim) == [], "no key is left")
+    victim.wait_until(
+        lambda: set(statuses(victim)) == {"SUCCESS", "FAILURE"}, "Dagster shows which of its runs were lost"
+    )
+    assert victim.violations() == []
+
+
+@pytest.mark.extended
+def test_a_killed_spark_server_is_replaced_and_what_it_built_is_built_again(victim: Victim) -> None:
+    ref = "loses_spark@spark"
+    victim.databuild("want", "create", ref)
+    victim.wait_until(lambda: bool(victim.callers(ref)), "it is being built")
+
+    server = server_status(victim.home)
+    assert server is not None
+    kill(server.pid)
+    victim.go(ref)
+    victim.wait_until_live(ref)
+
+    assert len(victim.callers(ref)) == 2
+    assert victim.databuild("read", ref) == [{"n": 3}]
+    assert wants_of(victim, ref) == {"Successful"}
+    victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
+
+
+@pytest.mark.extended
+def test_a_canceled_operation_is_interrupted_in_spark_and_leaves_no_key(victim: Victim) -> None:
+    """SPEC 9.7"""
+    id = start(victim, "endless")
+    victim.wait_until((victim.folder / "counting").exists, "a job counts in Spark")
+
+    victim.databuild("operations", "cancel", id, "--reason", "enough")
+
+    victim.wait_until((victim.folder / "stopped").exists, "its job is interrupted and cleaned up")
+    victim.wait_until(lambda: not set(statuses(victim)) - {"SUCCESS", "FAILURE"}, "its executors have ended")
+    assert view(victim, id).state is OperationState.CANCELED
+    victim.wait_until(lambda: keys(victim) == [], "no key is left")
+    assert victim.violations() == []
+
+
+@pytest.mark.extended
 def test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again(victim: Victim) -> None:
     ref = "loses_spark@everything"
     victim.databuild("want", "create", ref)
@@ -213,4 +341,4 @@ def test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again(victi
     assert victim.databuild("read", ref) == [{"n": 3}]
     assert victim.databuild("check", "--deep")["ok"]
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
-    assert len(victim.processes(SPARK)) == 1
+    assert len(processes_of(victim.home, SPARK)) == 1

@@ -1,6 +1,5 @@
 """What `make lots-demo` does, on two of its days: the gap report names the files that the sender says it left out."""
 
-import json
 import os
 import re
 import subprocess
@@ -11,7 +10,11 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+from tests.support import command
+from tests.support.processes import kill_processes_of
+
+#: The rules are proved by tests/bindings/test_arcs.py, test_boundaries.py and test_late_files.py, and by tests/cli/test_lots.py.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 ROOT = Path(__file__).parent.parent.parent
 #: Two cores under load included; alone it is a tenth of it.
@@ -36,10 +39,9 @@ class Demo:
         )
 
     def ask(self, *arguments: str) -> Any:
-        self.environment["DAGSTER_HOME"] = str(self.home)
-        done = self.run(sys.executable, "-m", "databuild_dagster", *arguments, "--json")
-        assert done.returncode == 0, done
-        return json.loads(done.stdout.splitlines()[-1])
+        done = command.databuild(ROOT, self.home, *arguments, "--json")
+        assert done.code == 0, done
+        return done.json
 
     def told(self, number: int) -> str:
         """What stands under one of its steps."""
@@ -53,9 +55,13 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    demo = Demo(tmp_path_factory.mktemp("lots"))
-    yield demo
-    assert demo.ask("spark", "status") == [], "no server is left running"
+    folder = tmp_path_factory.mktemp("lots")
+    try:
+        demo = Demo(folder)
+        yield demo
+        assert demo.ask("spark", "status") == [], "no server is left running"
+    finally:
+        kill_processes_of(folder / "home")
 
 
 def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: Demo) -> None:

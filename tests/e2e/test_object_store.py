@@ -1,19 +1,14 @@
-"""The command line over a warehouse in a bucket, as processes: build, show, read, and a check that sees what is gone."""
+"""The command line over a warehouse in a bucket: build, show, read, and a check that sees what is gone."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import command
 from tests.support.object_store import S3Server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-
-MAX_SECONDS = 240
 
 DEFINITIONS = """
 import dagster as dg
@@ -42,34 +37,25 @@ defs = build_definitions([orders, revenue], warehouse="{warehouse}")
 class Project:
     def __init__(self, folder: Path, warehouse: str) -> None:
         self.folder = folder
+        self.home = folder / "home"
+        self.home.mkdir()
         (folder / "definitions.py").write_text(DEFINITIONS.format(warehouse=warehouse))
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        environment = os.environ | {"DAGSTER_HOME": str(self.folder / "home")}
-        return subprocess.run(
-            [sys.executable, "-m", "databuild_dagster", *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=MAX_SECONDS,
-            check=False,
-        )
+    def run(self, *arguments: str) -> command.Done:
+        return command.databuild(self.folder, self.home, *arguments)
 
     def ask(self, *arguments: str) -> Any:
-        done = self.run(*arguments, "--json")
-        return json.loads(done.stdout.splitlines()[-1])
+        return self.run(*arguments, "--json").json
 
 
 @pytest.fixture
 def project(tmp_path: Path, bucket: str) -> Project:
-    (tmp_path / "home").mkdir()
     return Project(tmp_path, f"s3://{bucket}/warehouse")
 
 
 def test_what_is_built_into_a_bucket_is_shown_read_and_checked(project: Project, s3: S3Server, bucket: str) -> None:
-    assert project.run("build", "revenue@2024-01-01").returncode == 0
+    assert project.run("build", "revenue@2024-01-01").code == 0
 
     assert project.ask("read", "revenue@2024-01-01") == [{"revenue": 6.0}]
     (file,) = project.ask("show", "orders@2024-01-30")["canonical"]["files"]
@@ -88,6 +74,6 @@ def test_a_bucket_that_does_not_exist_is_told_in_one_sentence(project: Project, 
 
     done = project.run("build", "orders@2024-01-30")
 
-    assert done.returncode == 2
-    assert f"because there is no bucket s3://{bucket}" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert done.code == 2
+    assert f"because there is no bucket s3://{bucket}" in done.out + done.err
+    assert "Traceback" not in done.out + done.err

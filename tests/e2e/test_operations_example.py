@@ -19,10 +19,10 @@ import pytest
 from databuild_dagster.model.operations import OperationState
 
 from .conftest import Dagster
-from .test_operations import keys, view
+from .test_kills import keys, view
 
 LONG = bool(os.environ.get("DATABUILD_LONG"))
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600 if LONG else 900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600 if LONG else 900), pytest.mark.extended]
 
 ROOT = Path(__file__).parents[2]
 DAYS = [str(date(2013, 1, 1) + timedelta(day)) for day in range(365 if LONG else 31)]
@@ -60,11 +60,9 @@ RULES = (
 def dagster(tmp_path: Path) -> Iterator[Dagster]:
     shutil.copy(ROOT / "nycflights.py", tmp_path)
     running = Dagster(tmp_path, DEFINITIONS)
-    running.databuild("build", *(f"flights@{day}" for day in DAYS))
-    running.start()
-    yield running
-    running.stop()
-    running.databuild("spark", "stop")
+    running.finish(running.start_databuild("build", *(f"flights@{day}" for day in DAYS)))
+    with running.running():
+        yield running
 
 
 def start(dagster: Dagster) -> str:
