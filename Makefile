@@ -8,18 +8,18 @@ REF ?= carrier_monthly@2013-01-01
 SEEDS ?= 1000
 FIRST ?= 0
 
-# Tests wait for other processes much of their time, so there is one more than cores. A file's tests stay together, for they
-# share what they have started; what takes longest begins first (tests/conftest.py).
+# Tests wait for other processes much of their time, so there is one worker more than cores. Work is handed out test by
+# test; tests that share a fixture of their module stay together, and the most expensive start first (tests/conftest.py).
 WORKERS ?= 3
 
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test quick simulate check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-postgres quick simulate mutations check format docs bench clean
 
 help: ## what can I do here
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the pinned versions
 
@@ -38,11 +38,17 @@ ui: $(READY) ## open Dagster on what the demo built
 test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
 	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
+test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --database postgres $(ARGS) tests/model tests/engine tests/store
+
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)
 
 simulate: $(READY) ## storms over the engine in virtual time (SEEDS=10000, FIRST=0 for the first of them)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
+
+mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
+	$(BIN)/python -m tests.mutations $(ARGS)
 
 check: $(READY) ## everything CI will ask: ruff, mypy strict, the import contracts
 	$(BIN)/ruff check .

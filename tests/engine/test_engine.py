@@ -6,7 +6,7 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.states import WantState
+from databuild_dagster.model.states import InstanceState, WantState
 
 
 def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world):
@@ -112,3 +112,26 @@ def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(wo
     (created,) = events
     assert created.fact.wants[0].id == world.derivative_wants("b")[0].id
     assert created.fact.expires_at is not None
+
+
+def test_a_preview_says_exactly_what_would_happen_and_leaves_no_trace(world):
+    """SPEC 7.3: --dry-run."""
+    world.live("a")
+    world.succeed("b", inputs=["a"])
+    want = world.want("b")
+    before = world.seq
+
+    preview = world.engine.preview(c.TaintPartitions(refs=("a",), reason="wrong", downstream=True))
+
+    assert world.seq == before
+    assert world.states("a", "b") == [InstanceState.LIVE, InstanceState.LIVE]
+    assert preview.tainted == ("a", "b")
+    assert want in [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
+
+
+def test_a_preview_names_a_ref_that_is_tainted_already(world):
+    """SPEC 7.3: exactly what would get the taint."""
+    world.live("a")
+    world.taint("a")
+
+    assert world.engine.preview(c.TaintPartitions(refs=("a",), reason="wrong again")).tainted == ("a",)

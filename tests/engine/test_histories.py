@@ -22,6 +22,7 @@ from databuild_dagster.store.log import events_after
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher
+from tests.support.twin_world import TwinWorld
 from tests.support.world import COMPLETE, EMPTY, World
 
 LONG = bool(os.environ.get("DATABUILD_LONG"))
@@ -49,7 +50,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(DATASETS)
+        self.world = TwinWorld(DATASETS)
         #: Folds each event by itself, as a reader of the log would: every prefix of it folds (I5).
         self.reader = open_store("sqlite://")
         self.read = 0
@@ -353,6 +354,7 @@ class Histories(RuleBasedStateMachine):
                     assert self.world.open_wants(missing), f"{ref} waits for {missing}, which nobody wants"
 
     def teardown(self):
+        assert self.world.apart() == []
         assert self.world.check() == []
         for table in schema.PROJECTIONS:
             rows = []

@@ -7,7 +7,7 @@ import pytest
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.states import InstanceState
 
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 
 @pytest.mark.parametrize("has_data", [True, False])

@@ -19,7 +19,7 @@ from databuild_dagster.model.constraints import (
 )
 
 #: Nothing here asks a database.
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 TYPED = [
     ("not_null", "carrier", NotNull("carrier")),

@@ -20,7 +20,7 @@ from databuild_dagster.model.states import (
     WantState,
 )
 
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 
 class Lamp(Enum):

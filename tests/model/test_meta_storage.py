@@ -30,7 +30,7 @@ from databuild_dagster.model.meta_storage import (
     value_is,
 )
 
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 #: `live` was put by revision 7, `gone` removed by revision 5, `never` is not there.
 ENTRIES = {"live": Entry("live", b"m", 7), "gone": Entry("gone", None, 5)}

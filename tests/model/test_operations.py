@@ -7,16 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.model.errors import InvalidRequest, NotFound
-from databuild_dagster.model.meta_storage import Entry
+from databuild_dagster.model.meta_storage import Draft, Entry
 from databuild_dagster.model.operations import (
+    FORMAT,
     RUNNING,
+    ArgRecord,
     DatasetKeys,
+    Ended,
     NewerOperation,
     OperationId,
+    OperationState,
     TypeRule,
     arg_of,
     check_name,
     escape,
+    finish,
     next_instance_id,
     run_ops_of,
     run_ops_value,
@@ -25,7 +30,7 @@ from databuild_dagster.model.operations import (
     why_incompatible,
 )
 
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6) | st.sampled_from(
     [
@@ -83,6 +88,23 @@ def test_no_operations_keys_begin_as_anothers(first, second, partition):
         return
     for key in (second.arg, second.state, second.partitions, *second.job(partition)):
         assert not key.startswith(first.under)
+
+
+def test_the_end_of_an_operation_removes_its_own_keys_and_no_others():
+    """SPEC 9.2, 9.6: instance 1 never matches 10."""
+    first, tenth = (OperationId("d", "t", None, instance) for instance in (1, 10))
+    run_ops = Entry(DatasetKeys.of("d").run_ops, run_ops_value([first, tenth]), 1)
+    values = {key: RUNNING for id in (first, tenth) for key in (id.arg, id.state, *id.job("p"))} | {
+        run_ops.key: run_ops.value
+    }
+    draft = Draft(lambda key: Entry(key, values[key], 1) if key in values else None, revision=2)
+    ended = Ended(FORMAT, OperationState.SUCCESS, ArgRecord(FORMAT, 1, None, 0.0), 1, 1, {}, 1.0)
+
+    answers = [draft.run(statement) for statement in finish(first, run_ops, ended, {})]
+
+    left = {key for key in values if draft.look(key).value is not None}
+    assert answers == [True]
+    assert left == {run_ops.key, tenth.arg, tenth.state, *tenth.job("p")} | {first.job("p").unclean}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from databuild_dagster.model.plan import MAX_PLANNED_INPUTS, MAX_PLANNED_REFS, p
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import LEASED
 from tests.support.catalog import SmallCatalog, dataset
-from tests.support.world import World
+from tests.support.model_world import ModelWorld
 
 DATABASES = ("sqlite",)
 
@@ -186,7 +186,7 @@ def test_jobs_of_the_same_name_in_two_locations_are_two():
 )
 def test_what_cannot_be_wanted_cannot_be_planned_and_for_the_same_reason(refs, error):
     """SPEC 5.7"""
-    world = World(GRAPH)
+    world = ModelWorld(GRAPH)
     with pytest.raises(Refused) as wanting:
         world.handle(c.CreateWants(wants=tuple((ref,) for ref in refs)))
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_wanted_cannot_be_planned_and_for_the_same_reason(refs, e
         graph_of(GRAPH, *refs)
 
     assert str(planning.value) == str(wanting.value)
-    world.store.close()
+    world.close()
 
 
 def test_inputs_that_lead_back_are_spelled_out():
@@ -260,7 +260,7 @@ def test_more_inputs_than_the_bound_are_refused():
 HAPPENINGS = ["want", "live", "fail", "lose", "miss", "taint", "arrive", "cancel"]
 
 
-def happen(world: World, what: str, ref: str) -> None:
+def happen(world: ModelWorld, what: str, ref: str) -> None:
     """Something happens to a ref, if it can in its state."""
     if what in ("live", "fail", "lose", "miss") and world.state(ref) not in LEASED:
         world.want(ref)
@@ -298,7 +298,7 @@ def happen(world: World, what: str, ref: str) -> None:
 )
 def test_the_same_request_gives_the_same_graph_whatever_the_store_holds(happenings):
     """SPEC 8.6"""
-    world = World(GRAPH)
+    world = ModelWorld(GRAPH)
     try:
         for what, ref in happenings:
             happen(world, what, ref)
@@ -307,4 +307,4 @@ def test_the_same_request_gives_the_same_graph_whatever_the_store_holds(happenin
 
         assert plan(["report"], registered, world.catalog) == graph_of(GRAPH, "report")
     finally:
-        world.store.close()
+        world.close()

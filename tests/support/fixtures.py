@@ -1,4 +1,4 @@
-"""Fixtures for the core's tests, on SQLite and on PostgreSQL; each directory's conftest takes them over.
+"""Fixtures for the core's tests, in memory, on SQLite and on PostgreSQL; each directory's conftest takes them over.
 
 Every world that a test made is checked when the test is over: no story may end in a state that breaks an invariant.
 """
@@ -15,34 +15,52 @@ from hypothesis import HealthCheck, settings
 from databuild_dagster.model.datasets import DatasetSpec
 
 from .catalog import dataset
+from .model_world import ModelWorld
 from .postgres import postgres_server
 from .world import World, worlds
 
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
-settings.register_profile("ci", max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=_quiet)
+# The same examples in every run, so that a run fails for a change and not by chance; DATABUILD_LONG explores.
+settings.register_profile(
+    "ci", max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=_quiet
+)
 settings.register_profile(
     "long", max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=_quiet
 )
 settings.load_profile("long" if os.environ.get("DATABUILD_LONG") else "ci")
 
+TESTS = Path(__file__).parent.parent
+
 MakeWorld = Callable[..., World]
 
-#: The same tests on each; a module names fewer in DATABASES if it asks what only one can answer, or none, and a test of it may
-#: name its own by the mark `databases`.
-DATABASES = ("sqlite", "postgres")
+#: What a world of each folder keeps its state in. A module changes that by DATABASES, and a test by the mark `databases`;
+#: an empty one says that no test of it asks for a world.
+DATABASES = {"model": ("memory",), "engine": ("sqlite",), "store": ("sqlite", "postgres")}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    mark = metafunc.definition.get_closest_marker("databases")
-    databases = getattr(metafunc.module, "DATABASES", DATABASES) if mark is None else mark.args
-    metafunc.parametrize("database", databases, indirect=True)
+    databases = _databases(metafunc.definition)
+    if len(databases) != 1:
+        metafunc.parametrize("database", databases, indirect=True)
+
+
+def _databases(test: pytest.Item) -> tuple[str, ...]:
+    """With `--database postgres`, that one alone wherever a test can run on it."""
+    mark = test.get_closest_marker("databases")
+    of_module = getattr(test.module, "DATABASES", None)  # type: ignore[attr-defined]
+    restricted: tuple[str, ...] | None = of_module if mark is None else mark.args
+    chosen: str | None = test.config.getoption("--database")
+    if chosen is None:
+        return DATABASES[test.path.relative_to(TESTS).parts[0]] if restricted is None else restricted or ("none",)
+    return (chosen,) if restricted is None or chosen in restricted else ()
 
 
 @pytest.fixture(autouse=True)
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where worlds are, unless they say otherwise."""
-    if getattr(request, "param", "sqlite") == "sqlite":
-        yield "sqlite"
+    name: str = getattr(request, "param", None) or _databases(request.node)[0]
+    if name != "postgres":
+        yield name
         return
     server = postgres_server()
     urls: list[str] = []
@@ -68,19 +86,19 @@ def shared_url(database: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def make_world() -> Iterator[MakeWorld]:
+def make_world(database: str) -> Iterator[MakeWorld]:
     """A world of the datasets given, checked at the end."""
     made: list[World] = []
 
     def make(*datasets: DatasetSpec, url: str | None = None) -> World:
-        made.append(World(datasets, url=url))
+        made.append(ModelWorld(datasets) if database == "memory" else World(datasets, url=url))
         return made[-1]
 
     yield make
     for world in made:
         found = world.check()
         assert found == []
-        world.store.close()
+        world.close()
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
-"""One long story in which everything happens that can be recorded: every event, a row in every table.
+"""One long story that records every event with every field, and a row in every table.
 
-Whoever wants to know that nothing is forgotten tells it: what corrupts each table, what records a golden log.
+Tests that corrupt each table and the recording of a golden log run it.
 """
 
 from __future__ import annotations
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.model.events import Arrival, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
@@ -26,7 +26,21 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("gone"),
     *(dataset(f"source{number}") for number in range(8)),
     dataset("n"),
+    dataset("plain", kind=DatasetKind.PLAIN),
+    DatasetSpec(
+        asset="filtered",
+        job="filtered",
+        location=HERE,
+        inputs=(InputSpec(asset="source1", mapping="same", param="rows", where="x > 1"),),
+        code_version="1",
+        arc=ArcSpec((InputSpec(asset="source2", mapping="same", where="y = 'ü'"),)),
+        version="2023-02",
+    ),
     dataset("woken", "source0", keys=("one", "two"), subscribe=["source0", "drop"], follow_late=True),
+)
+
+MADE_WITH = MadeWith(
+    code="4f2a", config={"ops": {"days": {"limit": 10}}}, tags={"databuild/spark": "{}"}, versions={"python": "3.11"}
 )
 
 A_MINUTE = 60.0
@@ -60,7 +74,7 @@ def _builds(world: World) -> None:
     world.start(*days[:2])
     _turn(world)
     world.live(*days[:2])
-    world.start(days[2])
+    _start_with_everything_known(world, days[2])
     world.succeed(days[2], manifest=EMPTY)
     world.succeed("months/total", inputs=days)
     _turn(world)
@@ -71,6 +85,15 @@ def _builds(world: World) -> None:
     world.arrive("drop", "file:///drop/2")
     arrival = Arrival(job_run_id=world.ids(), ref="j", origin="s3://bucket/j", manifest=EMPTY)
     world.handle(c.ArriveLots(arrivals=(arrival,)))
+    output = OutputFact(ref="plain", code_version="1", origin="dagster-run:4711")
+    world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run("plain"), (output,)),)))
+
+
+def _start_with_everything_known(world: World, ref: str) -> None:
+    start = c.StartLaunch(
+        launch_id=world.buffer(ref), dagster_run_id="made-with", holder="somewhere", made_with=MADE_WITH
+    )
+    world.handle(start)
 
 
 def _misses(world: World) -> None:

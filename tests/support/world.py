@@ -7,6 +7,7 @@ what a word needs first (a want, a lease, a start) it does first, so that a stor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.engine.arcs import fire_arcs
@@ -63,6 +64,7 @@ class World:
         self.store: Store = worlds.opened(url)
         self.engine = self.process()
         self.queries = self.engine.queries
+        self.ledger = self.engine.ledger
         if self.specs:
             self.handle(c.RegisterDatasets(location=HERE, datasets=self.specs))
 
@@ -70,8 +72,8 @@ class World:
         """An engine of another process on the same machine."""
         return Engine(self.store, self.catalog, clock=self.clock, steady=self.clock.steady, new_id=self.ids)
 
-    def handle(self, command: c.Command, *, command_id: str | None = None) -> Outcome:
-        return self.engine.handle(command, command_id=command_id, actor="tester")
+    def handle(self, command: c.Command, *, command_id: str | None = None, actor: str = "tester") -> Outcome:
+        return self.engine.handle(command, command_id=command_id, actor=actor)
 
     # Wants
 
@@ -253,6 +255,9 @@ class World:
         with self.store.reading() as connection:
             return violations(connection)
 
-    def check(self) -> list[Violation]:
+    def check(self) -> list[Any]:
         """All that `check` finds, the fold of the log beside the tables included."""
-        return check(self.store)
+        return list(check(self.store))
+
+    def close(self) -> None:
+        self.store.close()

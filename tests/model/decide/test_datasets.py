@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import (
 )
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.rows import JobRunRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from tests.support.catalog import HERE, dataset
 
@@ -229,10 +230,7 @@ def test_every_job_run_has_its_history_arrivals_included(make_world):
     world.live("a")
     world.claim("a")
 
-    with world.store.reading() as connection:
-        without = connection.execute(
-            "SELECT job_run_id FROM databuild_job_runs j WHERE state IS NOT (SELECT to_state FROM databuild_history h"
-            " WHERE h.kind = 'job_runs' AND h.entity_id = j.id ORDER BY seq DESC, place DESC LIMIT 1)"
-        ).fetchall()
+    last = {entity: after for kind, entity, *_, after in world.view.history if kind == "job_runs"}
+    without = [row.job_run_id for row in world.view.rows[JobRunRow] if last.get(row.id) != row.state]
 
     assert without == []

@@ -9,25 +9,25 @@ from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store import LedgerEntry
 from tests.support.catalog import dataset
-from tests.support.world import World
+from tests.support.model_world import ModelWorld
 
 
 @pytest.fixture
 def world():
-    world = World([*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z"))])
+    world = ModelWorld([*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z"))])
     yield world
     assert world.check() == []
-    world.store.close()
+    world.close()
 
 
-def entry(world: World, requester: str, ref: str) -> LedgerEntry:
-    (found,) = [each for each in world.engine.ledger.of_requester(requester) if each.ref == ref]
+def entry(world: ModelWorld, requester: str, ref: str) -> LedgerEntry:
+    (found,) = [each for each in world.ledger.of_requester(requester) if each.ref == ref]
     return found
 
 
-def ledger(world: World, requester: str) -> dict[str, tuple[str, str]]:
+def ledger(world: ModelWorld, requester: str) -> dict[str, tuple[str, str]]:
     """Ref to (kind, outcome)."""
-    return {each.ref: (each.kind.value, each.outcome.value) for each in world.engine.ledger.of_requester(requester)}
+    return {each.ref: (each.kind.value, each.outcome.value) for each in world.ledger.of_requester(requester)}
 
 
 # The seed's three scenarios, as the SPEC has corrected them: a job of the outputs x, y and z.
@@ -55,8 +55,8 @@ def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(wor
     world.claim("x", "y", "z", together=True, dagster_run_id="A")
 
     assert world.log(before) == ["PartitionDelegated", "JobRunSkipped"]
-    assert {each.ref: each.uuid for each in world.engine.ledger.of_requester("A")} == uuids
-    assert len({each.job_run for each in world.engine.ledger.of_requester("A")}) == 3
+    assert {each.ref: each.uuid for each in world.ledger.of_requester("A")} == uuids
+    assert len({each.job_run for each in world.ledger.of_requester("A")}) == 3
 
 
 def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(world):
@@ -97,7 +97,6 @@ def test_who_asked_twice_has_joined_nobody(world):
     world.live("a")
 
     assert ledger(world, "R") == {"a": ("built", "live")}
-    assert {each.avoided for each in world.engine.ledger.metrics()} == {0}
 
 
 def test_of_wants_that_waited_for_the_same_launch_the_first_has_it_built_and_the_others_join(world):
@@ -233,9 +232,8 @@ def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(w
 
     assert list(claim.build) == ["a"]
     assert ledger(world, "A") == {"a": ("built", "live")}
-    spared = [each.requester for each in world.engine.ledger.of_ref("a") if each.kind is not Answer.BUILD]
+    spared = [each.requester for each in world.ledger.of_ref("a") if each.kind is not Answer.BUILD]
     assert "A" not in spared
-    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["a"] == len(spared)
 
 
 def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
@@ -321,7 +319,7 @@ def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
     world.job_run("b")
     world.miss("a", "b")
 
-    assert [each.ref for each in world.engine.ledger.of_ref("b") if each.kind is not Answer.BUILD] == []
+    assert [each.ref for each in world.ledger.of_ref("b") if each.kind is not Answer.BUILD] == []
 
 
 # Asking without building
@@ -433,47 +431,3 @@ def test_every_state_has_an_answer():
         InstanceState.TAINTED,
         InstanceState.UP_FOR_RETRY,
     }
-
-
-# Metrics
-
-
-def test_metrics_count_each_ended_job_run_once_and_estimate_what_was_spared(world):
-    """SPEC 8.5"""
-    world.job_run("a")
-    world.clock.turn(20)
-    world.succeed("a")
-    for run in ("A", "B", "C"):
-        world.claim("a", dagster_run_id=run)
-    world.fail("b")
-    world.taint("b")
-    world.job_run("b")
-
-    metrics = {each.job: each for each in world.engine.ledger.metrics()}
-
-    assert metrics["a"].counts == {"Succeeded": 1, "Skipped": 3}
-    assert metrics["a"].success_rate == 1.0
-    assert (metrics["a"].avoided, metrics["a"].seconds_saved) == (3, 60.0)
-    assert metrics["b"].counts == {"Failed": 1, "Running": 1}
-    assert metrics["b"].success_rate == 0.0
-    assert metrics["b"].seconds_saved is None
-
-
-def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
-    """SPEC 8.5"""
-    world.miss("a", "b")
-
-    metrics = {each.job: each for each in world.engine.ledger.metrics()}
-
-    assert metrics["a"].counts == {"DepMissed": 1}
-    assert metrics["a"].success_rate is None
-
-
-def test_several_outputs_of_one_build_are_spared_together(world):
-    """SPEC 8.5: builds avoided, not refs."""
-    for ref in ("x", "y", "z"):
-        world.succeed(ref)
-
-    world.claim("x", "y", "z", together=True, dagster_run_id="A")
-
-    assert {each.job: each.avoided for each in world.engine.ledger.metrics()}["trio"] == 1

@@ -275,9 +275,9 @@ def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, endin
     assert world.want_state(want) is before
 
 
-def test_reopening_goes_by_the_time_of_the_events_so_that_a_replay_agrees(make_world, shared_url):
+def test_a_want_reopens_by_the_time_of_the_events_so_that_a_replay_agrees(make_world):
     """SPEC 5.3, 2.4: never by the clock."""
-    world = make_world(dataset("a"), url=shared_url)
+    world = make_world(dataset("a"))
     want = world.want("a", ttl=100.0)
     world.live("a")
     world.clock.turn(50.0)

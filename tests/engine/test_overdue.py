@@ -10,15 +10,11 @@ from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher
-from tests.support.world import World
 
 
 @pytest.fixture
-def world():
-    world = World([*(dataset(name) for name in "abc"), dataset("top", "a")])
-    yield world
-    assert world.check() == []
-    world.store.close()
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abc"), dataset("top", "a"))
 
 
 def turn(world):

@@ -124,12 +124,12 @@ def test_what_was_the_state_when_the_job_ran(make_world):
     world.taint("beta")
 
     def state_at(seq):
-        with world.store.reading() as connection:
-            (state,) = connection.execute(
-                "SELECT h.to_state FROM databuild_history h JOIN databuild_instances i ON i.id = h.entity_id"
-                " WHERE h.kind = 'instances' AND i.uuid = ? AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1",
-                (uuid, seq),
-            ).fetchone()
-        return state
+        instance = world.view.instances_by_uuid([uuid])[uuid]
+        moves = [
+            after
+            for kind, entity, at, _, _, after in world.view.history
+            if (kind, entity) == ("instances", instance.id) and at <= seq
+        ]
+        return moves[-1]
 
     assert [state_at(seq) for seq in (built_at, live_at, world.seq)] == ["Building", "Live", "Tainted"]

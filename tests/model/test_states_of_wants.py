@@ -18,7 +18,7 @@ from databuild_dagster.model.states import (
     want_state,
 )
 
-DATABASES = ("sqlite",)
+DATABASES = ()
 
 _I, _W = InstanceState, WantState
 STATES = (None, *InstanceState)

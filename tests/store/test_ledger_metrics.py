@@ -1,0 +1,78 @@
+"""What a job's runs add up to: its success rate, and the builds that were spared (SPEC 8.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.coordination import Answer
+from tests.support.catalog import dataset
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z")))
+
+
+def test_metrics_count_each_ended_job_run_once_and_estimate_what_was_spared(world):
+    """SPEC 8.5"""
+    world.job_run("a")
+    world.clock.turn(20)
+    world.succeed("a")
+    for run in ("A", "B", "C"):
+        world.claim("a", dagster_run_id=run)
+    world.fail("b")
+    world.taint("b")
+    world.job_run("b")
+
+    metrics = {each.job: each for each in world.ledger.metrics()}
+
+    assert metrics["a"].counts == {"Succeeded": 1, "Skipped": 3}
+    assert metrics["a"].success_rate == 1.0
+    assert (metrics["a"].avoided, metrics["a"].seconds_saved) == (3, 60.0)
+    assert metrics["b"].counts == {"Failed": 1, "Running": 1}
+    assert metrics["b"].success_rate == 0.0
+    assert metrics["b"].seconds_saved is None
+
+
+def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
+    """SPEC 8.5"""
+    world.miss("a", "b")
+
+    metrics = {each.job: each for each in world.ledger.metrics()}
+
+    assert metrics["a"].counts == {"DepMissed": 1}
+    assert metrics["a"].success_rate is None
+
+
+def test_several_outputs_of_one_build_are_spared_together(world):
+    """SPEC 8.5: builds avoided, not refs."""
+    for ref in ("x", "y", "z"):
+        world.succeed(ref)
+
+    world.claim("x", "y", "z", together=True, dagster_run_id="A")
+
+    assert {each.job: each.avoided for each in world.ledger.metrics()}["trio"] == 1
+
+
+def test_a_request_that_asks_twice_avoids_no_build(world):
+    """SPEC 8.1, 8.5"""
+    for _ in range(2):
+        world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
+
+    world.live("a")
+
+    assert {each.avoided for each in world.ledger.metrics()} == {0}
+
+
+def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
+    """SPEC 8.3, 8.5: the wants that the run had joined are those that were spared one."""
+    world.job_run("a")
+    world.claim("a", dagster_run_id="A")
+    world.cancel("a", keep_wants=True)
+    world.claim("a", dagster_run_id="A")
+    world.succeed("a")
+
+    spared = [each.requester for each in world.ledger.of_ref("a") if each.kind is not Answer.BUILD]
+
+    assert {each.job: each.avoided for each in world.ledger.metrics()}["a"] == len(spared)
