@@ -204,7 +204,7 @@ def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
     assert judge.verdict(launch(holder=None), None, None, now) is None
 
 
-def test_a_launch_that_died_between_dagsters_start_and_ours_is_lost_when_dagsters_patience_is_over():
+def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends():
     """SPEC 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
     now = START + 1000
     judge = awake_since_long(now)

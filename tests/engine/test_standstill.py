@@ -40,7 +40,7 @@ def test_what_is_being_built_does_not_stand_still_nor_does_what_waits_for_it(wai
     assert not_begun(waits, "c") == {}
 
 
-def test_as_long_as_something_of_all_that_is_waited_for_is_being_built_nothing_stands_still(waits):
+def test_nothing_stands_still_while_a_ref_that_is_waited_for_is_being_built(waits):
     waits.buffer("a")
     waits.start("other")
 

@@ -99,7 +99,7 @@ def test_who_asked_twice_has_joined_nobody(world):
     assert ledger(world, "R") == {"a": ("built", "live")}
 
 
-def test_of_wants_that_waited_for_the_same_launch_the_first_has_it_built_and_the_others_join(world):
+def test_the_first_want_of_a_launch_has_it_built_and_the_others_join(world):
     """SPEC 8.4"""
     first, second = (world.handle(c.CreateWants(wants=(("a", "b"),))).request_id for _ in range(2))
 
@@ -115,7 +115,7 @@ def test_of_wants_that_waited_for_the_same_launch_the_first_has_it_built_and_the
 # Following
 
 
-def test_an_active_delegation_goes_on_through_miss_retry_and_loss_and_names_the_present_job_run(world):
+def test_an_active_delegation_follows_its_ref_and_names_the_present_job_run(world):
     """SPEC 8.3"""
     first = world.job_run("a")
     world.claim("a", dagster_run_id="A")
@@ -365,7 +365,7 @@ def ask_only(world, *refs):
 # Rebuilding
 
 
-def test_a_want_to_rebuild_taints_what_is_live_or_failed_joins_what_is_being_built_and_wants_all(world):
+def test_a_rebuild_taints_live_and_failed_refs_joins_running_builds_and_wants_all(world):
     """SPEC 8.7: one command."""
     a = world.succeed("a")
     world.fail("b")
@@ -390,7 +390,7 @@ def test_a_want_to_rebuild_taints_what_is_live_or_failed_joins_what_is_being_bui
     assert world.succeed("a") != a
 
 
-def test_a_run_that_rebuilds_builds_again_what_was_there_before_it_and_not_what_it_made_itself(world):
+def test_a_run_that_rebuilds_builds_older_data_again_and_not_its_own(world):
     """SPEC 8.7: so that a re-execution, or a second look of the same run, does not build for ever."""
     world.live("a")
     world.clock.turn(10)

@@ -193,7 +193,7 @@ def test_a_hard_failure_ends_the_ref_and_its_wants(world):
     assert world.want_state(want) is WantState.FAILED
 
 
-def test_a_transient_failure_is_retried_with_growing_delays_until_the_attempts_are_used_up(world):
+def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(world):
     """SPEC 6.8"""
     want = world.want("a")
     delays = []

@@ -44,7 +44,7 @@ def test_each_missing_ref_gets_an_open_want_of_its_own_in_the_same_transaction(w
         assert (derived.priority, derived.deadline, derived.expires_at) == (5, needed.deadline, needed.expires_at)
 
 
-def test_a_derivative_want_takes_the_highest_priority_the_earliest_deadline_and_the_latest_expiry(world):
+def test_a_derivative_want_takes_the_highest_priority_first_deadline_and_last_expiry(world):
     """SPEC 6.4: of all the wants that need it, each of which may be extreme in another way."""
     world.want("a", priority=9, ttl=100.0)
     world.want("a", priority=0, ttl=None)

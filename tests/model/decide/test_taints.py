@@ -107,7 +107,7 @@ def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
     assert world.state("a") is _I.LIVE
 
 
-def test_a_dataset_that_nobody_has_registered_cannot_be_tainted_and_the_refusal_says_where_to_look(world):
+def test_an_unregistered_dataset_cannot_be_tainted_and_the_refusal_says_where_to_look(world):
     """SPEC 3.5: what is wrong, and what to do."""
     with pytest.raises(NoSuchDataset) as unknown:
         world.taint("nowhere@1")

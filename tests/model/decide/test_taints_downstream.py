@@ -60,7 +60,7 @@ def test_a_downstream_taint_follows_recorded_inputs_to_the_end_and_nothing_else(
     assert world.states("a", "b", "c", "d") == [TAINTED, TAINTED, TAINTED, LIVE]
 
 
-def test_it_walks_through_what_is_canonical_no_more_and_spares_what_was_built_from_other_data(world):
+def test_a_downstream_taint_follows_lineage_through_superseded_instances_only(world):
     """SPEC 7.3: never by declared edges."""
     chain(world)
     world.taint("b")
@@ -335,7 +335,7 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     assert [each.refs for each in world.open_wants("a")] == [("a",)]
 
 
-def test_a_want_that_names_what_failed_by_itself_stays_ended_and_what_was_asked_for_is_wanted_alone(world):
+def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(world):
     """SPEC 6.6: it would fail at birth."""
     both = world.want("a", "b")
     world.fail("a")

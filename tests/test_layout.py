@@ -1,0 +1,51 @@
+"""`tests/` mirrors the package, and a test's marks say what it is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "databuild_dagster"
+
+#: Folders whose tests look at the whole system, and what only helps others.
+WHOLE_SYSTEM = {"e2e", "simulation", "mutations", "golden", "support"}
+MOST_CHARACTERS = 80
+
+
+def _floor(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(TESTS).as_posix()
+
+
+FILES = sorted(path for path in TESTS.rglob("test_*.py"))
+FLOOR_FILES = [path for path in FILES if len(path.relative_to(TESTS).parts) > 1 and _floor(path) not in WHOLE_SYSTEM]
+
+
+@pytest.mark.parametrize("path", FLOOR_FILES, ids=_name)
+def test_a_test_file_is_named_for_the_module_that_it_tests(path: Path) -> None:
+    """`tests/engine/test_tick.py`, or `test_tick_<aspect>.py`, tests `databuild_dagster/engine/tick.py`."""
+    words = path.stem.removeprefix("test_").split("_")
+    folder = PACKAGE / path.relative_to(TESTS).parent
+
+    modules = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
+
+    assert any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in modules), (
+        f"there is no module of {folder.name} by the name of {path.name}"
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_test_name_is_a_sentence_of_at_most_80_characters(path: Path) -> None:
+    names = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+    too_long = [
+        name for name in names if name.startswith("test_") and len(name.removeprefix("test_")) > MOST_CHARACTERS
+    ]
+
+    assert too_long == []
