@@ -153,7 +153,7 @@ def test_overlapping_conditional_writes_are_tried_again_but_not_for_ever(s3, war
         write_manifest(warehouse, manifest_of(attempt=2))
 
 
-def test_a_store_that_overwrites_although_asked_not_to_is_refused_before_anything_is_computed(s3, warehouse):
+def test_a_store_that_overwrites_although_asked_not_to_is_refused_at_once(s3, warehouse):
     s3.ignores_conditions = True
 
     with pytest.raises(NotCreateOnly, match="can hold no warehouse"):

@@ -100,7 +100,7 @@ def take_over(warehouse: Warehouse, kept: PartManifest, *, number: int) -> PartM
         ([None], PARTIAL),
     ],
 )
-def test_a_lot_is_complete_iff_all_its_parts_are_complete_or_empty_and_one_is_complete(
+def test_a_lot_is_complete_iff_its_parts_are_complete_or_empty_and_one_is_complete(
     states: list[ManifestState | None], lot: ManifestState
 ) -> None:
     assert lot_state(states) is lot
