@@ -17,7 +17,7 @@ from databuild_dagster.store.ledger import Ledger
 from tests.support import command
 from tests.support.postgres import postgres_server
 
-from .conftest import Dagster
+from .conftest import Dagster, on_postgres
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -27,8 +27,6 @@ run_coordinator: {module: databuild_dagster, class: DatabuildRunCoordinator}
 concurrency: {runs: {max_concurrent_runs: 2, tag_concurrency_limits: [{key: team, limit: 1}]}}
 """
 
-#: Long enough for three partitions to be built, whatever else the machine does.
-TTL_SECONDS = 60
 
 #: `gated` builds when the test has put a file there.
 DEFINITIONS = """
@@ -117,9 +115,7 @@ class DagsterOnPostgres(Dagster):
 
     def __init__(self, folder: Path) -> None:
         self._url = postgres_server().fresh_url()
-        # Dagster's driver is named, or SQLAlchemy would take another.
-        dagsters = self._url.replace("+psycopg:", "+psycopg2:")
-        super().__init__(folder, DEFINITIONS, f"{SETTINGS}storage: {{postgres: {{postgres_url: '{dagsters}'}}}}\n")
+        super().__init__(folder, DEFINITIONS, SETTINGS + on_postgres(self._url))
 
     @property
     def store_url(self) -> str:
@@ -263,10 +259,9 @@ def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: 
 def test_dagster_shows_what_was_built_and_what_is_tainted(dagster: DagsterOnPostgres) -> None:
     """SPEC 7.1; the events that paint a taint go into Dagster's own tables."""
     refs = [f"stock@{day}" for day in DAYS]
-    began = time.time()
-    dagster.databuild("want", "create", *refs, "--ttl", f"{TTL_SECONDS}s")
+    over_at = dagster.build_and_want_no_more(*refs)
     dagster.wait_until(lambda: dagster.stats("stock")["numMaterialized"] == 3, "Dagster shows three green")
-    dagster.wait_until(lambda: time.time() > began + TTL_SECONDS, "nobody wants them any more")
+    dagster.wait_until(lambda: time.monotonic() > over_at, "nobody wants them any more")
 
     dagster.databuild("taint", refs[0], "--reason", "a test")
 

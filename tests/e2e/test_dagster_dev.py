@@ -23,8 +23,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MONTH = "revenue@2024-01-01"
-#: A want counts that long, enough for the daemon to launch the day on two busy cores. What is tainted later stays so.
-TTL_SECONDS = 60
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
 
@@ -219,14 +217,13 @@ def browser(page: Page, shop: Shop, folder: Path) -> Browser:
 
 
 @pytest.fixture(scope="module")
-def wanted(shop: Shop) -> float:
-    """A day of stock is wanted, until the time returned."""
-    shop.dagster.databuild("want", "create", "stock@2024-01-01", "--ttl", f"{TTL_SECONDS}s")
-    return time.monotonic() + TTL_SECONDS
+def over_at(shop: Shop) -> float:
+    """A day of stock is live, and nobody wants it any more from the time returned."""
+    return shop.dagster.build_and_want_no_more("stock@2024-01-01")
 
 
 @pytest.fixture(scope="module")
-def runs(shop: Shop, wanted: float) -> Runs:
+def runs(shop: Shop, over_at: float) -> Runs:
     """One day of orders is live, one has failed, two wait for what is not there, and one is being built."""
     failed = shop.materialize("orders", "2024-01-01", "2024-01-03")
     building = shop.materialize("orders", "2024-01-04", "2024-01-04")
@@ -284,11 +281,10 @@ def test_the_list_of_runs_marks_the_delegated_run_and_the_one_that_only_missed(b
 
 
 def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
-    shop: Shop, browser: Browser, wanted: float
+    shop: Shop, browser: Browser, over_at: float
 ) -> None:
     """The want of the day is over by then, or it would be built again."""
-    shop.dagster.wait_until_live("stock@2024-01-01")
-    shop.dagster.wait_until(lambda: time.monotonic() > wanted, "the want of the day is over")
+    shop.dagster.wait_until(lambda: time.monotonic() > over_at, "the want of the day is over")
     taint_id = shop.dagster.databuild("taint", "stock@2024-01-01", "--reason", "counted twice")["taint_id"]
     shop.dagster.wait_until(lambda: shop.partitions("stock") == {"2024-01-01": "FAILED"}, "the taint is shown")
 
