@@ -1,9 +1,9 @@
-"""Records the golden log of a version: what it writes, and what it makes of it, for every later version to agree with.
+"""Records the golden log of a version: its events and the tables it computes, which every later version must agree with.
 
-python -m tools.golden                                  tells the story to today's code, under the version of pyproject.toml
-python -m tools.golden --from build.db --version 1.2    writes down what another version's code has left in a database
+python -m tools.golden                                  runs the story with today's code, under the version of pyproject.toml
+python -m tools.golden --from build.db --version 1.2    records a database that another version's code has written
 
-A version that is recorded stays as it is: that is what it is for. tests/golden/README.md says when to record one.
+A recording is never changed. tests/golden/README.md says when to make one.
 """
 
 import sys
@@ -26,14 +26,14 @@ def present_version() -> str:
 
 
 def tell(database: Path) -> None:
-    """The story, told to today's code. It has to be complete, and right, before anything is written down for ever."""
+    """Run the story with today's code. It must contain every event type and end without a violation."""
     world = World(story.DATASETS, url=f"sqlite:///{database}")
     story.tell(world)
     untold = {str(cls.__struct_config__.tag) for cls in EVENT_TYPES}.difference(world.log())
     found = world.check()
     world.store.close()
     if untold or found:
-        raise click.ClickException(f"The story lacks {sorted(untold)}, or ends in what must not be: {found}.")
+        raise click.ClickException(f"The story lacks {sorted(untold)}, or ends with violations: {found}.")
 
 
 @click.command(help=__doc__)

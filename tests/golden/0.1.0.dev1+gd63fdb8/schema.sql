@@ -52,8 +52,8 @@ CREATE TABLE databuild_refs (
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (ref)
 );
-CREATE INDEX databuild_refs_at_hand ON databuild_refs (due, dataset_id) WHERE due = 1 OR state = 'Building';
 CREATE INDEX databuild_refs_tainted ON databuild_refs (dataset_id) WHERE state = 'Tainted';
+CREATE INDEX databuild_refs_at_hand ON databuild_refs (due, dataset_id) WHERE due = 1 OR state = 'Building';
 CREATE TABLE databuild_instances (
 	id INTEGER NOT NULL, 
 	uuid TEXT NOT NULL, 
@@ -77,10 +77,14 @@ CREATE TABLE databuild_instances (
 	n_rows INTEGER, 
 	n_bytes INTEGER, 
 	origin TEXT, 
+	cleared_at FLOAT, 
+	same_as_id INTEGER, 
 	PRIMARY KEY (id), 
 	CHECK (state = 'Building' OR state = 'UpstreamBuilding' OR state = 'UpForRetry' OR state = 'Live' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Tainted'), 
 	UNIQUE (uuid)
 );
+CREATE INDEX databuild_instances_same_as ON databuild_instances (same_as_id) WHERE same_as_id IS NOT NULL;
+CREATE INDEX databuild_instances_unfinished ON databuild_instances (id) WHERE manifest_state = 'removed' AND cleared_at IS NULL;
 CREATE TABLE databuild_job_runs (
 	id INTEGER NOT NULL, 
 	job_run_id TEXT NOT NULL, 
@@ -138,9 +142,9 @@ CREATE TABLE databuild_wants (
 	CHECK (state = 'New' OR state = 'Idle' OR state = 'Building' OR state = 'UpstreamBuilding' OR state = 'Successful' OR state = 'Failed' OR state = 'UpstreamFailed' OR state = 'Canceled' OR state = 'Expired'), 
 	UNIQUE (want_id)
 );
+CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
 CREATE INDEX databuild_wants_expiring ON databuild_wants (expires_at) WHERE ended_at IS NULL;
 CREATE INDEX databuild_wants_sla ON databuild_wants (sla_at) WHERE sla_at IS NOT NULL;
-CREATE INDEX ix_databuild_wants_request_id ON databuild_wants (request_id);
 CREATE TABLE databuild_want_refs (
 	want_id INTEGER NOT NULL, 
 	ref_id INTEGER NOT NULL, 
@@ -196,6 +200,21 @@ CREATE TABLE databuild_reverts (
 	PRIMARY KEY (ref_id, seq)
 )
  WITHOUT ROWID;
+CREATE TABLE databuild_arcs (
+	id INTEGER NOT NULL, 
+	asset TEXT NOT NULL, 
+	seq INTEGER NOT NULL, 
+	removed INTEGER NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (asset)
+);
+CREATE TABLE databuild_arc_firings (
+	arc_id INTEGER NOT NULL, 
+	instance_id INTEGER NOT NULL, 
+	seq INTEGER NOT NULL, 
+	PRIMARY KEY (arc_id, instance_id)
+)
+ WITHOUT ROWID;
 CREATE TABLE databuild_delegations (
 	requester TEXT NOT NULL, 
 	ref_id INTEGER NOT NULL, 
@@ -223,6 +242,25 @@ CREATE TABLE databuild_history (
 	PRIMARY KEY (entity_id, kind, seq, place)
 )
  WITHOUT ROWID;
+CREATE TABLE databuild_meta_entries (
+	"key" TEXT NOT NULL, 
+	revision INTEGER NOT NULL, 
+	value TEXT, 
+	PRIMARY KEY ("key")
+)
+ WITHOUT ROWID;
+CREATE TABLE databuild_meta_changes (
+	revision INTEGER NOT NULL, 
+	"key" TEXT NOT NULL, 
+	value TEXT, 
+	PRIMARY KEY (revision, "key")
+)
+ WITHOUT ROWID;
+CREATE TABLE databuild_meta_compactions (
+	seq INTEGER NOT NULL, 
+	revision INTEGER NOT NULL, 
+	PRIMARY KEY (seq)
+);
 CREATE VIEW databuild_available_partitions AS 
         SELECT r.ref AS partition_ref, coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,
                j.job_run_id AS job_run_id, i.uuid AS uuid, i.live_at AS live_at

@@ -1,0 +1,190 @@
+"""A random walk of commands over any world, the same for the same seed. Every command there is may come; some are refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.store import Removals
+from databuild_dagster.store.queries import JobRunView
+
+from .catalog import HERE
+from .world import COMPLETE, EMPTY, World
+
+
+class Walk:
+    """Takes steps in a world. The refs are those that the world has seen."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.queries = world.queries
+        self.rng = random.Random(seed)
+        with world.store.reading() as connection:
+            self.refs = [str(ref) for (ref,) in connection.execute("SELECT ref FROM databuild_refs ORDER BY ref")]
+        self.taints: list[str] = []
+        self.n_refused = 0
+
+    def take(self, n_steps: int) -> None:
+        for _ in range(n_steps):
+            step = self.rng.choice(STEPS)
+            try:
+                step(self)
+            except (Refused, NotFound):
+                self.n_refused += 1
+
+    def some(self) -> tuple[str, ...]:
+        return tuple(self.rng.sample(self.refs, self.rng.randint(1, 3)))
+
+    def instance(self) -> tuple[str, str]:
+        """(ref, uuid) of any instance."""
+        ref = self.rng.choice(self.refs)
+        if not (instances := self.queries.history(ref)):
+            raise NotFound(kind="instance", name=ref)
+        return ref, self.rng.choice(instances).uuid
+
+    def running(self) -> JobRunView:
+        """A job run that runs; one is started where there is none."""
+        if not self._of_state(JobRunState.RUNNING):
+            self.launch()
+        return self.rng.choice(self._of_state(JobRunState.RUNNING) or [_nothing("running job run")])
+
+    def queued(self) -> JobRunView:
+        return self.rng.choice(self._of_state(JobRunState.QUEUED) or [_nothing("queued job run")])
+
+    def _of_state(self, state: JobRunState) -> list[JobRunView]:
+        return [run for run in self.queries.job_runs(open_only=True) if run.state is state]
+
+    def runs(self, refs: tuple[str, ...]) -> tuple[BufferedRun, ...]:
+        return tuple(BufferedRun(self.world.ids(), (ref,), partition_key_of(ref)) for ref in refs)
+
+    # What people ask for
+
+    def want(self) -> None:
+        priority, ttl, sla = self.rng.randint(0, 2), self.rng.choice([None, 60.0]), self.rng.choice([None, 600.0])
+        self.world.handle(c.CreateWants(wants=(self.some(),), priority=priority, ttl_seconds=ttl, sla_seconds=sla))
+
+    def want_again(self) -> None:
+        self.world.handle(c.CreateWants(wants=tuple((ref,) for ref in self.some()), rebuild=True))
+
+    def cancel_want(self) -> None:
+        wants = self.queries.wants(open_only=True) or [_nothing("open want")]
+        self.world.cancel_want(self.rng.choice(wants).id, terminate=self.rng.random() < 0.5)
+
+    def taint(self) -> None:
+        outcome = self.world.handle(
+            c.TaintPartitions(refs=self.some(), reason="looks wrong", downstream=self.rng.random() < 0.5)
+        )
+        self.taints += [outcome.taint_id] if outcome.taint_id else []
+
+    def untaint(self) -> None:
+        self.world.untaint(self.rng.choice(self.taints or [_nothing("taint")]))
+
+    def revert(self) -> None:
+        """Not by force: `check` objects to an instance that a forced revert brought back and whose files are replaced."""
+        ref, uuid = self.instance()
+        self.world.handle(c.RevertCanonical(ref=ref, uuid=uuid))
+
+    def retry(self) -> None:
+        self.world.handle(c.RetryRefs(refs=self.some()))
+
+    def cancel_job_run(self) -> None:
+        self.world.handle(c.CancelJobRuns(job_run_ids=(self.running().id,), keep_wants=self.rng.random() < 0.5))
+
+    def claim(self) -> None:
+        self.world.claim(*self.some(), dagster_run_id=self._requester(), by_person=self.rng.random() < 0.5)
+
+    def give_up(self) -> None:
+        self.world.handle(c.GiveUpDelegations(requester=self._requester(), reason="waited for 60 s"))
+
+    def _requester(self) -> str:
+        return f"requester-{self.rng.randint(1, 3)}"
+
+    # What the orchestrator and the job runs do
+
+    def launch(self) -> None:
+        refs = (self.rng.choice(self.refs),)
+        launch_id = self.world.ids()
+        self.world.handle(c.CreateWants(wants=(refs,)))
+        command = c.BufferLaunch(
+            launch_id=launch_id, job=asset_of(refs[0]), location=HERE, owner="walker", runs=self.runs(refs)
+        )
+        if self.world.handle(command).events and self.rng.random() < 0.8:
+            self.world.start_launch(launch_id)
+
+    def start(self) -> None:
+        self.world.start_launch(self.queued().launch_id)
+
+    def lose(self) -> None:
+        self.world.handle(c.LoseLaunches(launch_ids=(self.running().launch_id,), reason="its process is gone"))
+
+    def succeed(self) -> None:
+        run = self.running()
+        inputs = {ref: seen.uuid for ref, seen in self.queries.canonical(self.some()).items() if seen.uuid}
+        manifest = self.rng.choice([COMPLETE, EMPTY])
+        outputs = tuple(OutputFact(ref=ref, inputs=inputs, manifest=manifest) for ref in run.refs)
+        self.world.handle(c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),)))
+
+    def miss(self) -> None:
+        run = self.running()
+        self.world.handle(c.MissDeps(misses=(c.RunMiss(run.id, dict.fromkeys(run.refs, self.some())),)))
+
+    def fail(self) -> None:
+        kind = self.rng.choice(["hard", "transient"])
+        self.world.handle(c.FailJobRuns(failures=(c.RunFailure(self.running().id, "it raised", kind),)))
+
+    def arrive(self) -> None:
+        ref, origin = self.rng.choice(self.refs), f"file:///drop/{self.rng.randint(1, 9)}"
+        self.world.handle(c.ArriveLots(arrivals=(Arrival(job_run_id=self.world.ids(), ref=ref, origin=origin),)))
+
+    def fire(self) -> None:
+        self.world.fire()
+
+    def replace_files(self) -> None:
+        ref, uuid = self.instance()
+        self.world.handle(c.ReplaceFiles(ref=ref, uuid=uuid, job_run_id=self.world.ids(), manifest=COMPLETE))
+
+    def remove(self) -> None:
+        command = c.RemoveManifests(uuids=(self.instance()[1],), reason="superseded", tainted=self.rng.random() < 0.5)
+        self.world.handle(command)
+
+    def finish_removals(self) -> None:
+        uuids = tuple(stored.uuid for stored in Removals(self.world.store).unfinished())
+        self.world.handle(c.FinishRemovals(uuids=uuids or (_nothing("removal"),)))
+
+    def invoke(self) -> None:
+        key = self.rng.choice("abc")
+        op = self.rng.choice([Put(f"{key}.x", b"1"), Remove(f"{key}.x"), RemovePrefix(f"{key}.")])
+        self.world.invoke(do(op))
+
+    def compact_meta(self) -> None:
+        self.world.compact_meta()
+
+    # What time does
+
+    def pass_time(self) -> None:
+        self.world.clock.turn(self.rng.choice([1.0, 60.0, 3600.0]))
+        expiring, late = self.queries.overdue_wants(self.world.clock.now, 1000)
+        if late:
+            self.world.handle(c.MissSlas(want_ids=tuple(late)))
+        if expiring:
+            self.world.handle(c.ExpireWants(want_ids=tuple(expiring)))
+
+
+def _nothing(kind: str) -> object:
+    raise NotFound(kind=kind, name="any")
+
+
+#: The frequent ones more often.
+STEPS: tuple[Callable[[Walk], None], ...] = (
+    *[Walk.want, Walk.launch, Walk.succeed, Walk.miss] * 3,
+    *[Walk.taint, Walk.fail, Walk.claim, Walk.pass_time] * 2,
+    *[Walk.want_again, Walk.cancel_want, Walk.untaint, Walk.revert, Walk.retry, Walk.cancel_job_run, Walk.give_up],
+    *[Walk.start, Walk.lose, Walk.arrive, Walk.fire, Walk.replace_files, Walk.remove, Walk.finish_removals],
+    *[Walk.invoke, Walk.compact_meta],
+)
