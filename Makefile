@@ -16,7 +16,7 @@ WORKERS ?= 3
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-postgres quick simulate mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-postgres flaky quick simulate mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all 
 
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --database postgres $(ARGS) tests/model tests/engine tests/store
+
+flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--rounds 5 tests/e2e")
+	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)
