@@ -1,11 +1,11 @@
-"""The engine with one of its guards taken out: what the simulation must find, or it finds nothing."""
+"""The engine without one of its guards, one row each. The simulation must fail for every row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -37,26 +37,66 @@ from databuild_dagster.store.database import Connection
 from databuild_dagster.store.sqlite import SqliteDatabase
 
 from .processes import Scheduler
-from .stepped import SteppedStore, UnlockedStore
+from .simulate import Failure, simulate_seed
+from .stepped import Deck, SteppedStore, UnlockedStore
+
+#: Seeds that `search` tries at most.
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A guard, and how to work without it."""
+    """A guard, and the engine without it."""
 
     name: str
-    #: Where the guard stands in the specification.
+    #: Where the specification states the rule that the guard enforces.
     section: str
-    #: The kinds of failure that it must show as: another one would be found for a wrong reason.
+    #: The kinds of failure that the rule is about. A failure of another kind has another reason.
     found_as: tuple[str, ...]
     #: Entered around every simulation.
     patched: Callable[[], Any]
     store_class: type[SteppedStore] = SteppedStore
+    #: The seed that failed the last time. `search` tries it first, and every other seed if it does not fail any more.
+    seed: int = 0
+
+
+class Found(NamedTuple):
+    """A seed that fails without the guard."""
+
+    seed: int
+    failure: Failure
+    #: Seeds that were tried, this one included.
+    n_tried: int
+    #: The failure of the same seed with the guard in its place; there must be none.
+    with_guard: Failure | None
+
+
+def search(mutation: Mutation) -> Found | None:
+    """The first seed that fails without the guard; None if the simulation does not notice."""
+    deck = Deck(mutation.store_class)
+    seeds = [mutation.seed, *(seed for seed in range(MOST_SEEDS) if seed != mutation.seed)]
+    try:
+        for n_tried, seed in enumerate(seeds, start=1):
+            with mutation.patched():
+                failure = simulate_seed(seed, deck).failure
+            if failure is not None:
+                return Found(seed, failure, n_tried, _with_guard(seed))
+    finally:
+        deck.close()
+    return None
+
+
+def _with_guard(seed: int) -> Failure | None:
+    deck = Deck()
+    try:
+        return simulate_seed(seed, deck).failure
+    finally:
+        deck.close()
 
 
 @contextmanager
 def _without_fencing() -> Iterator[None]:
-    """Whoever reports is believed, and the tables of moves are bent to it."""
+    """Every report is taken, whatever the state of its job run, and the tables of moves allow it."""
 
     def believed(deciding: Deciding, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
         return deciding.job_runs(job_run_ids)
@@ -87,7 +127,7 @@ def _without_fencing() -> Iterator[None]:
 
 @contextmanager
 def _without_the_write_lock() -> Iterator[None]:
-    """Everybody may write at once; each event takes whatever seq is next, so that nothing but the lock is missed."""
+    """Several processes write at once. Each event takes the next seq, so that only the lock is missing."""
     decide, record = engine_module.decide, engine_module._Recording.record
 
     def decide_slowly(command: Any, deciding: Deciding) -> Any:
@@ -127,7 +167,7 @@ def _without_the_standing_rule() -> Iterator[None]:
 
 @contextmanager
 def _with_lost_wake_ups() -> Iterator[None]:
-    """A dep miss is folded as it was found, whatever has become live since."""
+    """A dep miss waits also for refs that became live before it was folded."""
     judged = evolve_module._wait
 
     def wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
@@ -144,7 +184,7 @@ def _with_lost_wake_ups() -> Iterator[None]:
 
 @contextmanager
 def _with_torn_transactions() -> Iterator[None]:
-    """What a process had written when it died stays written."""
+    """A process that dies within a transaction leaves the statements that it has written."""
 
     def kept(database: SqliteDatabase, connection: Connection) -> None:
         if connection.in_transaction:
@@ -156,7 +196,7 @@ def _with_torn_transactions() -> Iterator[None]:
 
 @contextmanager
 def _with_forgotten_commands() -> Iterator[None]:
-    """Who repeats a command because its answer was lost does it again; each event has an id of its own all the same."""
+    """A command that is repeated because its answer was lost acts again; each event has an id of its own."""
     events_of, event_id = log.events_of_command, log.event_command_id
 
     def unheard_of(connection: Connection, command_id: str) -> list[e.Event]:
@@ -173,7 +213,7 @@ def _with_forgotten_commands() -> Iterator[None]:
 
 @contextmanager
 def _with_second_starters() -> Iterator[None]:
-    """An order that was delivered twice is executed twice."""
+    """A launch that was ordered twice starts twice."""
 
     def start(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
         launch = deciding.view.launches([command.launch_id])[command.launch_id]
@@ -196,7 +236,7 @@ def _with_second_starters() -> Iterator[None]:
 
 @contextmanager
 def _without_fence_tokens() -> Iterator[None]:
-    """Whoever says how a job of a running operation ended is believed first."""
+    """The first mark of a job of a running operation counts, whichever executor makes it."""
 
     def anybodys(id: operations.OperationId, partition: str, lease: operations.Lease) -> Any:
         return both(operations.is_running(id), not_exists(id.job(partition).state))
@@ -207,7 +247,7 @@ def _without_fence_tokens() -> Iterator[None]:
 
 @contextmanager
 def _without_the_second_look() -> Iterator[None]:
-    """An operation is completed whatever has become of it since its keys were read."""
+    """An operation is completed also when its keys have changed since they were read."""
     with (
         patch.object(operations, "as_read", lambda entry: both()),
         patch.object(operations, "is_running", lambda id: both()),
@@ -217,7 +257,7 @@ def _without_the_second_look() -> Iterator[None]:
 
 @contextmanager
 def _with_arcs_that_start_over() -> Iterator[None]:
-    """Where an arc stands is not asked: who followed the log at the same time fires it once more."""
+    """An arc fires from the beginning of the log, also where another process has fired it."""
     in_force = arcs_module._in_force
 
     def from_the_start(deciding: Deciding) -> Iterator[Any]:
@@ -230,14 +270,14 @@ def _with_arcs_that_start_over() -> Iterator[None]:
 
 @contextmanager
 def _with_lost_wakes() -> Iterator[None]:
-    """That an arc was woken is recorded, and what it wanted for that is not."""
+    """The log records that an arc was woken, and not the wants that follow."""
     with patch.object(arcs_module, "_wanted", lambda *woken: []):
         yield
 
 
 @contextmanager
 def _without_a_look_at_what_has_come_since() -> Iterator[None]:
-    """Of two watchers, the slower one records what it saw before the faster one did."""
+    """A watcher records what it saw although a faster one has recorded something newer."""
     with patch.object(datasets_module, "_check_seen", lambda *seen: None):
         yield
 
@@ -248,6 +288,7 @@ MUTATIONS = (
         "6.9",
         ("late report taken", "ended twice", "success without lease"),
         _without_fencing,
+        seed=7,
     ),
     Mutation(
         "the write lock is switched off",
@@ -255,9 +296,10 @@ MUTATIONS = (
         ("two leases", "IllegalMove", "I1", "I2", "IntegrityError"),
         _without_the_write_lock,
         UnlockedStore,
+        seed=2,
     ),
     Mutation("the standing rule is switched off", "6.4", ("SPEC 6.4", "I11"), _without_the_standing_rule),
-    Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups),
+    Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups, seed=13),
     Mutation(
         "transactions are torn",
         "3.3",
@@ -272,19 +314,23 @@ MUTATIONS = (
             "late report taken",
         ),
         _with_torn_transactions,
+        seed=30,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
-    Mutation("fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens),
+    Mutation(
+        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=811
+    ),
     Mutation(
         "invokes of operations do not look again",
         "9.3, 9.5, 9.6",
         ("stale mark taken", "completion", "I9", "I11", "lost work", "left behind", "acted twice"),
         _without_the_second_look,
+        seed=115,
     ),
-    Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters),
+    Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters, seed=7),
     Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over),
     Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),
-    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since),
+    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=79),
 )
 
 

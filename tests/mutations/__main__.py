@@ -1,0 +1,70 @@
+"""Takes out each guard, one at a time, and prints which test or which seed of the simulation notices.
+
+Exit 1 if a guard is missed by no test, 2 if a row of the table is out of date or a test fails with every guard in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tests.simulation.mutations import MUTATIONS
+
+from .guards import GUARDS
+from .verdict import Verdict, try_green, try_guard, try_simulated
+
+PROCESSES = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutations", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="guards whose name contains TEXT")
+    only = parser.parse_args().only
+    guards = [guard for guard in GUARDS if only in guard.name]
+    simulated = [mutation for mutation in MUTATIONS if only in mutation.name]
+    if not guards and not simulated:
+        parser.error(f"no guard has {only!r} in its name")
+    began = time.monotonic()
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        green = pool.submit(try_green, guards)
+        by_simulation = [
+            (mutation.name, mutation.section, pool.submit(try_simulated, mutation.name)) for mutation in simulated
+        ]
+        if wrong := green.result().problem or green.result().found_by:
+            pool.shutdown(cancel_futures=True)
+            print(f"The tests are not green before anything is taken out.\n{wrong}", file=sys.stderr)
+            return 2
+        print(f"With every guard in its place the tests pass ({green.result().seconds:.1f} s).\n")
+        by_test = [(guard.name, guard.section, pool.submit(try_guard, guard)) for guard in guards]
+        rows = [*by_simulation, *by_test]
+        survived, problems = _print_rows(rows)
+    print(f"\n{len(rows)} guards in {time.monotonic() - began:.0f} s; {len(survived)} survived.")
+    for name in survived:
+        print(f"survived: {name}")
+    for name, problem in problems.items():
+        print(f"\n{name}: {problem}", file=sys.stderr)
+    return 2 if problems else 1 if survived else 0
+
+
+def _print_rows(rows: list[tuple[str, str, Future[Verdict]]]) -> tuple[list[str], dict[str, str]]:
+    """The names of what survived, and what is wrong with rows that prove nothing."""
+    width = max(len(name) for name, _, _ in rows)
+    print(f"{'guard taken out':{width}} | section       | seconds | found by")
+    survived: list[str] = []
+    problems: dict[str, str] = {}
+    for name, section, future in rows:
+        verdict = future.result()
+        outcome = "ROW IS OUT OF DATE" if verdict.problem else verdict.found_by or "SURVIVED"
+        print(f"{name:{width}} | {section:13} | {verdict.seconds:7.1f} | {outcome}", flush=True)
+        if verdict.problem:
+            problems[name] = verdict.problem
+        elif verdict.found_by is None:
+            survived.append(name)
+    return survived, problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

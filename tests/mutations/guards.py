@@ -1,0 +1,172 @@
+"""The guards of the package, one row each: how to take one out, and which tests must fail then.
+
+To add a guard, add a row. `make mutations ARGS="--only NAME"` tries the rows whose name contains NAME. The simulation
+finds twelve more guards: `tests/simulation/mutations.py` is their table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A line of the package that enforces a rule."""
+
+    #: What the package does without it.
+    name: str
+    #: Where the specification states the rule.
+    section: str
+    #: Path below `databuild_dagster/`.
+    file: str
+    #: What enforces the rule. The file contains it exactly once.
+    text: str
+    #: What replaces it.
+    becomes: str
+    #: Files or `file::test`, the cheapest that prove the rule. At least one test of them must fail.
+    tests: tuple[str, ...]
+
+
+# Test files move more often than rules do, so each has one name here.
+ARCS = "tests/model/test_arcs.py"
+CLAIMS = "tests/model/decide/test_delegations_claims.py"
+COPIES = "tests/warehouse/test_copies.py"
+DELEGATIONS = "tests/model/decide/test_delegations.py"
+GAPS = "tests/engine/test_gaps.py"
+LEDGER = "tests/store/test_ledger.py"
+MISSES = "tests/model/decide/test_misses.py"
+OPERATION_KEYS = "tests/model/test_operations.py"
+OPERATIONS = "tests/engine/test_operations.py"
+TICK = "tests/engine/test_tick.py"
+WANT_TABLE = "tests/model/test_states_of_wants.py"
+
+GUARDS = (
+    Guard(
+        "a waiting ref is retried when one of its missing refs is live",
+        "6.6",
+        "model/react.py",
+        "elif instance.n_unmet == 0:",
+        "elif after is InstanceState.LIVE:",
+        (MISSES,),
+    ),
+    Guard(
+        "a missing ref that is tainted again is not counted again",
+        "6.6",
+        "model/react.py",
+        "instance.n_unmet += 1",
+        "instance.n_unmet += 0",
+        (MISSES,),
+    ),
+    Guard(
+        "a want is upstream-failed before it is failed",
+        "5.2",
+        "model/states.py",
+        "    if failed:\n",
+        "    if failed and not upstream_failed:\n",
+        (WANT_TABLE,),
+    ),
+    Guard(
+        "skipped job runs are not in the success rate",
+        "8.5",
+        "store/ledger.py",
+        "_GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)",
+        "_GOOD = (JobRunState.SUCCEEDED,)",
+        (LEDGER,),
+    ),
+    Guard(
+        "canceled and lost job runs are not in the success rate",
+        "8.5",
+        "store/ledger.py",
+        "_ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)",
+        "_ENDED = (*_GOOD, JobRunState.FAILED)",
+        (LEDGER,),
+    ),
+    Guard(
+        "a claim of live refs records no skipped job run",
+        "8.2",
+        "model/decide/launches.py",
+        "facts.append(_skipped(command, skipped, deciding if claim.build else None))",
+        "pass",
+        (CLAIMS,),
+    ),
+    Guard(
+        "a Dagster run builds a ref that backs off",
+        "6.8, 8.1",
+        "model/decide/delegations.py",
+        "if row is not None and _backs_off(row, deciding.now) and not opens:",
+        "if False:",
+        (DELEGATIONS,),
+    ),
+    Guard(
+        "the message of a delegation is not the design's",
+        "8.2",
+        "model/coordination.py",
+        '"Delegated to active build during execution"',
+        '"Delegated to the build that runs"',
+        (DELEGATIONS,),
+    ),
+    Guard(
+        "a job is marked by an executor without its fence token",
+        "9.5",
+        "model/operations.py",
+        "iif(is_mine(id, partition, lease), do(Put(keys.state,",
+        "iif(both(is_running(id), not_exists(keys.state)), do(Put(keys.state,",
+        (OPERATIONS,),
+    ),
+    Guard(
+        "an operation ends without comparing runOps with what was read",
+        "9.6",
+        "model/operations.py",
+        "still = both(is_running(id), as_read(run_ops))",
+        "still = is_running(id)",
+        (OPERATIONS,),
+    ),
+    Guard(
+        "the end of operation 1 removes the keys of operation 10",
+        "9.2",
+        "model/operations.py",
+        "RemovePrefix(id.under)",
+        "RemovePrefix(id.root)",
+        (OPERATION_KEYS,),
+    ),
+    Guard(
+        "the keys of operation 1 begin as those of operation 10",
+        "9.2",
+        "model/operations.py",
+        "return self.root + SEPARATOR",
+        "return self.root",
+        (OPERATION_KEYS,),
+    ),
+    Guard(
+        "a lot's copy under its former state stays",
+        "10.2",
+        "warehouse/copies.py",
+        "left = sorted(present - files.keys())",
+        "left: list[str] = []",
+        (COPIES,),
+    ),
+    Guard(
+        "an empty lot is reported as absent",
+        "10.3",
+        "engine/gaps.py",
+        "if ref not in live]",
+        "if ref not in live or ref in empty_refs]",
+        (GAPS,),
+    ),
+    Guard(
+        "an arc that failed and left data is missing",
+        "10.5",
+        "model/arcs.py",
+        "Rule(_I.FAILED, True, _A.PARTIAL,",
+        "Rule(_I.FAILED, True, _A.MISSING,",
+        (ARCS,),
+    ),
+    Guard(
+        "a job starts more launches than its concurrency allows",
+        "11.1",
+        "engine/planning.py",
+        "if len(chosen) < room and (allowed is None or running[launch[0].job] < allowed):",
+        "if len(chosen) < room:",
+        (TICK,),
+    ),
+)
