@@ -43,6 +43,16 @@ def test_the_package_names_its_licence_and_no_address():
     assert "://" not in str(project)
 
 
+def test_the_package_names_its_license_and_no_address():
+    """A wheel contains the text of the license. Addresses wait until the project has one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text()
+    assert "urls" not in project
+    assert "://" not in str(project)
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_target_a_page_names_exists(page):
     named = set(re.findall(r"\bmake ([a-z-]+)(?=`|$|\s{2,})", (ROOT / page).read_text(), re.MULTILINE))
