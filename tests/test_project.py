@@ -33,16 +33,6 @@ def test_everything_the_project_asks_for_is_pinned():
     assert {normal(name) for name in names} - {normal(name) for name in pinned} == {normal(project["name"])}
 
 
-def test_the_package_names_its_licence_and_no_address():
-    """A wheel contains the licence's text. Addresses wait until the project has one."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
-    assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text()
-    assert "urls" not in project
-    assert "://" not in str(project)
-
-
 def test_the_package_names_its_license_and_no_address():
     """A wheel contains the text of the license. Addresses wait until the project has one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
