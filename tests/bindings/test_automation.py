@@ -276,7 +276,9 @@ def test_on_missing_requests_a_day_that_is_new_and_nobody_wants(deploy: Deploy) 
     assert ticks.tick() == set()
 
 
-def test_the_sensor_for_our_conditions_runs_where_the_code_is_and_leaves_dagsters_own_to_dagster() -> None:
+def test_the_sensor_for_our_conditions_runs_in_the_code_server() -> None:
+    """And leaves conditions of Dagster's own to Dagster's sensor."""
+
     @databuild_asset(automation_condition=dg.AutomationCondition.eager())
     def theirs() -> pd.DataFrame:
         return pd.DataFrame({"n": [1]})

@@ -274,7 +274,7 @@ def test_a_file_that_was_written_to_a_moment_ago_holds_its_lot_and_no_other(plac
     assert len(place.lots()["05"]) == 2
 
 
-def test_an_interval_that_passes_with_nothing_is_an_empty_lot_where_the_boundary_says_so(place):
+def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(place):
     """SPEC 10.3: empty is live, and has columns."""
     place.drop("flights_20130101T0100.parquet", 1.0)
     watcher = place.watcher(empty=True)
@@ -376,7 +376,7 @@ def test_a_file_that_was_written_again_takes_its_own_place(place):
     assert (len(manifest.files), manifest.rows, place.instances(5)) == (1, 2, 2)
 
 
-def test_a_landing_folder_that_is_tidied_up_is_no_news_and_what_comes_later_lists_what_is_there(place):
+def test_a_later_lot_lists_what_is_left_in_a_landing_folder_that_was_tidied_up(place):
     old = place.drop("flights_20130101T0500_a.parquet", 1.0)
     place.drop("flights_20130101T0500_b.parquet", 2.0)
     place.look()
@@ -606,7 +606,7 @@ def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_
     assert [(order.job, order.partition_keys) for order in orders.take_orders()] == [("delays", ("2013-01-01-05:00",))]
 
 
-def test_a_tainted_lot_is_red_in_dagster_and_no_check_is_told_that_it_does_not_declare(instance, tmp_path):
+def test_a_tainted_lot_is_red_in_dagster_without_a_check_that_it_does_not_declare(instance, tmp_path):
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0)
     flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)

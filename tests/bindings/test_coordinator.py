@@ -473,7 +473,7 @@ def test_a_re_execution_does_not_inherit_the_hold(deployment: Deployment) -> Non
 # Held
 
 
-def test_a_run_for_what_is_being_built_waits_in_the_queue_and_is_answered_when_it_is_live(
+def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(
     deployment: Deployment,
 ) -> None:
     """SPEC 8.2, 8.3"""

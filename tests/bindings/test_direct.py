@@ -90,7 +90,7 @@ def test_a_multi_asset_answers_by_output() -> None:
     assert context.output_metadata(f"low@{DAY}") == {}
 
 
-def test_what_a_function_reads_at_run_time_is_given_by_ref_and_anything_else_is_a_dep_miss() -> None:
+def test_a_read_at_run_time_finds_what_was_given_by_ref_or_is_a_dep_miss() -> None:
     """SPEC 6.3"""
     one = pd.DataFrame({"amount": [1.0]})
 

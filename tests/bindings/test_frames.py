@@ -25,7 +25,7 @@ class Sessions:
         self.opened.append(None)  # type: ignore[arg-type]
 
 
-def test_who_reports_late_that_the_session_was_lost_does_not_take_the_new_one_from_the_others(tmp_path: Path) -> None:
+def test_a_late_report_of_a_lost_session_does_not_close_the_new_one(tmp_path: Path) -> None:
     """Two threads lose the same session; the faster one has opened another by the time the slower one says so."""
     sessions = Sessions()
     frames = Frames(spark_resource=sessions, warehouse=str(tmp_path), instance=dg.DagsterInstance.ephemeral())

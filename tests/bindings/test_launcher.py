@@ -43,7 +43,7 @@ def told(site: Any, run: dg.DagsterRun, event_type: dg.DagsterEventType) -> None
     site.instance.report_dagster_event(event, run_id=run.run_id)
 
 
-def test_a_run_that_is_handed_to_a_process_has_to_say_so_in_dagsters_time_and_a_queued_one_has_not(site: Any) -> None:
+def test_a_started_run_has_a_deadline_to_report_its_process(site: Any) -> None:
     launch_id, run = requested(site)
     launcher = OrderCollector(site.instance)
 
@@ -68,7 +68,7 @@ def test_a_worker_says_which_process_it_is_before_its_step_begins(site: Any) -> 
     assert site.state("alone") is InstanceState.LIVE
 
 
-def test_a_launch_whose_worker_died_before_it_could_say_anything_is_lost_and_launched_anew(
+def test_a_launch_whose_worker_died_before_its_first_report_is_launched_again(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a power cut: Dagster shows the run as starting, for ever."""
@@ -90,7 +90,7 @@ def test_a_launch_whose_worker_died_before_it_could_say_anything_is_lost_and_lau
     assert order.launch_id != launch_id
 
 
-def test_a_run_that_a_dead_daemon_has_made_and_not_submitted_is_asked_for_again_by_the_same_key(
+def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster's sensor daemon resumes an interrupted tick once, and leaves the run as not started for ever then."""

@@ -171,7 +171,7 @@ def test_what_is_no_interval_stands_in_the_lots_place_and_never_leaves_it(place)
     ] + ["datasets/name=report/version=0/lot=_/state=complete/manifest.json"]
 
 
-def test_when_the_canonical_instance_moves_the_copy_is_replaced_and_no_other_state_is_left(place):
+def test_the_copy_is_replaced_when_the_canonical_instance_moves(place):
     first = place.arrive_with(FLIGHTS, "file:///a", ManifestState.EMPTY)
     assert place.tick() == [f"{OF_FLIGHTS}/state=empty/manifest.json"]
 

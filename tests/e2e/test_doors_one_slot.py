@@ -11,7 +11,7 @@ from databuild_dagster.model.states import InstanceState
 from .conftest import MAX_SECONDS
 from .doors import FAILED, LIVE, MISSING, Deployment, spoken
 
-#: Which run gives way is proved by tests/bindings/test_delegation.py.
+#: Which run gives way is proved by tests/bindings/test_step_delegation.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 SETTINGS = """

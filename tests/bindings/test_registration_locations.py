@@ -90,7 +90,7 @@ def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> No
     assert "`databuild locations forget first`" in said
 
 
-def test_a_step_of_it_in_the_wrong_location_fails_with_the_sentence_and_builds_nothing(deploy: Any) -> None:
+def test_a_step_in_the_wrong_location_fails_with_the_sentence_and_builds_nothing(deploy: Any) -> None:
     first = deploy(numbers, location="first")
     second = deploy(numbers_of_another(), other, location="second")
 

@@ -220,7 +220,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert any("is built by nobody else any more; this run builds it." in each for each in said)
 
 
-def test_who_has_waited_too_long_fails_with_the_stalled_job_run_and_is_not_waited_for_in_the_ledger(
+def test_a_run_that_has_waited_too_long_fails_and_names_the_stalled_job_run(
     deploy: Any,
 ) -> None:
     """SPEC 8.3"""
@@ -265,7 +265,7 @@ def tick_once(site: Any) -> None:
     run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
 
 
-def test_a_waiting_run_starts_a_launch_that_nobody_starts_and_its_own_dagster_run_then_delegates(
+def test_a_waiting_run_takes_over_a_launch_whose_own_run_then_delegates(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC 8.2: the launch may be waiting for the very run slot that the waiter holds."""
@@ -362,7 +362,7 @@ def test_a_run_does_not_give_way_while_slots_may_just_be_given_out(
     assert "Waited 1 s for" in site.failure()
 
 
-def test_a_run_from_which_others_take_what_it_waits_for_again_and_again_fails_and_holds_nothing(
+def test_a_run_that_loses_every_claim_fails_and_holds_nothing(
     site: Any, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC 8.3: bounded, and what is claimed is built."""
