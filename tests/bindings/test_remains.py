@@ -1,7 +1,5 @@
 """What a process that died had finished is adopted; what it had not is built again, and nothing of it is left (SPEC 6.9)."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.spark import write_instance
 from databuild_dagster.warehouse import ManifestState, Warehouse
+from tests.support.dead_process import dead_process
 
 DAYS = ["2013-01-01", "2013-01-02"]
 REFS = [f"numbers@{day}" for day in DAYS]
@@ -36,8 +35,6 @@ def site(deploy: Any) -> Any:
 
 def claimed_by_a_dead_process(site: Any) -> list[str]:
     """Two days, each a job run that a process had begun; it is gone."""
-    name = "from databuild_dagster.engine import this_process; print(this_process())"
-    holder = subprocess.run([sys.executable, "-c", name], capture_output=True, text=True, check=True).stdout.strip()
     job_runs = [site.engine.new_id() for _ in DAYS]
     runs = tuple(BufferedRun(job_run, (ref,), day) for job_run, ref, day in zip(job_runs, REFS, DAYS, strict=True))
     site.engine.handle(
@@ -46,7 +43,7 @@ def claimed_by_a_dead_process(site: Any) -> list[str]:
             job="numbers",
             location="tests",
             dagster_run_id=site.engine.new_id(),
-            holder=holder,
+            holder=dead_process(),
             runs=runs,
             code_version="7",
         )

@@ -1,6 +1,7 @@
 """Taints as Dagster shows them: red until rebuilt or taken back, the reason in the run that stands for the taint."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -15,6 +16,9 @@ from databuild_dagster.bindings.orchestrator import run_tick
 from databuild_dagster.bindings.taint_check import TAINT_CHECK
 from databuild_dagster.model.commands import CancelJobRuns, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.states import InstanceState
+from tests.support.dagster_files import fresh_instance
+
+from .module_site import module_site
 
 pytestmark = pytest.mark.long
 
@@ -49,10 +53,32 @@ def numbers() -> Numbers:
     return Numbers()
 
 
+elsewhere = dg.AssetSpec("elsewhere", partitions_def=dg.StaticPartitionsDefinition(["x"]))
+
+
+@pytest.fixture(scope="module")
+def given(spark_home: str) -> Iterator[str]:
+    """The home of a deployment where Dagster runs of a person have built everything."""
+    with module_site(spark_home, Numbers().asset, shops, elsewhere) as site:
+        site.launch(["numbers"], [ONE, TWO])
+        site.launch(["shops"])
+        only_tick(site)
+        yield site.instance.root_directory
+
+
 @pytest.fixture
-def site(deploy: Any, numbers: Numbers) -> Any:
-    elsewhere = dg.AssetSpec("elsewhere", partitions_def=dg.StaticPartitionsDefinition(["x"]))
-    return deploy(numbers.asset, shops, elsewhere)
+def instance(given: str) -> Iterator[dg.DagsterInstance]:
+    with fresh_instance(given) as instance:
+        yield instance
+
+
+@pytest.fixture
+def live(deploy: Any, numbers: Numbers) -> Any:
+    """Everything was built so long ago that no want brings a rebuild."""
+    site = deploy(numbers.asset, shops, elsewhere)
+    site.engine.clock = lambda: time.time() + 2 * DAY_SECONDS
+    only_tick(site)
+    return site
 
 
 def taint(site: Any, *refs: str, reason: str = "a shop was missing") -> str:
@@ -64,16 +90,6 @@ def taint(site: Any, *refs: str, reason: str = "a shop was missing") -> str:
 def only_tick(site: Any) -> None:
     """What is due is launched by nobody."""
     run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
-
-
-@pytest.fixture
-def live(site: Any) -> Any:
-    """Everything was built by Dagster runs of a person, so long ago that nobody's wants bring a rebuild any more."""
-    site.launch(["numbers"], [ONE, TWO])
-    site.launch(["shops"])
-    site.engine.clock = lambda: time.time() + 2 * DAY_SECONDS
-    only_tick(site)
-    return site
 
 
 def test_a_tainted_partition_is_red_with_the_reason_one_click_away(live: Any) -> None:
@@ -177,7 +193,7 @@ def test_one_of_two_taints_taken_back_leaves_it_red(live: Any) -> None:
     assert live.colours("numbers")[ONE] == "green"
 
 
-def test_an_asset_without_partitions_has_a_failed_last_run_until_the_taint_is_taken_back(live: Any) -> None:
+def test_an_asset_without_partitions_has_a_failed_last_run_until_it_is_untainted(live: Any) -> None:
     taint_id = taint(live, "shops")
 
     only_tick(live)

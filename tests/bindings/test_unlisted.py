@@ -17,6 +17,9 @@ from tests.support.fixtures import database, make_world, pytest_generate_tests, 
 
 __all__ = ["database", "make_world", "pytest_generate_tests", "world"]
 
+#: What a database holds is proved in the store.
+DATABASES = ("sqlite",)
+
 NOBODY = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
 
@@ -142,7 +145,7 @@ def test_who_builds_is_left_alone_and_who_has_ended_without_a_manifest_is_found(
     assert list(place.found().values()) == ["its job run has ended, and there is no manifest"]
 
 
-def test_an_instance_that_nobody_can_read_is_found_unless_it_is_live_which_is_told_otherwise(place):
+def test_an_unreadable_instance_is_found_unless_it_is_live(place):
     live, failed = place.build("a", "part-0.parquet"), None
     place.world.job_run("b")
     failed = place.write("b", "part-0.parquet", state=ManifestState.PARTIAL)
@@ -156,7 +159,7 @@ def test_an_instance_that_nobody_can_read_is_found_unless_it_is_live_which_is_to
     assert "nobody can read its manifest" in next(iter(found.values()))
 
 
-def test_a_file_beside_the_folders_of_instances_is_found_and_what_is_elsewhere_is_not_ours(place):
+def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_not(place):
     place.build("a", "part-0.parquet")
     data = Path(place.warehouse.dataset_dir("a"), "data")
     (data / "notes.txt").write_bytes(b"abc")
@@ -179,7 +182,7 @@ def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
     assert place.found() == {}
 
 
-def test_staging_of_nobody_and_of_a_job_run_that_has_ended_is_found_that_of_one_at_work_is_not(place):
+def test_staging_is_found_unless_its_job_run_is_at_work(place):
     at_work, ended = place.world.job_run("a"), place.world.job_run("b")
     place.world.fail("b")
     for name in (at_work, ended, "probe"):

@@ -1,7 +1,5 @@
 """What is live is shown by Dagster also where the process died between telling our log and telling Dagster (SPEC 6.9)."""
 
-import subprocess
-import sys
 from typing import Any
 
 import dagster as dg
@@ -19,6 +17,7 @@ from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.spark import write_instance
 from databuild_dagster.warehouse import Warehouse
+from tests.support.dead_process import dead_process
 
 REF = "numbers@2013-01-01"
 
@@ -31,11 +30,6 @@ def numbers(context: BuildContext) -> pd.DataFrame:
 @pytest.fixture
 def site(deploy: Any) -> Any:
     return deploy(numbers)
-
-
-def a_dead_process() -> str:
-    name = "from databuild_dagster.engine import this_process; print(this_process())"
-    return subprocess.run([sys.executable, "-c", name], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def built_and_not_told(site: Any, holder: str) -> dg.DagsterRun:
@@ -75,7 +69,7 @@ def status(site: Any, run: dg.DagsterRun) -> dg.DagsterRunStatus:
 
 
 def test_what_a_dead_process_had_built_is_shown_and_its_dagster_run_ends(site: Any) -> None:
-    run = built_and_not_told(site, a_dead_process())
+    run = built_and_not_told(site, dead_process())
     assert site.materialized("numbers") == []
 
     site.build()
@@ -86,7 +80,7 @@ def test_what_a_dead_process_had_built_is_shown_and_its_dagster_run_ends(site: A
 
 
 def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site: Any) -> None:
-    run = built_and_not_told(site, a_dead_process())
+    run = built_and_not_told(site, dead_process())
     site.instance.report_run_failed(run)
 
     site.build()

@@ -22,6 +22,8 @@ from tests.support.fixtures import database, make_world, pytest_generate_tests, 
 
 __all__ = ["database", "make_world", "pytest_generate_tests", "shared_url"]
 
+DATABASES = ("sqlite",)
+
 #: Two runs that wait for each other would wait until then.
 MAX_SECONDS = 60.0
 RUNS = ("one", "other")
@@ -106,6 +108,7 @@ def test_two_ranges_claimed_crosswise_one_after_another_end(world: Any, at_once:
     assert world.check() == []
 
 
+@pytest.mark.databases("sqlite", "postgres")
 def test_two_ranges_claimed_at_once_in_opposite_orders_end(world: Any, at_once: ThreadPoolExecutor) -> None:
     """A claim is one transaction, however the refs stand in it: the database never waits in a circle either (SPEC 8.4)."""
     both = Barrier(len(RUNS), timeout=MAX_SECONDS)

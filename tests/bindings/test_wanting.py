@@ -63,7 +63,7 @@ def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: De
     assert (want.source_id, event.actor) == ("at_six", "schedule at_six")
 
 
-def test_the_sla_of_a_sensors_want_counts_from_its_recording_unless_it_says_otherwise(deploy: Deploy) -> None:
+def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> None:
     """SPEC 5.5"""
     sensor = sensed(sla_seconds=HOUR)
     site = deploy(report, sensors=[sensor])

@@ -21,6 +21,10 @@ from databuild_dagster.bindings.tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.spark import spark_ui_url
+from databuild_dagster.spark.begun import running_jobs
+from tests.support.cluster import wait_until
+from tests.support.endless import ENDLESS
 
 pytestmark = pytest.mark.long
 
@@ -131,14 +135,15 @@ def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monke
 
     @databuild_asset
     def endless(spark: SparkSession) -> DataFrame:
+        site.ui = spark_ui_url(spark)
         site.canceler.start()
-        spark.range(2 * 10**10).selectExpr("sum(hash(id, id))").collect()
+        spark.sql(ENDLESS).collect()
         raise AssertionError("it was to be interrupted")
 
     def cancel() -> None:
-        # Spark forgets to cancel what it has not begun to run yet.
-        time.sleep(3)
         (running,) = [run for run in site.engine.queries.job_runs() if run.state is JobRunState.RUNNING]
+        # Spark forgets to cancel what it has not begun to run yet.
+        wait_until(lambda: _is_running(site.ui, running.id), "Spark works for the job run")
         site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
 
     site = deploy(endless)
@@ -149,6 +154,10 @@ def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monke
     assert site.state("endless") is InstanceState.UP_FOR_RETRY
     assert site.runs[-1].tags[OUTCOME_TAG] == "stopped"
     assert site.runs[-1].status is dg.DagsterRunStatus.SUCCESS
+
+
+def _is_running(url: str, job_run: str) -> bool:
+    return any(job_run in tag for job in running_jobs(url) for tag in job.tags)
 
 
 def test_an_interrupted_launch_leaves_its_wants_to_the_next_one(deploy: Any) -> None:

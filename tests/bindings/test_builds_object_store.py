@@ -17,8 +17,8 @@ from tests.support.object_store import S3Server
 
 pytestmark = pytest.mark.long
 
-daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2013-02-01")
-monthly = dg.MonthlyPartitionsDefinition(start_date="2013-01-01", end_date="2013-02-01")
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2013-01-04")
+DAYS = daily.get_partition_keys()
 
 
 @databuild_asset(partitions_def=daily)
@@ -26,7 +26,7 @@ def numbers(context: BuildContext, spark: SparkSession) -> DataFrame:
     return spark.range(int(context.partition_key[-2:])).selectExpr("id as n")
 
 
-@databuild_asset(partitions_def=monthly)
+@databuild_asset
 def total(numbers: DataFrame) -> DataFrame:
     return numbers.selectExpr("sum(n) as n", "count(*) as numbers")
 
@@ -46,7 +46,7 @@ def warehouse(bucket: str) -> str:
     return f"s3://{bucket}/warehouse"
 
 
-def test_a_month_and_its_days_are_built_into_a_bucket_and_read_back(
+def test_days_and_their_total_are_built_into_a_bucket_and_read_back(
     deploy: Any,
     s3: S3Server,
     bucket: str,
@@ -55,13 +55,11 @@ def test_a_month_and_its_days_are_built_into_a_bucket_and_read_back(
 ) -> None:
     site = deploy(numbers, total, warehouse=warehouse)
 
-    site.build("total@2013-01-01")
+    site.build("total")
 
-    assert site.rows("total@2013-01-01") == [
-        {"n": sum(sum(range(day)) for day in range(1, 32)), "numbers": sum(range(1, 32))}
-    ]
+    assert site.rows("total") == [{"n": sum(sum(range(day)) for day in (1, 2, 3)), "numbers": 1 + 2 + 3}]
     manifests = [key for key in s3.keys(bucket) if key.endswith("/manifest.json") and "/data/instance=" in key]
-    assert len(manifests) == 32
+    assert len(manifests) == 4
     assert all(key.startswith("warehouse/") for key in s3.keys(bucket))
     assert not (Path(instance.root_directory) / "warehouse").exists()
     assert s3.downloads() == []
@@ -82,15 +80,14 @@ def test_another_machine_builds_on_what_is_in_the_bucket(deploy: Any, s3: S3Serv
 
 def test_a_batch_is_read_from_and_split_into_the_bucket(deploy: Any, s3: S3Server, bucket: str, warehouse: str) -> None:
     site = deploy(numbers, counted, warehouse=warehouse)
-    days = [f"2013-01-{day:02}" for day in range(1, 9)]
-    site.build(*(f"numbers@{day}" for day in days))
+    site.build(*(f"numbers@{day}" for day in DAYS))
     disk.remove_tree(local_copies.cache_dir())
 
-    site.build(*(f"counted@{day}" for day in days))
+    site.build(*(f"counted@{day}" for day in DAYS))
 
-    assert [site.rows(f"counted@{day}") for day in days] == [[{"numbers": n}] for n in range(1, 9)]
+    assert [site.rows(f"counted@{day}") for day in DAYS] == [[{"numbers": n}] for n in (1, 2, 3)]
     manifests = [key for key in s3.keys(bucket) if key.endswith("/manifest.json") and "/counted/" in key]
-    assert len(manifests) == len(days)
+    assert len(manifests) == len(DAYS)
 
 
 def test_a_bucket_that_disappears_is_told_in_one_sentence_and_is_no_refs_failure(
@@ -99,7 +96,7 @@ def test_a_bucket_that_disappears_is_told_in_one_sentence_and_is_no_refs_failure
     bucket: str,
     warehouse: str,
 ) -> None:
-    site = deploy(numbers, seen_by_pandas, warehouse=warehouse)
+    site = deploy(numbers, warehouse=warehouse)
     site.build("numbers@2013-01-02")
     s3.drop_bucket(bucket)
 

@@ -10,13 +10,14 @@ import pytest
 
 from databuild_dagster.bindings import dagster_private as private
 from databuild_dagster.bindings.last_words import NO_RUN
+from tests.support.dagster_files import fresh_instance
 
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as instance:
+    with fresh_instance() as instance:
         yield instance
 
 
@@ -61,7 +62,7 @@ def test_partitions_and_mappings_survive_serialization() -> None:
     assert isinstance(private.infer_partition_mapping(None, daily, daily), dg.TimeWindowPartitionMapping)
 
 
-def test_a_planned_event_of_a_run_that_does_not_exist_is_neither_failed_nor_in_progress(
+def test_a_planned_event_of_a_run_that_does_not_exist_is_neither_red_nor_in_progress(
     instance: dg.DagsterInstance,
 ) -> None:
     key = dg.AssetKey("a")

@@ -1,5 +1,6 @@
 """Inputs known only at run time: `context.read(ref, …)` and `raise DepMiss(ref, …)` (SPEC 6.3, API)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -9,8 +10,9 @@ from pyspark.sql import DataFrame
 
 from databuild_dagster import BuildContext, DepMiss, PartitionRef, databuild_asset
 from databuild_dagster.model.commands import CancelWants, TaintPartitions
-from databuild_dagster.model.decide.context import MAX_MISSES
 from databuild_dagster.model.states import InstanceState, WantState
+
+from .module_site import module_site
 
 pytestmark = pytest.mark.long
 
@@ -18,17 +20,17 @@ LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.
 
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 tail_numbers = dg.DynamicPartitionsDefinition(name="tail_numbers")
-DAYS = ["2013-01-03", "2013-02-14", "2013-07-04"]
+DAYS = ["2013-01-03", "2013-02-14"]
 
 
-@databuild_asset(partitions_def=daily, max_partitions_per_launch=1)
+@databuild_asset(partitions_def=daily)
 def raw(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"day": [context.partition_key], "n": [int(context.partition_key[-2:])]})
 
 
-@databuild_asset(partitions_def=daily, max_partitions_per_launch=1)
-def flights(raw: DataFrame) -> DataFrame:
-    return raw.selectExpr("day", "n * 10 as n")
+@databuild_asset(partitions_def=daily)
+def flights(raw: pd.DataFrame) -> pd.DataFrame:
+    return raw.assign(n=raw.n * 10)
 
 
 def refs(asset: str) -> list[str]:
@@ -66,23 +68,16 @@ def planes(deploy: Any, instance: dg.DagsterInstance) -> Any:
     return deploy(raw, flights, plane_history), calls
 
 
-def test_what_the_function_reads_is_built_and_then_it_is_called_again(planes: Any) -> None:
+def test_what_the_function_reads_is_wanted_by_it_built_and_then_it_is_called_again(planes: Any) -> None:
     site, calls = planes
 
     site.build("plane_history@N1")
 
-    assert sorted(row["n"] for row in site.rows("plane_history@N1")) == [30, 40, 140]
+    assert sorted(row["n"] for row in site.rows("plane_history@N1")) == [30, 140]
     assert calls == ["N1", "N1"]
     assert inputs_of(site, "plane_history@N1") == uuids(site, refs("flights"))
     assert site.materialized("flights") == site.materialized("raw") == DAYS
     assert {run.status for run in site.runs} == {dg.DagsterRunStatus.SUCCESS}
-
-
-def test_the_days_are_wanted_by_the_build_that_missed_them(planes: Any) -> None:
-    site, _ = planes
-
-    site.build("plane_history@N1")
-
     (first, last) = site.engine.queries.history("plane_history@N1")
     for ref in refs("flights"):
         (want,) = site.engine.queries.wants_of_ref(ref)
@@ -90,7 +85,8 @@ def test_the_days_are_wanted_by_the_build_that_missed_them(planes: Any) -> None:
     assert (first.state, last.state) == (InstanceState.UP_FOR_RETRY, LIVE)
 
 
-def test_a_rebuild_with_its_inputs_still_live_is_one_call(planes: Any) -> None:
+def test_a_rebuild_is_one_call_whether_its_inputs_are_live_or_tainted_too(planes: Any) -> None:
+    """SPEC 6.3: what was learned is waited for, through both levels, before the function is called in vain."""
     site, calls = planes
     site.build("plane_history@N1")
     read = uuids(site, refs("flights"))
@@ -99,22 +95,14 @@ def test_a_rebuild_with_its_inputs_still_live_is_one_call(planes: Any) -> None:
     site.build()
 
     assert calls == ["N1"] * 3
-    assert site.state("plane_history@N1") is LIVE
     assert inputs_of(site, "plane_history@N1") == read
-
-
-def test_a_rebuild_with_its_inputs_tainted_too_waits_for_them_and_is_one_call(planes: Any) -> None:
-    """SPEC 6.3: what was learned is waited for, through both levels, before the function is called in vain."""
-    site, calls = planes
-    site.build("plane_history@N1")
-    before = uuids(site, refs("flights"))
 
     taint(site, "plane_history@N1", *refs("flights"), *refs("raw"))
     site.build()
 
-    assert calls == ["N1"] * 3
+    assert calls == ["N1"] * 4
     assert inputs_of(site, "plane_history@N1") == uuids(site, refs("flights"))
-    assert not inputs_of(site, "plane_history@N1") & before
+    assert not inputs_of(site, "plane_history@N1") & read
 
 
 def test_a_tainted_input_that_nobody_wants_is_asked_for_by_the_function_again(planes: Any) -> None:
@@ -122,8 +110,8 @@ def test_a_tainted_input_that_nobody_wants_is_asked_for_by_the_function_again(pl
     site, calls = planes
     site.build("plane_history@N1")
 
-    taint(site, "plane_history@N1", "flights@2013-07-04")
-    unwant(site, "flights@2013-07-04")
+    taint(site, "plane_history@N1", "flights@2013-02-14")
+    unwant(site, "flights@2013-02-14")
     site.build()
 
     assert calls == ["N1"] * 4
@@ -135,38 +123,26 @@ def test_a_batch_reads_what_all_of_it_needs_and_each_says_what_it_misses(deploy:
     calls: list[tuple[str, ...]] = []
 
     @databuild_asset(partitions_def=daily, batched=True)
-    def report(context: BuildContext) -> DataFrame:
+    def report(context: BuildContext) -> pd.DataFrame:
         calls.append(context.partition_keys)
-        needed = {key: f"flights@{DAYS[0]}" for key in context.partition_keys if key in DAYS[:2]}
+        needed = {key: f"flights@{DAYS[0]}" for key in context.partition_keys if key in DAYS}
         live = context.instance.get_materialized_partitions(dg.AssetKey("flights"))
         if missing := {key: [ref] for key, ref in needed.items() if ref.partition("@")[2] not in live}:
             raise DepMiss(missing)
-        rows = [(key, key in needed) for key in context.partition_keys]
-        return context.spark.createDataFrame(rows, "partition_key string, needs boolean")
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "needs": [key in needed for key in keys]})
 
     site = deploy(raw, flights, report)
+    last = "2013-07-04"
+    wanted = [*refs("report"), f"report@{last}"]
 
-    site.build(*refs("report"))
+    site.build(*wanted)
 
-    assert [site.rows(ref) for ref in refs("report")] == [[{"needs": True}], [{"needs": True}], [{"needs": False}]]
-    assert calls == [tuple(DAYS), (DAYS[2],), (DAYS[0], DAYS[1])]
+    assert [site.rows(ref) for ref in wanted] == [[{"needs": True}], [{"needs": True}], [{"needs": False}]]
+    assert calls == [(*DAYS, last), (last,), tuple(DAYS)]
 
 
 # Bad input: each ends with one clear sentence.
-
-
-def failure_of(deploy: Any, body: Any, *others: Any) -> tuple[Any, str]:
-    """What `odd` ends with, whose function does what it is given."""
-
-    @databuild_asset
-    def odd(context: BuildContext) -> pd.DataFrame:
-        body(context)
-        return pd.DataFrame({"n": [1]})
-
-    site = deploy(raw, flights, odd, *others)
-    site.build("odd")
-    reason = site.engine.queries.canonical(["odd"])["odd"].reason
-    return site, "" if reason is None else reason
 
 
 def miss(*missing: Any) -> Any:
@@ -196,8 +172,14 @@ ODD = {
         "'flights//x' is not a partition ref: a segment of the asset key is empty. "
         "Write path/of/asset@partition_key, or path/of/asset for an unpartitioned asset.",
     ),
-    "a miss of itself": (miss("odd"), "a cycle of dep misses: odd → odd"),
-    "a read of itself": (read("odd"), "a cycle of dep misses: odd → odd"),
+    "a miss of itself": (
+        miss("odd@a miss of itself"),
+        "a cycle of dep misses: odd@a miss of itself → odd@a miss of itself",
+    ),
+    "a read of itself": (
+        read("odd@a read of itself"),
+        "a cycle of dep misses: odd@a read of itself → odd@a read of itself",
+    ),
     "a miss of nothing": (
         miss(),
         "ValueError: DepMiss needs the refs that are missing, for example DepMiss('sales@2013-01-01').",
@@ -225,7 +207,7 @@ ODD = {
     ),
     "a miss by partition key where there is none": (
         miss({"2013-01-03": ["flights@2013-01-03"]}),
-        "BadResult: odd raised DepMiss for '2013-01-03', but builds one thing only; "
+        "BadResult: alone raised DepMiss for '2013-01-03', but builds one thing only; "
         "name the missing refs alone, as in DepMiss(ref).",
     ),
     "a miss of refs and a mapping at once": (
@@ -234,51 +216,46 @@ ODD = {
     ),
     "a read of nothing": (
         read(),
-        "ValueError: context.read(…) of odd was given no refs; give it refs of one asset at a time.",
+        "ValueError: context.read(…) of odd@a read of nothing was given no refs; give it refs of one asset at a time.",
     ),
     "a read of two assets": (
         read("flights@2013-01-03", "other"),
-        "ValueError: context.read(…) of odd was given refs of flights and other; give it refs of one asset at a time.",
+        "ValueError: context.read(…) of odd@a read of two assets was given refs of flights and other; "
+        "give it refs of one asset at a time.",
     ),
 }
 
 
-@pytest.mark.parametrize("what", ODD)
-def test_what_makes_no_sense_fails_with_one_sentence(deploy: Any, what: str) -> None:
-    body, sentence = ODD[what]
+@pytest.fixture(scope="module")
+def reasons(spark_home: str) -> Iterator[dict[str, str]]:
+    """What each of them ended with: a partition of one asset for each."""
+    alone_does, _ = ODD["a miss by partition key where there is none"]
 
-    site, reason = failure_of(deploy, body, other)
-
-    assert site.state("odd") is FAILED
-    assert reason == sentence
-    assert "\n" not in reason
-
-
-def test_more_misses_than_anybody_needs_end_it(deploy: Any) -> None:
-    """SPEC 6.7: each call finds out about one more; the last one tells how often."""
-    calls: list[int] = []
-
-    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition([str(n) for n in range(50)]))
-    def piece(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"n": [int(context.partition_key)]})
+    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(list(ODD)))
+    def odd(context: BuildContext) -> pd.DataFrame:
+        body, _ = ODD[str(context.partition_key)]
+        body(context)
+        return pd.DataFrame({"n": [1]})
 
     @databuild_asset
-    def whole(context: BuildContext) -> DataFrame:
-        calls.append(len(calls))
-        for number in range(50):
-            context.read(f"piece@{number}")
-        return context.read(*[f"piece@{number}" for number in range(50)])
+    def alone(context: BuildContext) -> pd.DataFrame:
+        alone_does(context)
+        return pd.DataFrame({"n": [1]})
 
-    site = deploy(piece, whole)
+    with module_site(spark_home, raw, flights, other, odd, alone) as site:
+        refs = {what: f"odd@{what}" for what in ODD} | {"a miss by partition key where there is none": "alone"}
+        site.build(*refs.values())
+        found = site.engine.queries.canonical(refs.values())
+        assert {each.state for each in found.values()} == {FAILED}
+        yield {what: str(found[ref].reason) for what, ref in refs.items()}
 
-    site.build("whole", most_ticks=100)
 
-    assert len(calls) == MAX_MISSES + 1
-    assert site.state("whole") is FAILED
-    assert (
-        site.engine.queries.canonical(["whole"])["whole"].reason
-        == "it missed inputs 21 times in a row, the last time piece@20"
-    )
+@pytest.mark.parametrize("what", ODD)
+def test_what_makes_no_sense_fails_with_one_sentence(reasons: dict[str, str], what: str) -> None:
+    _, sentence = ODD[what]
+
+    assert reasons[what] == sentence
+    assert "\n" not in sentence
 
 
 def test_a_read_of_a_tainted_ref_waits_for_its_rebuild(deploy: Any) -> None:
@@ -341,5 +318,5 @@ def test_a_read_that_misses_may_be_caught_and_named_with_others(deploy: Any) -> 
 
     site.build("careful")
 
-    assert sorted(row["n"] for row in site.rows("careful")) == [30, 40, 140]
+    assert sorted(row["n"] for row in site.rows("careful")) == [30, 140]
     assert len(calls) == 2
