@@ -11,19 +11,6 @@ from collections.abc import Mapping
 
 #: By the file, without `tests/` and `.py`.
 EXTENDED: Mapping[str, tuple[str, ...]] = {
-    "bindings/test_batched": (
-        "test_a_batched_launch_is_one_spark_job_per_asset[from two tables]",
-        "test_a_session_lost_in_the_middle_is_nobodys_guilt_and_the_next_try_has_another",
-        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[all partitions]",
-        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[specific ones]",
-        "test_what_does_not_depend_on_the_key_comes_without_it_in_a_batch_of_any_size[the last one]",
-    ),
-    "bindings/test_filtered_inputs": (
-        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 6-rows1-Spark]",
-        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 6-rows1-pandas]",
-        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-Spark]",
-        "test_a_column_that_earlier_partitions_do_not_have_is_null_there_also_if_no_other_file_is_read[extra = 7-rows2-pandas]",
-    ),
     "cli/test_adopt": (
         "test_a_partition_that_is_being_built_is_refused_naming_the_job_run",
         "test_columns_that_differ_from_what_is_live_are_refused",
