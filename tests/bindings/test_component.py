@@ -425,9 +425,21 @@ def test_a_component_can_be_built_alone_in_a_test(project: Project) -> None:
 
 
 @pytest.mark.long
+def test_dg_lists_the_definitions_of_the_component(project: Project) -> None:
+    project.component("flights")
+
+    loaded = project.dg("list", "defs", "--json")
+
+    assert loaded.returncode == 0, (loaded.stdout, loaded.stderr)
+    assert '"flights_counted"' in loaded.stdout
+    assert f'"{ORCHESTRATOR}"' in loaded.stdout
+
+
+@pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_dg_lists_scaffolds_and_checks_the_component(project: Project) -> None:
-    """`dg list components`, `dg scaffold defs`, `dg check yaml`, `dg check defs` and `dg list defs`, as processes."""
+    """`dg list components`, `dg scaffold defs`, `dg check yaml` and `dg list defs`, as processes."""
     listed = project.dg("list", "components", "--json")
     scaffolded = project.dg("scaffold", "defs", TYPE, "flights")
     checked = project.dg("check", "yaml")
