@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from databuild_dagster.spark import server_statuses
 from databuild_dagster.spark.begun import running_jobs
 from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse, read_manifest
 from tests.support.cluster import wait_until
+from tests.support.dagster_files import fresh_instance
+from tests.support.endless import ENDLESS
+
+from .module_site import module_site
 
 pytestmark = pytest.mark.long
 
@@ -38,13 +42,27 @@ DAY = "2013-01-01"
 
 @databuild_asset(partitions_def=daily)
 def numbers(spark: SparkSession) -> DataFrame:
-    """Eight files of ten rows each."""
-    return spark.range(80, numPartitions=8).selectExpr("id as n", "concat('k', id % 3) as k")
+    """Four files of ten rows each."""
+    return spark.range(40, numPartitions=4).selectExpr("id as n", "concat('k', id % 3) as k")
 
 
 @databuild_asset
 def factor() -> pd.DataFrame:
     return pd.DataFrame({"factor": [10]})
+
+
+@pytest.fixture(scope="module")
+def given(spark_home: str) -> Iterator[str]:
+    """The home of a deployment where the inputs are live."""
+    with module_site(spark_home, numbers, factor) as site:
+        site.build(f"numbers@{DAY}", "factor")
+        yield site.instance.root_directory
+
+
+@pytest.fixture
+def instance(given: str) -> Iterator[dg.DagsterInstance]:
+    with fresh_instance(given) as instance:
+        yield instance
 
 
 class Calls:
@@ -74,24 +92,25 @@ def calls() -> Calls:
 
 
 def by_file(calls: Calls, *, split: Any = None, **options: Any) -> Any:
+    """Ten times the numbers, a file of them in each part unless `split` says otherwise."""
+
     @databuild_asset(partitions_def=daily, parts=split or ByFile("numbers", parts=4), **options)
+    def doubled(numbers: pd.DataFrame) -> pd.DataFrame:
+        calls(*sorted(set(numbers.n // 10)))
+        return pd.DataFrame({"n": numbers.n * 10, "k": numbers.k})
+
+    return doubled
+
+
+def by_file_with_factor(calls: Calls, parts: int) -> Any:
+    """The same by Spark, with an input that is not split."""
+
+    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=parts))
     def doubled(numbers: DataFrame, factor: pd.DataFrame) -> DataFrame:
         calls(*sorted(row.n // 10 for row in numbers.filter("n % 10 = 0").collect()))
         return numbers.select((F.col("n") * int(factor.factor[0])).alias("n"), "k")
 
     return doubled
-
-
-def ready(deploy: Any, *assets: Any, **options: Any) -> Any:
-    """With every input that has no inputs itself: what follows is built at once."""
-    site = deploy(*assets, **options)
-    sources = [
-        f"{asset.key.path[0]}@{DAY}" if asset.partitions_def else asset.key.path[0]
-        for asset in assets[:2]
-        if not list(asset.asset_deps[asset.key]) and asset.key.path[0] in ("numbers", "factor", "flights")
-    ]
-    site.build(*sources)
-    return site
 
 
 def manifest_of(site: Any, uuid: str, asset: str = "doubled") -> Manifest:
@@ -121,30 +140,30 @@ def unlisted(site: Any, uuid: str) -> set[str]:
 
 
 def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy: Any, calls: Calls) -> None:
-    site = ready(deploy, numbers, factor, by_file(calls))
+    site = deploy(numbers, factor, by_file_with_factor(calls, parts=2))
 
     site.build(f"doubled@{DAY}")
 
     called = calls.taken()
-    assert [len(each) for each in called] == [2, 2, 2, 2]
-    assert sorted(n for each in called for n in each) == list(range(8))
-    assert sorted(row["n"] for row in site.rows(f"doubled@{DAY}")) == list(range(0, 800, 10))
+    assert [len(each) for each in called] == [2, 2]
+    assert sorted(n for each in called for n in each) == list(range(4))
+    assert sorted(row["n"] for row in site.rows(f"doubled@{DAY}")) == list(range(0, 400, 10))
     (uuid,) = uuids(site, f"doubled@{DAY}")
     manifest = manifest_of(site, uuid)
     assert manifest.state is ManifestState.COMPLETE
-    assert manifest.children == tuple(f"manifest.part-000{number}.json" for number in range(4))
+    assert manifest.children == tuple(f"manifest.part-000{number}.json" for number in range(2))
     assert unlisted(site, uuid) == set()
     event = site.instance.get_latest_materialization_event(dg.AssetKey("doubled"))
-    assert event.asset_materialization.metadata["databuild/parts"].value == 4
+    assert event.asset_materialization.metadata["databuild/parts"].value == 2
     assert event.asset_materialization.metadata["databuild/parts_reused"].value == 0
 
 
 def test_with_fewer_files_there_are_fewer_parts(deploy: Any, calls: Calls) -> None:
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
+    site = deploy(numbers, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
 
     site.build(f"doubled@{DAY}")
 
-    assert calls.taken() == [(n,) for n in range(8)]
+    assert calls.taken() == [(n,) for n in range(4)]
 
 
 def test_by_key_every_part_has_one_value_null_among_them(deploy: Any, calls: Calls) -> None:
@@ -158,7 +177,7 @@ def test_by_key_every_part_has_one_value_null_among_them(deploy: Any, calls: Cal
         calls(*sorted(row.n for row in rows))
         return flights.groupBy("origin").count()
 
-    site = ready(deploy, flights, counted)
+    site = deploy(numbers, flights, counted)
 
     site.build(f"counted@{DAY}")
 
@@ -185,7 +204,7 @@ def test_by_key_of_a_pandas_frame_without_spark_and_by_the_values_given(deploy: 
         calls(*flights.n)
         return flights if len(flights) else EMPTY  # type: ignore[return-value]
 
-    site = ready(deploy, flights, counted, chosen)
+    site = deploy(numbers, flights, counted, chosen)
 
     site.build(f"counted@{DAY}")
     assert calls.taken() == [(1,), (2, 4), (3,)]
@@ -205,7 +224,7 @@ def test_by_key_a_plain_asset_can_be_split_too(deploy: Any, calls: Calls) -> Non
         calls(*plain.n)
         return plain
 
-    site = deploy(plain, counted)
+    site = deploy(numbers, plain, counted)
     site.launch(["plain"], [DAY])
 
     site.build(f"counted@{DAY}")
@@ -214,13 +233,13 @@ def test_by_key_a_plain_asset_can_be_split_too(deploy: Any, calls: Calls) -> Non
     assert [row["n"] for row in site.rows(f"counted@{DAY}")] == [1, 2, 2]
 
 
-def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_input(deploy: Any, calls: Calls) -> None:
+def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_input(deploy: Any, calls: Calls) -> None:
     @databuild_asset(partitions_def=daily)
-    def nothing(numbers: DataFrame) -> DataFrame:
-        return numbers.filter("n < 0")
+    def nothing(numbers: pd.DataFrame) -> pd.DataFrame:
+        return numbers[numbers.n < 0]
 
     @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=2))
-    def none_of_it(numbers: DataFrame) -> DataFrame:
+    def none_of_it(numbers: pd.DataFrame) -> pd.DataFrame:
         return EMPTY  # type: ignore[return-value]
 
     @databuild_asset(partitions_def=daily, parts=ByFile("nothing", parts=2))
@@ -233,11 +252,12 @@ def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_i
         calls(nothing.count())
         return nothing
 
-    site = ready(deploy, numbers, nothing, none_of_it, by_no_file, by_no_key)
+    site = deploy(numbers, nothing, none_of_it, by_no_file, by_no_key)
+    assets = ("none_of_it", "by_no_file", "by_no_key")
 
-    for asset in ("none_of_it", "by_no_file", "by_no_key"):
-        site.build(f"{asset}@{DAY}")
+    site.build(*(f"{asset}@{DAY}" for asset in assets))
 
+    for asset in assets:
         uuid = uuids(site, f"{asset}@{DAY}")[-1]
         assert site.state(f"{asset}@{DAY}") is LIVE
         assert manifest_of(site, uuid, asset).state is ManifestState.EMPTY
@@ -245,44 +265,44 @@ def test_a_lot_all_of_whose_parts_are_empty_is_empty_and_so_is_one_of_an_empty_i
 
 
 def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_said(deploy: Any) -> None:
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(2, timeout=60)
     sessions = set()
     running = Counter[str]()
     most = []
 
-    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=6, at_once=3))
-    def met(numbers: DataFrame, spark: SparkSession) -> DataFrame:
+    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4, at_once=2))
+    def met(numbers: pd.DataFrame, spark: SparkSession) -> pd.DataFrame:
         running["now"] += 1
-        together.wait()  # Broken, unless three of them meet here.
+        together.wait()  # Broken, unless two of them meet here.
         most.append(running["now"])
         sessions.add(spark.session_id)  # type: ignore[attr-defined]
         together.wait()
         running["now"] -= 1
         return numbers
 
-    site = ready(deploy, numbers, met)
+    site = deploy(numbers, met)
 
     site.build(f"met@{DAY}")
 
     assert site.state(f"met@{DAY}") is LIVE
-    assert max(most) == 3
+    assert max(most) == 2
     assert len(sessions) == 1
 
 
 def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
     seen = []
 
-    def all_there(rows: DataFrame) -> bool:
-        seen.append(rows.count())
-        return seen[-1] < 80
+    def all_there(rows: pd.DataFrame) -> bool:
+        seen.append(len(rows))
+        return seen[-1] < 40
 
-    site = ready(deploy, numbers, factor, by_file(calls, blocking_checks=[all_there]))
+    site = deploy(numbers, by_file(calls, blocking_checks=[all_there]))
 
     site.build(f"doubled@{DAY}")
     taint(site, f"doubled@{DAY}")
     site.build(f"doubled@{DAY}")
 
-    assert seen == [80, 80]
+    assert seen == [40, 40]
     assert site.state(f"doubled@{DAY}") is FAILED
     assert len(calls.taken()) == 8, "what was good part by part and failed as a whole is not used again"
 
@@ -290,23 +310,21 @@ def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
 # Failing
 
 
-def test_a_failing_part_fails_the_lot_the_others_are_kept_and_the_retry_calls_for_it_alone(
-    deploy: Any, calls: Calls
-) -> None:
+def test_a_failing_part_fails_the_lot_and_the_retry_calls_for_it_alone(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = deploy(numbers, by_file(calls))
     calls.bad = {3}
 
     site.build(ref)
 
     (failed,) = uuids(site, ref)
     assert site.state(ref) is FAILED
-    assert "1 of 8 parts failed: " in site.failure()
+    assert "1 of 4 parts failed: " in site.failure()
     assert "First: ValueError: 3 is bad" in site.failure()
-    assert calls.taken() == [(n,) for n in range(8)]
+    assert calls.taken() == [(n,) for n in range(4)]
     partial = manifest_of(site, failed)
-    assert (partial.state, len(partial.files), len(partial.children)) == (ManifestState.PARTIAL, 7, 7)
-    assert "1 of 8 parts failed" in partial.comment
+    assert (partial.state, len(partial.files), len(partial.children)) == (ManifestState.PARTIAL, 3, 3)
+    assert "1 of 4 parts failed" in partial.comment
     assert unlisted(site, failed) == set()
 
     calls.bad = set()
@@ -315,46 +333,46 @@ def test_a_failing_part_fails_the_lot_the_others_are_kept_and_the_retry_calls_fo
 
     assert calls.taken() == [(3,)]
     assert site.state(ref) is LIVE
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 800, 10))
+    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
     live = uuids(site, ref)[-1]
     final = manifest_of(site, live)
-    assert (final.state, len(final.children)) == (ManifestState.COMPLETE, 8)
+    assert (final.state, len(final.children)) == (ManifestState.COMPLETE, 4)
     assert {file.uri for file in partial.files} < {file.uri for file in final.files}
     assert unlisted(site, live) == set()
     assert not folder_of(site, failed).exists(), "no file of a failed attempt remains"
     assert Warehouse(warehouse_of(site.instance)).staging_dirs() == {}
     event = site.instance.get_latest_materialization_event(dg.AssetKey("doubled"))
-    assert event.asset_materialization.metadata["databuild/parts_reused"].value == 7
+    assert event.asset_materialization.metadata["databuild/parts_reused"].value == 3
 
 
 def test_what_was_kept_twice_is_there_once(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
-    calls.bad = {3, 5}
+    site = deploy(numbers, by_file(calls))
+    calls.bad = {1, 3}
     site.build(ref)
     calls.taken()
 
-    calls.bad = {5}
+    calls.bad = {3}
     taint(site, ref)
     site.build(ref)
 
-    assert calls.taken() == [(3,), (5,)]
+    assert calls.taken() == [(1,), (3,)]
     first, second = uuids(site, ref)
     assert not folder_of(site, first).exists()
-    assert len(manifest_of(site, second).children) == 7
+    assert len(manifest_of(site, second).children) == 3
 
     calls.bad = set()
     taint(site, ref)
     site.build(ref)
 
-    assert calls.taken() == [(5,)]
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 800, 10))
+    assert calls.taken() == [(3,)]
+    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
     assert not folder_of(site, second).exists()
 
 
 def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = deploy(numbers, by_file(calls))
     calls.bad, calls.error = {3}, lambda key: Transient("the service is down")
     site.build(ref)
     assert site.state(ref) is RETRY
@@ -371,7 +389,7 @@ def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls:
 
 def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = deploy(numbers, factor, by_file_with_factor(calls, parts=4))
     calls.bad = {3}
     site.build(ref)
     calls.taken()
@@ -382,26 +400,26 @@ def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> Non
     taint(site, ref)
     site.build(ref)
 
-    assert len(calls.taken()) == 8
+    assert len(calls.taken()) == 4
     assert site.state(ref) is LIVE
     assert not folder_of(site, uuids(site, ref)[0]).exists()
 
 
-@pytest.mark.parametrize("changed", [{"code_version": "2"}, {"split": ByFile("numbers", parts=7)}], ids=str)
+@pytest.mark.parametrize("changed", [{"code_version": "2"}, {"split": ByFile("numbers", parts=3)}], ids=str)
 def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls: Calls, changed: Any) -> None:
     ref = f"doubled@{DAY}"
-    before = {"split": ByFile("numbers", parts=8), "code_version": "1"}
-    site = ready(deploy, numbers, factor, by_file(calls, **before))
+    before = {"split": ByFile("numbers", parts=4), "code_version": "1"}
+    site = deploy(numbers, by_file(calls, **before))
     calls.bad = {3}
     site.build(ref)
     calls.taken()
 
     calls.bad = set()
     taint(site, ref)
-    again = deploy(numbers, factor, by_file(calls, **{**before, **changed}))
+    again = deploy(numbers, by_file(calls, **{**before, **changed}))
     again.build(ref)
 
-    assert sorted(n for each in calls.taken() for n in each) == list(range(8))
+    assert sorted(n for each in calls.taken() for n in each) == list(range(4))
     assert again.state(ref) is LIVE
     assert not folder_of(again, uuids(again, ref)[0]).exists()
 
@@ -409,14 +427,13 @@ def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls:
 def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: Calls) -> None:
     ref = f"joined@{DAY}"
 
-    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=8))
-    def joined(numbers: DataFrame, context: BuildContext) -> DataFrame:
+    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4))
+    def joined(numbers: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
         factors = context.read("factor").collect()
-        calls(numbers.first().n // 10)  # type: ignore[union-attr]
-        return numbers.select((F.col("n") * factors[0].factor).alias("n"))
+        calls(numbers.n[0] // 10)
+        return pd.DataFrame({"n": numbers.n * factors[0].factor})
 
-    site = ready(deploy, numbers, factor, joined)
-    site.build("factor")
+    site = deploy(numbers, factor, joined)
     calls.bad = {3}
     site.build(ref)
     calls.taken()
@@ -430,7 +447,7 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: C
     taint(site, ref)
     site.build(ref)
 
-    assert len(calls.taken()) == 8
+    assert len(calls.taken()) == 4
     (used,) = [each for each in site.engine.queries.history(ref) if each.state is LIVE]
     assert uuids(site, "factor")[-1] in used.inputs
 
@@ -444,33 +461,33 @@ def test_a_part_that_misses_something_holds_up_the_lot_and_the_others_are_kept(d
         calls.bad = set()
         return pd.DataFrame({"n": [1]})
 
-    site = ready(deploy, numbers, factor, more, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = deploy(numbers, more, by_file(calls))
 
     site.build(ref)
 
     assert site.state(ref) is LIVE
-    assert Counter(calls.taken()) == {**{(n,): 1 for n in range(8)}, (3,): 2}
+    assert Counter(calls.taken()) == {**{(n,): 1 for n in range(4)}, (3,): 2}
 
 
 def test_a_failure_weighs_more_than_a_miss(deploy: Any, calls: Calls) -> None:
-    calls.bad = {3, 4}
-    calls.error = lambda key: DepMiss("numbers@2013-01-02") if key == 3 else ValueError("four is bad")
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    calls.bad = {2, 3}
+    calls.error = lambda key: DepMiss("numbers@2013-01-02") if key == 2 else ValueError("three is bad")
+    site = deploy(numbers, by_file(calls))
 
     site.build(f"doubled@{DAY}")
 
     assert site.state(f"doubled@{DAY}") is FAILED
-    assert "1 of 8 parts failed: " in site.failure()
-    assert len(manifest_of(site, uuids(site, f"doubled@{DAY}")[0]).children) == 6
+    assert "1 of 4 parts failed: " in site.failure()
+    assert len(manifest_of(site, uuids(site, f"doubled@{DAY}")[0]).children) == 2
 
 
 def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily, parts=ByKey("numbers", "k"))
-    def mixed(numbers: DataFrame) -> DataFrame:
-        is_odd_one = numbers.first().k == "k1"  # type: ignore[union-attr]
-        return numbers.selectExpr("cast(n as string) as n" if is_odd_one else "n")
+    def mixed(numbers: pd.DataFrame) -> pd.DataFrame:
+        is_odd_one = numbers.k.iloc[0] == "k1"
+        return numbers[["n"]].astype(str) if is_odd_one else numbers[["n"]]
 
-    site = ready(deploy, numbers, mixed)
+    site = deploy(numbers, mixed)
 
     site.build(f"mixed@{DAY}")
 
@@ -480,8 +497,8 @@ def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) 
 
 
 def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> None:
-    calls.bad = set(range(8))
-    site = ready(deploy, numbers, factor, by_file(calls))
+    calls.bad = set(range(4))
+    site = deploy(numbers, by_file(calls))
 
     site.build(f"doubled@{DAY}")
 
@@ -492,7 +509,7 @@ def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> Non
 def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Calls) -> None:
     ref = f"doubled@{DAY}"
     halfway = threading.Event()
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8, at_once=1)))
+    site = deploy(numbers, by_file(calls, split=ByFile("numbers", parts=4, at_once=1)))
 
     def cancel(key: Any) -> BaseException:
         (run,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
@@ -515,17 +532,18 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
     monkeypatch.setattr(heartbeat, "WATCH_SECONDS", 0.2)
     ref = f"endless@{DAY}"
     begun: list[int] = []
+    tags: list[str] = []
 
     @databuild_asset(partitions_def=daily, parts=ByKey("numbers", "k", at_once=2))
     def endless(numbers: DataFrame) -> DataFrame:
         begun.append(1)
         if len(begun) == 2:
             (running,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
+            tags.append(running.id)
             site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
-        many = numbers.sparkSession.range(9_000_000_000)
-        return many.selectExpr("count_if(sha2(cast(id as string), 512) like 'a%') as n")
+        return numbers.sparkSession.sql(ENDLESS)
 
-    site = ready(deploy, numbers, endless)
+    site = deploy(numbers, endless)
 
     site.build(ref)
 
@@ -534,7 +552,13 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
     assert site.runs[-1].tags[OUTCOME_TAG] == "stopped"
     (server,) = server_statuses(spark_home)
     assert server.ui_url is not None
-    wait_until(lambda: running_jobs(server.ui_url) == [], "nothing runs any more")
+    url = server.ui_url
+    wait_until(lambda: not _runs(url, tags[0]), "Spark runs nothing of the job run")
+
+
+def _runs(url: str, job_run: str) -> bool:
+    """Other tests use the server too."""
+    return any(job_run in tag for job in running_jobs(url) for tag in job.tags)
 
 
 def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
@@ -545,7 +569,7 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     from databuild_dagster.bindings.builds import Builder
 
     ref = f"doubled@{DAY}"
-    site = ready(deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=8)))
+    site = deploy(numbers, by_file(calls))
     calls.bad = {3}
     site.build(ref)
     calls.bad = set()
@@ -565,14 +589,12 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     assert not folder_of(site, failed).exists()
     assert folder_of(site, live).exists()
     assert Warehouse(warehouse).staging_dirs() == {}
-    assert len(site.rows(ref)) == 80
+    assert len(site.rows(ref)) == 40
 
 
 def test_in_a_bucket_kept_parts_are_copied_and_then_removed(deploy: Any, calls: Calls, s3: Any, bucket: str) -> None:
     ref = f"doubled@{DAY}"
-    site = ready(
-        deploy, numbers, factor, by_file(calls, split=ByFile("numbers", parts=4)), warehouse=f"s3://{bucket}/warehouse"
-    )
+    site = deploy(numbers, by_file(calls), warehouse=f"s3://{bucket}/warehouse")
     calls.bad = {3}
     site.build(ref)
     calls.bad = set()
@@ -582,7 +604,7 @@ def test_in_a_bucket_kept_parts_are_copied_and_then_removed(deploy: Any, calls: 
     site.build(ref)
 
     assert len(calls.taken()) == 1
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 800, 10))
+    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
     failed, live = uuids(site, ref)
     assert [key for key in s3.keys(bucket) if failed in key] == []
     assert len([key for key in s3.keys(bucket) if live in key and key.endswith(".json")]) == 5
@@ -636,36 +658,37 @@ def test_parts_of_a_batch_or_of_a_multi_asset_are_refused_at_import() -> None:
             return {"a": flights}
 
 
-@pytest.mark.parametrize(
-    ("parts", "why"),
-    [
-        (ByKey("numbers", "x"), "cannot be split by 'x': it has no such column"),
-        (ByKey("numbers", "half"), "cannot be split by 'half': floats are not keys of parts"),
-        (ByKey("numbers", "n"), "has more than 1,000 values of 'n'"),
-        (ByFile("plain", parts=2), "plain is a plain Dagster asset, whose files only Dagster knows"),
-    ],
-    ids=str,
-)
-def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(deploy: Any, parts: Any, why: str) -> None:
-    @databuild_asset(partitions_def=daily)
-    def numbers(spark: SparkSession) -> DataFrame:
-        return spark.range(1001).selectExpr("id as n", "id / cast(2 as double) as half")
+WRONG_SPLITS = {
+    "no_column": (ByKey("many", "x"), "cannot be split by 'x': it has no such column"),
+    "a_float": (ByKey("many", "half"), "cannot be split by 'half': floats are not keys of parts"),
+    "many_values": (ByKey("many", "n"), "has more than 1,000 values of 'n'"),
+    "a_plain_asset": (ByFile("plain", parts=2), "plain is a plain Dagster asset, whose files only Dagster knows"),
+}
 
-    @dg.asset(partitions_def=daily)
+
+def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(deploy: Any) -> None:
+    @databuild_asset
+    def many() -> pd.DataFrame:
+        return pd.DataFrame({"n": range(1001), "half": 0.5})
+
+    @dg.asset
     def plain() -> pd.DataFrame:
         return pd.DataFrame({"n": [1]})
 
-    @databuild_asset(partitions_def=daily, parts=parts)
-    def split(numbers: DataFrame, plain: pd.DataFrame) -> DataFrame:
-        raise AssertionError("never called")
+    def split(name: str, parts: Any) -> Any:
+        @databuild_asset(name=name, parts=parts)
+        def split(many: DataFrame, plain: pd.DataFrame) -> DataFrame:
+            raise AssertionError("never called")
 
-    site = ready(deploy, numbers, plain, split)
-    site.launch(["plain"], [DAY])
+        return split
 
-    site.build(f"split@{DAY}")
+    site = deploy(numbers, many, plain, *(split(name, parts) for name, (parts, _) in WRONG_SPLITS.items()))
 
-    assert site.state(f"split@{DAY}") is FAILED
-    assert why in site.failure()
+    site.build(*WRONG_SPLITS)
+
+    for name, found in site.engine.queries.canonical(WRONG_SPLITS).items():
+        assert found.state is FAILED
+        assert WRONG_SPLITS[name][1] in str(found.reason)
 
 
 def test_an_asset_in_parts_that_is_called_is_its_plain_function(calls: Calls) -> None:

@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
@@ -39,6 +39,7 @@ from databuild_dagster.warehouse import Manifest, Warehouse, read_manifest
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
 
 from .conftest import Site
+from .module_site import module_site
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -82,10 +83,24 @@ def plain() -> int:
     return 1
 
 
+ASSETS = (orders, report, grown, never_built, plain)
+
+
+@pytest.fixture(scope="module")
+def given_site(spark_home: str) -> Iterator[Site]:
+    """Where the orders, what has grown and the plain asset are live; no test changes that."""
+    NOBODY.update(mon=0, tue=2, wed=1)
+    with module_site(spark_home, *ASSETS) as site:
+        site.build(*ALL, "grown@mon", "plain")
+        site.build("grown@tue", "grown@wed")
+        yield site
+
+
 @pytest.fixture
 def site(deploy: Callable[..., Site]) -> Site:
+    """For what changes the orders."""
     NOBODY.update(mon=0, tue=2, wed=1)
-    site = deploy(orders, report, grown, never_built, plain)
+    site = deploy(*ASSETS)
     site.build(*ALL)
     return site
 
@@ -159,9 +174,9 @@ def left_over(site: Site) -> list[Any]:
     ]
 
 
-def is_running_anything(site: Site) -> bool:
+def n_operations(site: Site) -> int:
     manager = manager_of(operation_resources(site.instance, site.deployment), site.deployment, actor="user")
-    return bool(manager.operations(ended=True))
+    return len(manager.operations(ended=True))
 
 
 # validate
@@ -173,9 +188,9 @@ def validate(site: Site, *, taint: bool = False) -> Running:
     return Running(site, "validate", {"constraints": RULES, "taint": taint})
 
 
-def test_offending_rows_are_counted_and_shown_by_rule_and_partition(site: Site) -> None:
+def test_offending_rows_are_counted_and_shown_by_rule_and_partition(given_site: Site) -> None:
     """SPEC 9.8, 15"""
-    view = validate(site).end()
+    view = validate(given_site).end()
 
     assert (view.state, view.done, view.failed) == (OperationState.SUCCESS, 3, {})
     found = view.report
@@ -184,25 +199,23 @@ def test_offending_rows_are_counted_and_shown_by_rule_and_partition(site: Site) 
     nulls, range_ = found["rules"]
     assert (nulls["rule"], nulls["offending"], nulls["n_partitions"]) == ("who is not null", 3, 2)
     assert [(each["ref"], each["uuid"], each["offending"]) for each in nulls["partitions"]] == [
-        ("orders@tue", uuid_of(site, "orders@tue"), 2),
-        ("orders@wed", uuid_of(site, "orders@wed"), 1),
+        ("orders@tue", uuid_of(given_site, "orders@tue"), 2),
+        ("orders@wed", uuid_of(given_site, "orders@wed"), 1),
     ]
     assert [row["n"] for row in nulls["samples"]] == [10, 11, 20]
     assert nulls["partitions"][0]["samples"] == [{"n": 10, "who": None}, {"n": 11, "who": None}]
     assert (range_["rule"], range_["offending"]) == ("0 <= n <= 26", 1)
     assert [each["ref"] for each in range_["partitions"]] == ["orders@wed"]
-    assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
-    assert left_over(site) == []
+    assert [given_site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
+    assert left_over(given_site) == []
 
 
-def test_the_report_is_the_same_however_the_partitions_are_batched(site: Site) -> None:
+def test_the_report_is_the_same_however_the_partitions_are_batched(given_site: Site) -> None:
     """SPEC 9.5, 9.8: who is killed changes the batches. A column that a partition lacks is null there."""
-    site.build("grown@mon")
-    site.build("grown@tue", "grown@wed")
     arg = {"constraints": [{"rule": "not_null", "column": "extra"}, {"rule": "expression", "sql": "extra = 'y'"}]}
     reports = []
     for most in (1, 2, 100):
-        running = Running(site, "validate", arg, "grown")
+        running = Running(given_site, "validate", arg, "grown")
         running.run_jobs(most)
         reports.append(running.complete().report)
 
@@ -217,39 +230,25 @@ def test_the_report_is_the_same_however_the_partitions_are_batched(site: Site) -
     assert expression["offending"] == 2
 
 
-def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(site: Site) -> None:
+def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(given_site: Site) -> None:
     """SPEC 9.8"""
-    site.build("grown@mon")
-    site.build("grown@tue")
+    before = n_operations(given_site)
     arg = {"constraints": [{"rule": "not_null", "column": "extra"}]}
 
     with pytest.raises(BadConstraint, match="no column 'extra'"):
-        Running(site, "validate", arg, "grown", ["mon"])
+        Running(given_site, "validate", arg, "grown", ["mon"])
 
-    assert not is_running_anything(site)
+    assert n_operations(given_site) == before
 
 
-def test_rules_from_code_are_the_same(site: Site) -> None:
+def test_rules_from_code_are_the_same(given_site: Site) -> None:
     """SPEC 9.8"""
     arg = ValidateArg(constraints=(Unique(("n",)), NotNull("n"), Range("n", low=0)), samples=0)
 
-    view = Running(site, "validate", arg).end()
+    view = Running(given_site, "validate", arg).end()
 
     assert (view.state, view.report["ok"]) == (OperationState.SUCCESS, True)
     assert [each["rule"] for each in view.report["rules"]] == ["(n) is unique", "n is not null", "n >= 0"]
-
-
-def test_exactly_the_offending_partitions_are_tainted(site: Site) -> None:
-    """SPEC 7.1, 9.8"""
-    running = validate(site, taint=True)
-
-    view = running.end()
-
-    assert view.report["tainted"] == ["orders@tue", "orders@wed"]
-    assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE, InstanceState.TAINTED, InstanceState.TAINTED]
-    (taint,) = site.engine.queries.taints_of(uuid_of(site, "orders@tue"))
-    assert taint.reason == f"{running.id} found rows that offend: who is not null (2), 0 <= n <= 26 (1)"
-    assert taint.actor == str(running.id)
 
 
 def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted(site: Site) -> None:
@@ -268,8 +267,8 @@ def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted
     assert site.state("orders@tue") is InstanceState.LIVE
 
 
-def test_a_completion_that_runs_twice_taints_once_and_tells_the_same(site: Site) -> None:
-    """SPEC 9.6"""
+def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_twice(site: Site) -> None:
+    """SPEC 7.1, 9.6, 9.8"""
     running = validate(site, taint=True)
     running.run_jobs()
     completion = running.manager.read(running.id).completion()._replace(resources=running.resources)
@@ -281,9 +280,14 @@ def test_a_completion_that_runs_twice_taints_once_and_tells_the_same(site: Site)
 
     assert site.engine.queries.head().seq == seq
     assert first == second == running.complete().report
-    assert len(site.engine.queries.taints_of(uuid_of(site, "orders@tue"))) == 1
+    assert first["tainted"] == ["orders@tue", "orders@wed"]
+    assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE, InstanceState.TAINTED, InstanceState.TAINTED]
+    (taint,) = site.engine.queries.taints_of(uuid_of(site, "orders@tue"))
+    assert taint.reason == f"{running.id} found rows that offend: who is not null (2), 0 <= n <= 26 (1)"
+    assert taint.actor == str(running.id)
 
 
+@pytest.mark.extended
 def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(site: Site) -> None:
     """SPEC 9.6: the process was killed after the taint, and somebody was quick to build anew"""
     running = validate(site, taint=True)
@@ -335,11 +339,11 @@ def test_data_that_gc_has_removed_is_passed_over_and_told(site: Site, monkeypatc
     assert (view.report["partitions"], view.report["rules"][0]["offending"]) == (2, 1)
 
 
-def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(site: Site) -> None:
+def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_site: Site) -> None:
     """SPEC 9.5"""
     rules = [{"rule": "expression", "sql": "assert_true(n <> 10) IS NULL"}]
 
-    view = Running(site, "validate", {"constraints": rules}).end()
+    view = Running(given_site, "validate", {"constraints": rules}).end()
 
     assert (view.state, view.done, list(view.failed)) == (OperationState.FAILED, 2, ["tue"])
     assert "is not true" in view.failed["tue"]["error"]
@@ -369,15 +373,17 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(site: S
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_started(
-    site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], sentence: str
+    given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], sentence: str
 ) -> None:
     """SPEC 9.3"""
+    before = n_operations(given_site)
+
     with pytest.raises(error) as caught:
-        Running(site, type_name, {"constraints": arg} if type_name == "validate" else arg, dataset)
+        Running(given_site, type_name, {"constraints": arg} if type_name == "validate" else arg, dataset)
 
     assert sentence in caught.value.message
     assert len(caught.value.message.splitlines()) == 1
-    assert not is_running_anything(site)
+    assert n_operations(given_site) == before
 
 
 @pytest.mark.parametrize(
@@ -385,14 +391,14 @@ def test_what_cannot_be_is_refused_and_nothing_is_started(
     [("validate", {"constraints": RULES}, NothingLive), ("build_index", {}, NothingLive), ("compact", {}, NotOurs)],
 )
 def test_data_in_a_place_of_its_own_is_refused(
-    site: Site, type_name: str, arg: Any, error: type[DatabuildError]
+    given_site: Site, type_name: str, arg: Any, error: type[DatabuildError]
 ) -> None:
-    site.build("plain")
+    before = n_operations(given_site)
 
     with pytest.raises(error):
-        Running(site, type_name, arg, "plain")
+        Running(given_site, type_name, arg, "plain")
 
-    assert not is_running_anything(site)
+    assert n_operations(given_site) == before
 
 
 # build_index
@@ -433,21 +439,19 @@ def test_an_index_lies_beside_its_manifest_and_belongs_there(site: Site) -> None
         assert list(index.files) == [file.uri for file in manifest.files]
         assert index.types == {"n": "long"}
     assert left_over(site) == []
+
+    build_index(site, "who").end()
+
+    index = read_index(warehouse_of(site), "orders", uuid_of(site, "orders@mon"))
+    assert index is not None
+    assert sorted(index.types) == ["n", "who"], "another column's index is kept"
+    assert all(sorted(file.columns) == ["n", "who"] for file in index.files.values())
+
     gone = uuid_of(site, "orders@tue")
     rebuild(site, "orders@tue")
     remove_what_is_superseded(site)
     assert not os.path.exists(index_path(warehouse_of(site), "orders", gone))
     assert left_over(site) == []
-
-
-def test_another_columns_index_is_kept(site: Site) -> None:
-    build_index(site, "n").end()
-    build_index(site, "who").end()
-
-    index = read_index(warehouse_of(site), "orders", uuid_of(site, "orders@mon"))
-    assert index is not None
-    assert sorted(index.types) == ["n", "who"]
-    assert all(sorted(file.columns) == ["n", "who"] for file in index.files.values())
 
 
 def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,18 +536,15 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
     assert site.engine.queries.stale([report]) == set()
     assert {each.uuid for each in site.engine.queries.lineage(report)} == {report, before["orders@tue"][1]}
     assert left_over(site) == []
-
-
-def test_what_is_compacted_is_left_alone_by_the_next(site: Site) -> None:
-    compact(site).end()
     uuids = [uuid_of(site, ref) for ref in ALL]
 
-    view = compact(site).end()
+    again = compact(site).end().report
 
-    assert (view.report["compacted"], view.report["files_before"], view.report["files_after"]) == (0, 3, 3)
+    assert (again["compacted"], again["files_before"], again["files_after"]) == (0, 3, 3), "what is compacted stays"
     assert [uuid_of(site, ref) for ref in ALL] == uuids
 
 
+@pytest.mark.extended
 def test_what_was_rebuilt_before_its_job_began_is_left_alone(site: Site) -> None:
     """SPEC 9.8: the pointer is swung only if the canonical has not moved"""
     running = compact(site)
@@ -556,7 +557,7 @@ def test_what_was_rebuilt_before_its_job_began_is_left_alone(site: Site) -> None
     assert left_over(site) == []
 
 
-@pytest.mark.parametrize("happens", ["rebuilt", "tainted"])
+@pytest.mark.parametrize("happens", ["rebuilt", pytest.param("tainted", marks=pytest.mark.extended)])
 def test_what_moves_while_it_is_written_is_left_alone_and_its_files_are_gone(
     site: Site, happens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
