@@ -6,7 +6,6 @@ subject is the command line, and not Spark. A file in the project's folder makes
 """
 
 import io
-import json
 import os
 import shutil
 import signal
@@ -15,27 +14,33 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from databuild_dagster.bindings import instance as engines
 from databuild_dagster.bindings import operation_runs
 from databuild_dagster.bindings.instance import engine_for, open_instance
+from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
 from databuild_dagster.engine import this_process
 from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store import Queries, check, open_store
+from tests.support.command import Done
+from tests.support.dagster_files import copy_dagster_files
+
+__all__ = ["DEFINITIONS", "MAX_SECONDS", "PLAIN_DAGSTER_YAML", "Done", "Project", "wait_until"]
 
 #: No command of these tests takes longer.
 MAX_SECONDS = 120
 
+PLAIN_DAGSTER_YAML = "telemetry: {enabled: false}\n"
 #: Dagster otherwise starts two processes for each step that copy what the step prints.
-DAGSTER_YAML = """
-telemetry: {enabled: false}
+DAGSTER_YAML = f"""{PLAIN_DAGSTER_YAML}
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
   class: NoOpComputeLogManager
@@ -101,19 +106,6 @@ defs = build_definitions([orders, revenue, wrong_type, wrong_column, revenue_of_
 '''
 
 
-class Done(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The last line of stdout."""
-        return json.loads(self.out.splitlines()[-1])
-
-
 class Project:
     """A folder with definitions, and a Dagster home of its own."""
 
@@ -169,8 +161,11 @@ class Project:
         """Run the command in this process, as if it had just started."""
         out, err = io.StringIO(), io.StringIO()
         self._forget_engine()
-        with self._own_process(environment), redirect_stdout(out), redirect_stderr(err):
+        with self.own_process(**environment), redirect_stdout(out), redirect_stderr(err):
             code = run(list(arguments))
+        if code == INTERRUPTED:
+            # The test run is to end, and the command took that for its own Ctrl-C.
+            raise KeyboardInterrupt
         return Done(code, out.getvalue(), err.getvalue())
 
     def ask(self, *arguments: str) -> Any:
@@ -183,8 +178,25 @@ class Project:
         """What a build answers; the build must succeed."""
         return self.ask("build", *arguments)
 
+    def call_while_held(self, key: str, act: Callable[[], object], *arguments: str) -> Done:
+        """Run the command in this process; once it builds `key`, act in a thread before the build goes on."""
+
+        def act_and_release() -> None:
+            try:
+                self.wait_until_held(key)
+                act()
+            finally:
+                self.release(key)
+
+        self.hold(key)
+        with ThreadPoolExecutor(1) as threads:
+            acting = threads.submit(act_and_release)
+            done = self.call(*arguments)
+            acting.result()
+        return done
+
     @contextmanager
-    def _own_process(self, environment: dict[str, str]) -> Iterator[None]:
+    def own_process(self, **environment: str) -> Iterator[None]:
         """This process with the project's folder, environment and modules, and as it was afterwards."""
         handler = signal.getsignal(signal.SIGINT)
         with pytest.MonkeyPatch.context() as patch:
@@ -289,6 +301,7 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
 @pytest.fixture(scope="session")
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Dagster home with Dagster's own databases and nothing in them: making them costs more than most commands."""
+    copy_dagster_files()
     home = tmp_path_factory.mktemp("empty") / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text(DAGSTER_YAML)

@@ -70,7 +70,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def deploy(project: Project, cluster: Cluster, failures: int = 4) -> None:
-    (project.folder / "definitions.py").write_text(DEFINITIONS.format(url=cluster.url, failures=failures))
+    project.define(DEFINITIONS.format(url=cluster.url, failures=failures))
 
 
 def all_begun(project: Project, n: int) -> bool:
@@ -98,9 +98,8 @@ def test_a_build_survives_the_death_of_an_executor_and_of_a_worker(project: Proj
     assert project.is_sound()
 
 
-def test_an_executor_out_of_memory_is_said_so_and_tried_again_but_not_for_ever(
-    project: Project, cluster: Cluster
-) -> None:
+@pytest.mark.extended
+def test_an_executor_out_of_memory_is_named_and_retried_twice(project: Project, cluster: Cluster) -> None:
     """SPEC 6.8: the executor is lost, which is transient; three attempts, then Failed."""
     cluster.add_worker()
     deploy(project, cluster, failures=1)

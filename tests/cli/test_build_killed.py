@@ -118,7 +118,7 @@ ORDERS, DOUBLED, LOW, HIGH, SRC, TRIPLED = (
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    (project.folder / "definitions.py").write_text(DEFINITIONS)
+    project.define(DEFINITIONS)
     return project
 
 
@@ -131,7 +131,7 @@ def kill_at(project: Project, point: str, *arguments: str) -> None:
 
 def tick_until_idle(project: Project) -> None:
     for _ in range(20):
-        done = project.run("tick", "--json")
+        done = project.call("tick", "--json")
         assert done.code == 0, done
         if not any(done.json.values()):
             return
@@ -175,8 +175,17 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
     assert project.ask("clean")["instances"] == project.ask("clean")["leftovers"] == []
 
 
-@pytest.mark.parametrize("point", ["data", "manifest", "event", "JobRunSucceeded", "ArcFired"])
-def test_wherever_it_is_killed_there_is_one_manifest_and_one_want_in_the_end(project: Project, point: str) -> None:
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("data", marks=pytest.mark.extended),
+        "manifest",
+        pytest.param("event", marks=pytest.mark.extended),
+        pytest.param("JobRunSucceeded", marks=pytest.mark.extended),
+        pytest.param("ArcFired", marks=pytest.mark.extended),
+    ],
+)
+def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(project: Project, point: str) -> None:
     if point == "ArcFired":
         project.build(ORDERS)
         kill_at(project, point, "tick")
@@ -201,7 +210,7 @@ def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(projec
     in_the_way = project.home / "warehouse" / "low"
     in_the_way.write_text("no folder can be made here")
 
-    project.run("build", LOW, HIGH)
+    project.call("build", LOW, HIGH)
 
     assert InstanceState.LIVE not in project.queries.states([LOW, HIGH]).values()
     written = project.home / "warehouse" / "high" / "data"
@@ -216,7 +225,7 @@ def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(projec
     assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
 
 
-def test_killed_between_two_sinks_the_retry_writes_both_and_nothing_is_left_of_the_first(project: Project) -> None:
+def test_killed_between_two_sinks_the_retry_writes_both_and_leaves_nothing_else(project: Project) -> None:
     project.build(ORDERS)
     kill_at(project, "second sink", "build", LOW, HIGH)
     (first,) = project.home.glob("warehouse/high/data/instance=*/manifest.json")
@@ -240,8 +249,16 @@ def land(project: Project, name: str, *amounts: float) -> Path:
     return path
 
 
-@pytest.mark.parametrize("point", ["arrival's manifest", "arrival's event", "LotArrived", "ArcFired"])
-def test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it(project: Project, point: str) -> None:
+@pytest.mark.parametrize(
+    "point",
+    [
+        "arrival's manifest",
+        pytest.param("arrival's event", marks=pytest.mark.extended),
+        pytest.param("LotArrived", marks=pytest.mark.extended),
+        pytest.param("ArcFired", marks=pytest.mark.extended),
+    ],
+)
+def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(project: Project, point: str) -> None:
     land(project, "", 1.0)
     if point == "ArcFired":
         project.ask("lot", "look", "src")
@@ -263,7 +280,7 @@ def test_wherever_an_arrival_is_killed_the_next_look_goes_on_with_it(project: Pr
     assert project.ask("read", TRIPLED) == [{"amount": 3.0}]
 
 
-def test_what_a_killed_arrival_left_goes_at_once_when_its_lot_has_become_another(project: Project) -> None:
+def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance(project: Project) -> None:
     land(project, "", 1.0)
     kill_at(project, "arrival's event", "lot", "look", "src")
     (left,) = project.home.glob("warehouse/src/data/instance=*")

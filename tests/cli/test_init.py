@@ -73,7 +73,7 @@ def test_the_package_has_a_name_that_can_be_imported_and_is_nothing_else_s(
     assert "PACKAGE" not in "".join(path.read_text() for path in (tmp_path / folder).rglob("*") if path.is_file())
 
 
-def test_what_is_written_can_be_asked_for_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_lists_the_files_it_writes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["init", str(tmp_path / "anything"), "--name", "shop", "--json"])
 
     told = json.loads(capsys.readouterr().out)
@@ -111,7 +111,9 @@ def test_a_file_in_the_folder_s_place_is_refused(tmp_path: Path, capsys: pytest.
     assert "is a file; name a folder" in capsys.readouterr().err
 
 
-def test_what_a_failing_disk_leaves_half_made_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_project_that_could_not_be_written_whole_is_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A name so long that with `/definitions.py` it is longer than a path may be."""
     deep = tmp_path
     while len(str(deep)) < os.pathconf(tmp_path, "PC_PATH_MAX") - 300:
@@ -128,6 +130,7 @@ def test_what_a_failing_disk_leaves_half_made_is_removed(tmp_path: Path, capsys:
 
 
 @pytest.mark.long
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None:
     """Every command of it but two: pip would install into the environment of this test, and `dev` does not end."""

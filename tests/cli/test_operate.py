@@ -17,7 +17,6 @@ from tests.support.catalog import SmallCatalog
 
 from .conftest import MAX_SECONDS, Done, Project, wait_until
 
-#: Each starts processes.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 DEFINITIONS = '''
@@ -85,13 +84,10 @@ defs = build_definitions([orders, never_built], operations=OPERATIONS, location=
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    made = Project(tmp_path_factory.mktemp("operated"))
-    (made.folder / "definitions.py").write_text(DEFINITIONS)
-    made.build("orders@mon", "orders@tue", "orders@wed")
-    yield made
-    made.call("spark", "stop")
-    made.end()
+def project(shared_project: Project) -> Project:
+    shared_project.define(DEFINITIONS)
+    shared_project.build("orders@mon", "orders@tue", "orders@wed")
+    return shared_project
 
 
 def engine_of(project: Project) -> Engine:
@@ -116,15 +112,19 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert project.is_sound()
 
 
+@pytest.mark.extended
 def test_spark_is_the_server_of_the_home(project: Project) -> None:
-    done = project.run("operate", "counted", "orders", "--local", "--json")
+    try:
+        done = project.run("operate", "counted", "orders", "--local", "--json")
 
-    assert (done.code, done.json["done"]) == (0, 3), done
-    assert (len(done.out.splitlines()), "from a job" in done.err) == (1, True), "what jobs print is not the answer"
-    assert len(project.ask("spark", "status")) == 1
+        assert (done.code, done.json["done"]) == (0, 3), done
+        assert (len(done.out.splitlines()), "from a job" in done.err) == (1, True), "what jobs print is not the answer"
+        assert len(project.ask("spark", "status")) == 1
+    finally:
+        project.call("spark", "stop")
 
 
-def test_of_some_partitions_named_by_key_or_ref(project: Project) -> None:
+def test_an_operation_takes_partitions_named_by_key_or_ref(project: Project) -> None:
     answer = operate(project, "--arg", "{}", "--partitions", "mon,orders@wed", "--json").json
 
     assert (answer["total"], answer["rows"]) == (2, 4)
@@ -160,7 +160,7 @@ def test_a_report_that_finds_something_wrong_is_exit_code_1(project: Project) ->
         (("operations", "cancel", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_nothing_is_started(
+def test_an_operation_that_cannot_start_is_one_sentence(
     project: Project, arguments: tuple[str, ...], sentence: str
 ) -> None:
     done = project.call(*arguments)
@@ -238,7 +238,7 @@ def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
     assert (told["error"], told["attempts"]) == ("RetryJob: the service is busy", 1)
 
 
-def test_what_is_tried_again_is_told_by_who_runs_it_and_shown_to_others(project: Project) -> None:
+def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Project) -> None:
     """SPEC 9.5, 9.6"""
     arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
     process = project.start("operate", "rows", "orders", *arguments)
@@ -263,7 +263,7 @@ def test_what_is_tried_again_is_told_by_who_runs_it_and_shown_to_others(project:
     assert process.returncode == 1
 
 
-def test_records_of_newer_code_are_said_to_be_and_stop_nothing(project: Project) -> None:
+def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> None:
     """Bad input of issue 7"""
     ended = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     project.call("operations", "cancel", ended)
@@ -311,15 +311,14 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
 
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
     started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
-    path = project.folder / "definitions.py"
     try:
-        path.write_text(DEFINITIONS.replace("OPERATIONS = [Rows()]", "OPERATIONS = []"))
+        project.define(DEFINITIONS.replace("OPERATIONS = [Rows()]", "OPERATIONS = []"))
 
-        listed = project.run("operations", "list")
-        shown = project.run("operations", "show", started)
+        listed = project.call("operations", "list")
+        shown = project.call("operations", "show", started)
         canceled = project.call("operations", "cancel", started)
     finally:
-        path.write_text(DEFINITIONS)
+        project.define(DEFINITIONS)
 
     assert f"{started} cannot go on here: No operation of type 'rows' is known here" in listed.out
     assert "It cannot go on here: No operation of type 'rows'" in shown.out
@@ -337,21 +336,20 @@ def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Pr
 def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
     project: Project, operations: str, sentence: str
 ) -> None:
-    path = project.folder / "definitions.py"
     try:
-        path.write_text(DEFINITIONS.replace("OPERATIONS = [Rows()]", f"OPERATIONS = {operations}"))
+        project.define(DEFINITIONS.replace("OPERATIONS = [Rows()]", f"OPERATIONS = {operations}"))
 
-        done = project.run("operate", "rows", "orders")
+        done = project.call("operate", "rows", "orders")
     finally:
-        path.write_text(DEFINITIONS)
+        project.define(DEFINITIONS)
 
     assert done.code == 2
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
 
 
-def test_without_an_orchestrator_that_is_said_and_ctrl_c_detaches(project: Project) -> None:
-    """Then whoever wants runs the jobs."""
+def test_a_missing_orchestrator_is_reported_and_ctrl_c_detaches(project: Project) -> None:
+    """Another command runs the jobs then."""
     process = project.start("operate", "rows", "orders", "--arg", "{}", "--json")
     assert process.stderr is not None
     lines = []

@@ -1,20 +1,16 @@
 """`databuild operate validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (SPEC 9.8, 15)."""
 
-import json
-from typing import Any
-
 import pytest
 
 from .conftest import Done, Project
 
-#: Each starts processes.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 DEFINITIONS = """
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
 
 KEYS = ["mon", "tue", "wed"]
 
@@ -25,7 +21,7 @@ def orders(context: BuildContext) -> DataFrame:
     return context.spark.range(first, first + 8, 1, 4).selectExpr("id AS n", "if(id = 10, null, 'x') AS who")
 
 
-defs = build_definitions([orders], location="provided")
+defs = build_definitions([orders], location="provided", spark=DatabuildSpark(home={home!r}))
 """
 
 RULES = """
@@ -37,18 +33,15 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    made = Project(tmp_path_factory.mktemp("provided"))
-    (made.folder / "definitions.py").write_text(DEFINITIONS)
-    (made.folder / "rules.yaml").write_text(RULES)
-    made.build("orders@mon", "orders@tue", "orders@wed")
-    yield made
-    made.call("spark", "stop")
-    made.end()
+def project(shared_project: Project, spark_home: str) -> Project:
+    shared_project.define(DEFINITIONS.format(home=spark_home))
+    (shared_project.folder / "rules.yaml").write_text(RULES)
+    shared_project.build("orders@mon", "orders@tue", "orders@wed")
+    return shared_project
 
 
 def operate(project: Project, *arguments: str) -> Done:
-    return project.run("operate", *arguments, "--local")
+    return project.call("operate", *arguments, "--local")
 
 
 def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
@@ -66,7 +59,7 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
     assert "24 rows in 3 partitions looked at." in shown.out
     assert "success; 3 of 3 jobs done." in shown.out.splitlines()[-1]
     assert done.code == 1, done
-    answer = json.loads(done.out)
+    answer = done.json
     assert (answer["state"], answer["ok"], answer["done"], answer["total"]) == ("success", False, 3, 3)
     assert [(each["rule"], each["offending"]) for each in answer["rules"]] == [
         ("who is not null", 1),
@@ -80,14 +73,14 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
     assert project.is_sound()
 
 
-def test_as_many_rows_are_shown_as_were_asked_for(project: Project) -> None:
+def test_samples_says_how_many_rows_are_shown(project: Project) -> None:
     done = operate(project, "validate", "orders", "--range", "n=0:11", "--samples", "3")
 
     shown = done.out.partition("orders@tue  ")[2].splitlines()
     assert shown[:4] == ["6 rows, for example:", *(f'    {{"n":{n},"who":"x"}}' for n in (12, 13, 14))], done.out
 
 
-def test_rules_that_hold_are_exit_code_0(project: Project) -> None:
+def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> None:
     done = operate(project, "validate", "orders", "--not-null", "n", "--expression", "n >= 0", "--json")
 
     assert (done.code, done.json["ok"]) == (0, True), done
@@ -115,7 +108,7 @@ def test_rules_that_hold_are_exit_code_0(project: Project) -> None:
         (("compact", "orders", "--target", "0.1"), "has at least one byte"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_nothing_is_started(
+def test_rules_that_cannot_be_checked_are_one_sentence_and_start_nothing(
     project: Project, arguments: tuple[str, ...], sentence: str
 ) -> None:
     (project.folder / "torn.yaml").write_text("rules: [")
@@ -145,7 +138,7 @@ def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -
     ]
     assert (indexed.code, indexed.json["files"], indexed.json["columns"]) == (0, 12, ["n", "who"]), indexed
     assert (compacted.code, compacted.json["files_before"], compacted.json["files_after"]) == (0, 12, 3), compacted
-    assert project.run("check", "--deep", "--json").json == {"ok": True, "violations": []}
+    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
 
 
 @pytest.mark.parametrize(

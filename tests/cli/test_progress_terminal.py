@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from .conftest import MAX_SECONDS, Project, wait_until
+from .conftest import DEFINITIONS, MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -20,7 +20,7 @@ DAY = "orders@2024-01-30"
 
 
 class Terminal:
-    """A command on a terminal of its own, and whatever appears there."""
+    """A command on a terminal of its own, and what appears there."""
 
     def __init__(self, project: Project, *arguments: str) -> None:
         master, slave = pty.openpty()
@@ -62,6 +62,7 @@ class Terminal:
 @pytest.fixture
 def building(project: Project) -> Iterator[Terminal]:
     """A build whose function has begun, and does not end."""
+    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
     project.hold("2024-01-30")
     terminal = Terminal(project, "build", DAY)
     try:
@@ -84,7 +85,7 @@ def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, buildin
     assert "1 of 1 ref live; 1 job run succeeded" in building.text
 
 
-@pytest.mark.parametrize("times", [1, 6])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.extended), 6])
 def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: Terminal, times: int) -> None:
     """SPEC 6.10"""
     building.press_ctrl_c()
@@ -100,11 +101,11 @@ def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: 
     project.release("2024-01-30")
 
 
-def test_what_an_asset_prints_is_not_among_the_answer(project: Project) -> None:
+def test_the_output_of_an_asset_is_not_part_of_the_answer(project: Project) -> None:
     """SPEC 15"""
-    path = project.folder / "definitions.py"
-    path.write_text(
-        path.read_text().replace("    hold(context.partition_key)\n", "    print('from an asset')\n")
+    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
+    project.define(
+        DEFINITIONS.replace("    hold(context.partition_key)\n", "    print('from an asset')\n")
         + "\nprint('from the definitions')\n"
     )
 
