@@ -13,20 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-import pytest
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.home import DB_URL_VARIABLE
 from databuild_dagster.bindings.instance import engine_for
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.store import Ledger
 from databuild_dagster.store.ledger import LedgerEntry
-from tests.support.postgres import postgres_server
 
-from .conftest import MAX_SECONDS, Dagster, on_postgres
+from .conftest import MAX_SECONDS, Dagster
 
 FAILED, LIVE, HELD, MISSING = KEYS = ("failed", "live", "held", "missing")
 
@@ -254,15 +251,10 @@ class Ticks(NamedTuple):
 
 
 class Deployment(Dagster):
-    """Every door of one running Dagster, and what the store says of those who came through.
-
-    Our log is in SQLite. Dagster's storage is in PostgreSQL: in SQLite it has a file for each run, and making its tables
-    costs half of the processor of a run.
-    """
+    """Every door of one running Dagster, and what the store says of those who came through."""
 
     def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
-        super().__init__(folder, DEFINITIONS, settings + on_postgres(postgres_server().fresh_url()))
-        self.environment |= {DB_URL_VARIABLE: self.store_url}
+        super().__init__(folder, DEFINITIONS, settings)
         (folder / "crowd.py").write_text(CROWD)
         (folder / "impatient.py").write_text(IMPATIENT)
         (folder / "calls").mkdir()
@@ -270,14 +262,6 @@ class Deployment(Dagster):
         self.instance = DagsterInstance.from_config(str(self.home))
         #: The canonical instances before anybody came through a door.
         self.given: dict[str, str] = {}
-
-    @contextmanager
-    def running(self) -> Iterator[Self]:
-        with pytest.MonkeyPatch.context() as patch:
-            # For what asks the instance in this process.
-            patch.setenv(DB_URL_VARIABLE, self.store_url)
-            with super().running():
-                yield self
 
     # What the assets do
 
