@@ -1,10 +1,9 @@
 """Operations on Dagster and Spark: what a job can ask for, executors as Dagster runs, and who launches them (SPEC 9.4-9.7)."""
 
-import os
-import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,21 @@ from databuild_dagster.bindings.operation_runs import OPERATION_JOB, operations_
 from databuild_dagster.bindings.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.bindings.tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
 from databuild_dagster.model import operations as ops
+from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.operations import OperationId, OperationState
 from databuild_dagster.spark import read_instances
 from databuild_dagster.store import check
 from databuild_dagster.warehouse import disk
+from tests.support.dagster_files import fresh_instance
+from tests.support.dead_process import dead_process
+from tests.support.endless import ENDLESS
 
 from .conftest import Site
+from .module_site import module_site
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 DAYS = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
-#: Longer than any test takes.
-FOREVER = 600_000_000_000
 MAX_SECONDS = 60.0
 
 
@@ -71,7 +73,7 @@ class Endless(DistributedOperation[Any]):
     def start_or_resume_job(self, arg: Any, partition: Any, context: OperationContext) -> None:
         context.spark.range(10).count()
         self.began.set()
-        context.spark.range(FOREVER).selectExpr("sum(id * rand())").collect()
+        context.spark.sql(ENDLESS).collect()
 
     def cancel_job_and_cleanup(self, arg: Any, partition: Any, context: OperationContext) -> None:
         self.cleaned.append(context.partition)
@@ -92,10 +94,23 @@ def endless() -> Endless:
     return Endless()
 
 
+@pytest.fixture(scope="module")
+def given(spark_home: str) -> Iterator[str]:
+    """The home of a deployment where the orders are live."""
+    with module_site(spark_home, orders) as site:
+        site.build("orders@mon", "orders@tue", "orders@wed")
+        yield site.instance.root_directory
+
+
+@pytest.fixture
+def instance(given: str) -> Iterator[dg.DagsterInstance]:
+    with fresh_instance(given) as instance:
+        yield instance
+
+
 @pytest.fixture
 def site(deploy: Any, endless: Endless) -> Site:
     site: Site = deploy(orders, operations=[Rows(), endless, Helpless()])
-    site.build("orders@mon", "orders@tue", "orders@wed")
     return site
 
 
@@ -180,14 +195,7 @@ def test_an_executor_whose_process_is_gone_is_ended_in_dagster_and_has_a_success
     tick = operations_tick(site.instance, site.deployment)
     id = started(site, "helpless")
     (first,) = tick().requests
-    dead = subprocess.run(
-        [sys.executable, "-c", "from databuild_dagster.engine import this_process; print(this_process())"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    ).stdout.strip()
-    run = create(site, first, status=dg.DagsterRunStatus.STARTED, tags={WORKER_TAG: dead})
+    run = create(site, first, status=dg.DagsterRunStatus.STARTED, tags={WORKER_TAG: dead_process()})
 
     (second,) = tick().requests
 
@@ -265,6 +273,8 @@ def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endl
 
 
 def test_data_that_is_gone_is_the_failure_of_its_job(site: Site) -> None:
+    site.engine.handle(TaintPartitions(refs=("orders@tue",), reason="wrong"))
+    site.build("orders@tue")
     id = started(site, "rows")
     uuid = site.engine.queries.canonical(["orders@tue"])["orders@tue"].uuid
     assert uuid is not None

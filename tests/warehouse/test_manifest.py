@@ -61,7 +61,7 @@ def damage(warehouse, change):
 
 
 #: As many as write one manifest at once.
-PROCESSES = 4
+PROCESSES = 3
 
 
 def write_in_processes(root):
@@ -81,7 +81,7 @@ def write_in_processes(root):
 
 def write_one(root, number, together, outcomes):
     manifest = manifest_of(*(f"part-{n}.parquet" for n in range(200)), attempt=number)
-    together.wait(60)
+    together.wait(120)
     try:
         write_manifest(Warehouse(root), manifest)
         outcomes.put((number, "wrote"))
