@@ -40,7 +40,7 @@ ROWS = """
     AS t(n, d, s, dec, day)
 """
 FILES = 10
-MANY = 600 if os.environ.get("DATABUILD_LONG") else 25
+MANY = 600 if os.environ.get("DATABUILD_LONG") else 15
 
 
 @pytest.fixture
