@@ -36,10 +36,11 @@ from tests.support.dagster_files import copy_dagster_files
 __all__ = ["DEFINITIONS", "MAX_SECONDS", "PLAIN_DAGSTER_YAML", "Done", "Project", "wait_until"]
 
 #: No command of these tests takes longer.
-MAX_SECONDS = 120
+MAX_SECONDS = 240
 
 PLAIN_DAGSTER_YAML = "telemetry: {enabled: false}\n"
-#: Dagster otherwise starts two processes for each step that copy what the step prints.
+#: Dagster otherwise starts two processes for each step that copy what the step prints. Not for a process with a JVM in it:
+#: the JVM would have our pipe, and it lives on for a while.
 DAGSTER_YAML = f"""{PLAIN_DAGSTER_YAML}
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster import Cluster, wait_until
 
-from .conftest import Project
+from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -71,6 +71,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def deploy(project: Project, cluster: Cluster, failures: int = 4) -> None:
     project.define(DEFINITIONS.format(url=cluster.url, failures=failures))
+    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
 
 
 def all_begun(project: Project, n: int) -> bool:
@@ -90,7 +91,7 @@ def test_a_build_survives_the_death_of_an_executor_and_of_a_worker(project: Proj
     wait_until(lambda: bool(cluster.executors_of(second)), "the second worker works too")
     first.kill()
     (project.folder / "go").touch()
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=MAX_SECONDS)
 
     assert process.returncode == 0, err
     assert '"live": 1' in out

@@ -16,9 +16,9 @@ from databuild_dagster.bindings.location import load_code_locations
 from databuild_dagster.spark import ServerStatus, server_status, stop_server
 from databuild_dagster.store.heartbeats import FileAside, Heartbeats
 
-from .conftest import Project, wait_until
+from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 DEFINITIONS = """
 from pathlib import Path
@@ -100,6 +100,7 @@ def test_an_asset_is_built_through_every_resource_of_spark(
     project: Project, spark: str, kind: str, partitions: str
 ) -> None:
     deploy(project, spark)
+    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
 
     done = project.run("build", "settings", "--json")
 
@@ -172,7 +173,7 @@ def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succe
         os.kill(server.pid, signal.SIGKILL)
     else:
         assert "while somebody used it" in project.run("spark", "stop").out
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=MAX_SECONDS)
 
     assert process.returncode == 0, err
     runs = project.ask("job-runs")
