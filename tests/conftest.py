@@ -20,7 +20,9 @@ FIRST = ("e2e", "test_docs", "cli", "spark", "bindings", "simulation")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--database", choices=["postgres"], help="run the tests of model, engine and store on this one alone")
+    parser.addoption(
+        "--database", choices=["postgres"], help="run the tests of model, engine and store on this one alone"
+    )
     parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
 
 

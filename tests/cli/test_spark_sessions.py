@@ -161,8 +161,7 @@ def materialize(project: Project, asset: str, tags: dict[str, str]) -> list[str]
         return [str(event.event_specific_data) for event in result.all_events if event.is_failure]
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.extended)])
 def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succeeds(project: Project, how: str) -> None:
     deploy(project)
     process = project.start("build", "endless", "--json")
