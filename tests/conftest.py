@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +28,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # A file or test given by name runs completely. Workers get this with the option.
-    if not hasattr(config, "workerinput") and config.args_source is pytest.Config.ArgsSource.ARGS:
-        config.option.all = True
+def pytest_configure() -> None:
+    """A shell lets its background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker is started without the arguments of the run, so it is told."""
+    node.workerinput["runs_extended"] = _runs_extended(node.config)
+
+
+def _runs_extended(config: pytest.Config) -> bool:
+    """A file or test given by name runs completely."""
+    told: dict[str, bool] | None = getattr(config, "workerinput", None)
+    if told is not None:
+        return told["runs_extended"]
+    return config.getoption("--all") or config.args_source is pytest.Config.ArgsSource.ARGS
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,7 +56,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--all"):
+    if not _runs_extended(config):
         left_out = [item for item in items if item.get_closest_marker("extended")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("extended")]
