@@ -829,6 +829,6 @@ def test_dagsters_processes_import_the_coordinator_without_spark_or_pandas() -> 
         "print([name for name in ('pyspark', 'pandas', 'pyarrow') if name in sys.modules])"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 
     assert done.stdout.strip() == "[]"

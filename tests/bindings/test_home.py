@@ -65,7 +65,7 @@ def test_an_ephemeral_instance_has_a_store_of_its_own() -> None:
 def test_importing_it_imports_neither_dagster_nor_spark(module: str) -> None:
     code = f"import sys, {module}; print({{'dagster', 'pyspark', 'pandas'}} & set(sys.modules) or 'neither')"
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 
     assert done.stdout.strip() == "neither"
 

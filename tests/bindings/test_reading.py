@@ -408,7 +408,7 @@ assert len(table("orders", format="pandas", home={home!r})) == 4
 print({{"dagster", "grpc"}} & set(sys.modules) or "neither")
 """
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 
     assert done.stdout.strip() == "neither"
     assert not (Path(home) / "spark").exists()
@@ -431,7 +431,7 @@ print(read("orders@2024-01-29", spark=spark, home={home!r}).count())
 print(table("orders", view="orders", spark=spark, home={home!r}).count(), spark.table("orders").count())
 """
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
 
     assert done.returncode == 0, done.stderr
     said, *counted = done.stdout.splitlines()

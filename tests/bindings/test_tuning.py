@@ -51,7 +51,11 @@ def test_a_process_that_is_not_tuned_reads_what_was_written_at_once(tmp_path: Pa
             "    print(instance.get_materialized_partitions(dg.AssetKey('orders')))"
         )
         told = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "home")], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, str(tmp_path / "home")],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=True,
         )
 
     assert told.stdout.strip() == "{'1'}"

@@ -25,7 +25,7 @@ __all__ = ["database", "make_world", "pytest_generate_tests", "shared_url"]
 DATABASES = ("sqlite",)
 
 #: Two runs that wait for each other would wait until then.
-MAX_SECONDS = 60.0
+MAX_SECONDS = 240.0
 RUNS = ("one", "other")
 A, B = "numbers@a", "numbers@b"
 

@@ -258,6 +258,7 @@ def test_a_process_knows_itself_and_another_sees_when_it_is_gone():
         [sys.executable, "-c", "from databuild_dagster.engine.holders import this_process as t; print(t())"],
         capture_output=True,
         text=True,
+        timeout=240,
         check=True,
     )
     name = child.stdout.strip()

@@ -276,7 +276,7 @@ def test_who_has_no_psycopg_is_told_what_to_install():
         "except Exception as error: print(type(error).__name__, error)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 
     assert done.stdout.startswith("MissingDriver")
     assert "pip install 'databuild_dagster[postgres]'" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -89,7 +90,12 @@ def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
         )
         children.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True))
 
-    errors = [child.communicate(timeout=60)[1] for child in children]
+    try:
+        # A TimeoutExpired names the child: it did not open the store.
+        errors = [child.communicate(timeout=240)[1] for child in children]
+    finally:
+        for child in children:
+            child.kill()
 
     assert errors == [""] * len(children)
 
@@ -277,19 +283,20 @@ def test_a_fork_while_another_thread_writes_does_not_hold_its_lock(on_disk):
     def write():
         with on_disk.store.writing():
             inside.set()
-            go_on.wait(10)
+            go_on.wait(60)
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert inside.wait(10)
-    child = in_a_fork(lambda: time.sleep(1.0))
+    assert inside.wait(60), "the other thread began no transaction"
+    child = in_a_fork(lambda: time.sleep(60))
     go_on.set()
-    thread.join()
+    thread.join(60)
 
-    began = time.monotonic()
     on_disk.want("a")
-    assert time.monotonic() - began < 0.9
-    assert wait_for(child) == 0
+
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the write waited for the end of the child"
+    os.kill(child, signal.SIGKILL)
+    assert wait_for(child) == -signal.SIGKILL
 
 
 def in_a_fork(do):
@@ -316,12 +323,11 @@ def wait_for(pid):
 def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_disk):
     """SPEC 6.9: outside the log."""
     elsewhere = Heartbeats(FileAside(f"{on_disk.store.path}.heartbeats"))
-    began = time.monotonic()
+    # A beat that needed the log would fail or never return: the block holds its lock.
     with on_disk.store.writing():
         on_disk.engine.beat(["l1", "l2"])
         assert elsewhere.last(["l1", "l2", "l3"]) == {"l1": on_disk.clock.now, "l2": on_disk.clock.now}
 
-    assert time.monotonic() - began < 5
     on_disk.clock.turn(10)
     on_disk.engine.beat(["l1"])
     assert elsewhere.last(["l1"]) == {"l1": on_disk.clock.now}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from databuild_dagster.store import open_store
 from tests.support.catalog import HERE, SmallCatalog, dataset
 
 PROCESSES = 6
+MAX_SECONDS = 240
 REFS = [f"days@{day}" for day in range(12)]
 DATASET = dataset("days", keys=[str(day) for day in range(12)])
 
@@ -39,6 +41,19 @@ def race(url, at, how, wins):
     wins.put(won)
 
 
+def answers(told, racers):
+    """What each racer put into the queue; the racers have ended."""
+    try:
+        found = [told.get(timeout=MAX_SECONDS) for _ in racers]
+    except queue.Empty:
+        pytest.fail(f"not every racer told within {MAX_SECONDS} s of the last one what it had won")
+    finally:
+        for racer in racers:
+            racer.join(10)
+            racer.kill()
+    return found
+
+
 @pytest.mark.parametrize("how", ["claim", "buffer"])
 def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_url, how):
     """SPEC 8.4"""
@@ -53,9 +68,7 @@ def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_ur
     for racer in racers:
         racer.start()
 
-    won = [ref for _ in racers for ref in wins.get(timeout=60)]
-    for racer in racers:
-        racer.join(60)
+    won = [ref for told in answers(wins, racers) for ref in told]
 
     assert [racer.exitcode for racer in racers] == [0] * PROCESSES
     assert sorted(won) == sorted(REFS)
@@ -82,9 +95,7 @@ def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, sh
     for racer in racers:
         racer.start()
 
-    lots = [lot for _ in racers for lot in fired.get(timeout=60)]
-    for racer in racers:
-        racer.join(60)
+    lots = [lot for told in answers(fired, racers) for lot in told]
 
     woken = [f"woken@{day}" for day in range(12)]
     assert sorted(lots) == sorted(woken)

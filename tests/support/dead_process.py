@@ -15,5 +15,7 @@ _SAY = "from databuild_dagster.engine import this_process; print(this_process())
 def dead_process() -> str:
     """One is enough for a run: it stays dead."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", _SAY], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", _SAY], capture_output=True, text=True, check=True, env=environment, timeout=240
+    )
     return done.stdout.strip()

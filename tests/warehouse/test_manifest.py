@@ -75,7 +75,8 @@ def write_in_processes(root):
         writer.start()
     found = dict(outcomes.get(timeout=120) for _ in writers)
     for writer in writers:
-        writer.join()
+        writer.join(240)
+        assert writer.exitcode == 0, "a writer did not end within 240 s of what it told"
     return [found[number] for number in range(PROCESSES)]
 
 
@@ -280,6 +281,6 @@ def test_reading_a_manifest_needs_neither_pyarrow_nor_pyspark():
         "print({'pyarrow', 'pyspark', 'pandas'} & (set(sys.modules) - before))"
     )
 
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
 
     assert answer.stdout.strip() == "set()"

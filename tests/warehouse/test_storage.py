@@ -99,7 +99,7 @@ def test_a_local_warehouse_imports_no_object_store():
         "Warehouse('/tmp').storage; print({'fsspec', 's3fs', 'botocore'} & set(sys.modules))"
     )
 
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
 
     assert answer.stdout.strip() == "set()"
 
@@ -110,7 +110,7 @@ def test_a_url_whose_library_is_not_installed_says_what_to_install():
         "Warehouse('s3://bucket/prefix').new_staging_dir('x')"
     )
 
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
 
     assert "StorageLibraryMissing: A warehouse on s3:// needs a library that is not installed here" in answer.stderr
     assert answer.stderr.strip().endswith("pip install 'databuild-dagster[s3]'")
