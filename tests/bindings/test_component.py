@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -422,6 +423,22 @@ def test_a_component_can_be_built_alone_in_a_test(project: Project) -> None:
     definitions = component.build_defs(ComponentTree.for_test().load_context)
 
     assert dg.AssetKey("planes") in definitions.resolve_all_asset_keys()
+
+
+def test_the_installed_package_names_itself_to_dg() -> None:
+    """`dg list components` and `dg scaffold defs` look for components there."""
+    named = entry_points(group="dagster_dg_cli.registry_modules")
+
+    assert "databuild_dagster" in [each.value for each in named]
+
+
+def test_a_field_that_the_component_has_not_is_refused(project: Project) -> None:
+    project.component("flights", "  thread: 2\n")
+
+    trouble = project.trouble()
+
+    assert "attributes.thread at " in trouble
+    assert "Extra inputs are not permitted" in trouble
 
 
 @pytest.mark.long

@@ -100,14 +100,16 @@ def test_a_tainted_ref_and_one_whose_retry_has_come_are_free(world):
     world.buffer("a", "b")
 
 
-def test_a_launch_starts_once(world):
-    """SPEC 6.9: a second starter is refused."""
+@pytest.mark.parametrize("by_the_same_run", [True, False])
+def test_a_launch_starts_once(world, by_the_same_run):
+    """SPEC 6.9: a second starter is refused, also when Dagster executes one run twice."""
     launch_id = world.buffer("a")
+    starter = f"run-of-{launch_id}" if by_the_same_run else "another"
     world.start_launch(launch_id)
     before = world.seq
 
     with pytest.raises(AlreadyStarted, match="started already"):
-        world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id="another", holder="elsewhere"))
+        world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id=starter, holder="elsewhere"))
 
     assert world.seq == before
     assert world.queries.launch(launch_id).dagster_run_id == f"run-of-{launch_id}"
