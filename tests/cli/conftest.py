@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -33,10 +33,12 @@ from databuild_dagster.store import Queries, check, open_store
 from tests.support.command import Done
 from tests.support.dagster_files import copy_dagster_files
 
-__all__ = ["DEFINITIONS", "MAX_SECONDS", "PLAIN_DAGSTER_YAML", "Done", "Project", "wait_until"]
+__all__ = ["DEFINITIONS", "MAX_SECONDS", "PLAIN_DAGSTER_YAML", "Done", "Project", "wait_for_line", "wait_until"]
 
 #: No command of these tests takes longer.
 MAX_SECONDS = 240
+#: No test leaves more to do than so many ticks do.
+MAX_TICKS = 20
 
 PLAIN_DAGSTER_YAML = "telemetry: {enabled: false}\n"
 #: Dagster otherwise starts two processes for each step that copy what the step prints. Not for a process with a JVM in it:
@@ -62,12 +64,13 @@ monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
 
 
 def hold(name):
-    """Wait while the file `hold-<name>` is there; say so by another."""
+    """Wait while the file `hold-<name>` is there; say so by another. A test gives up before this does."""
     (HERE / f"held-{name}").touch()
-    for _ in range(6000):
+    for _ in range(30_000):
         if not (HERE / f"hold-{name}").exists():
             return
         threading.Event().wait(0.01)
+    raise TimeoutError(f"hold-{name} was not removed within 300 s")
 
 
 @databuild_asset(partitions_def=daily)
@@ -153,7 +156,7 @@ class Project:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-                process.wait()
+                process.wait(MAX_SECONDS)
         self._forget_engine()
 
     # In the process of the test
@@ -271,6 +274,15 @@ class Project:
             )
         return run_id
 
+    def tick_until_idle(self) -> None:
+        """Tick until a tick has nothing to do."""
+        for _ in range(MAX_TICKS):
+            done = self.call("tick", "--json")
+            assert done.code == 0, done
+            if not any(done.json.values()):
+                return
+        raise AssertionError(f"tick {MAX_TICKS} still had something to do: {done.json}")
+
     # The state
 
     @property
@@ -297,6 +309,31 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
     while not happened():
         assert time.monotonic() < deadline, f"waited {MAX_SECONDS} s in vain until {what}"
         pause.wait(0.02)
+
+
+def wait_for_line(process: "subprocess.Popen[str]", words: str, stream: IO[str] | None = None) -> list[str]:
+    """The lines of a stream of a process, of stderr by default, up to the first that contains `words`."""
+    found = stream or process.stderr
+    assert found is not None
+    lines: list[str] = []
+
+    def read() -> None:
+        for line in iter(found.readline, ""):
+            lines.append(line)
+            if words in line:
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(MAX_SECONDS)
+    if not lines or words not in lines[-1]:
+        ended = process.poll()
+        process.kill()
+        reader.join(MAX_SECONDS)
+        out, err = process.communicate(timeout=MAX_SECONDS)
+        why = f"did not print it in {MAX_SECONDS} s" if ended is None else f"ended with {ended}"
+        raise AssertionError(f"no line with {words!r}: {process.args} {why}\n{''.join(lines)}{out}{err}")
+    return lines
 
 
 @pytest.fixture(scope="session")

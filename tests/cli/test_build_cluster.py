@@ -32,10 +32,12 @@ def numbers(spark: SparkSession) -> DataFrame:
         for frame in frames:
             for task in frame.id:
                 (HERE / f"begun-{{task}}").touch()
-            for _ in range(6000):
+            for _ in range(30_000):
                 if (HERE / "go").exists():
                     break
                 threading.Event().wait(0.01)
+            else:
+                raise TimeoutError("go was not created within 300 s")
             yield frame
 
     return spark.range(0, 4, numPartitions=4).mapInPandas(wait_and_pass_on, "id long")

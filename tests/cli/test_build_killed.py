@@ -129,15 +129,6 @@ def kill_at(project: Project, point: str, *arguments: str) -> None:
     assert not (project.folder / "die").exists()
 
 
-def tick_until_idle(project: Project) -> None:
-    for _ in range(20):
-        done = project.call("tick", "--json")
-        assert done.code == 0, done
-        if not any(done.json.values()):
-            return
-    raise AssertionError("it goes on and on")
-
-
 def stored(project: Project) -> dict[str, list[str]]:
     """Everything that lies in the folders of instances, by dataset and uuid, and what is being written."""
     warehouse = project.home / "warehouse"
@@ -193,7 +184,7 @@ def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(pro
         kill_at(project, point, "build", ORDERS)
 
     project.build(ORDERS)
-    tick_until_idle(project)
+    project.tick_until_idle()
     project.build(DOUBLED)
     project.ask("clean", "--yes")
 
@@ -268,7 +259,7 @@ def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(projec
     folders = list(project.home.glob("warehouse/src/data/instance=*"))
 
     project.ask("lot", "look", "src")
-    tick_until_idle(project)
+    project.tick_until_idle()
     project.build(TRIPLED)
 
     assert list(project.home.glob("warehouse/src/data/instance=*")) == folders, "the same lot, at the same place"

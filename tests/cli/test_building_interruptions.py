@@ -11,7 +11,7 @@ from databuild_dagster.bindings.instance import engine_for, open_instance
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.store.queries import JobRunView
 
-from .conftest import MAX_SECONDS, Project, wait_until
+from .conftest import MAX_SECONDS, Project, wait_for_line, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -29,9 +29,11 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     project.wait_until_held("2024-01-30")
 
     process.send_signal(signal.SIGINT)
+    lines = wait_for_line(process, "Interrupted: stopping")
     project.release("2024-01-30")
-    _, err = process.communicate(timeout=MAX_SECONDS)
+    _, rest = process.communicate(timeout=MAX_SECONDS)
 
+    err = "".join(lines) + rest
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert open_job_runs(project) == []
@@ -58,7 +60,7 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
     wait_until(lambda: place in {row[2] for row in project.queries.raw_events()}, f"the log holds {place}")
 
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=MAX_SECONDS)
     project.release("2024-01-30")
     built = project.build(JANUARY)
 

@@ -11,7 +11,7 @@ import pytest
 import databuild_dagster as db
 from databuild_dagster.model.errors import UnknownAsset
 
-from .conftest import MAX_SECONDS, Project, wait_until
+from .conftest import MAX_SECONDS, Project, wait_for_line, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -53,9 +53,9 @@ def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(projec
         wait_until(lambda: bool(joined(project)), "the second command joins the first")
     finally:
         project.release("2024-01-29")
-    codes = [process.wait(MAX_SECONDS) for process in (builder, joiner)]
+    printed = [process.communicate(timeout=MAX_SECONDS) for process in (builder, joiner)]
 
-    assert codes == [0, 0], [process.communicate() for process in (builder, joiner)]
+    assert [builder.returncode, joiner.returncode] == [0, 0], printed
     (entry,) = joined(project)
     assert (entry["outcome"], entry["ref"]) == ("live", DAY)
     assert [each["uuid"] for each in project.ask("history", DAY)] == [entry["uuid"]]
@@ -91,40 +91,36 @@ def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> Non
 def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
     project.build(DAY)
     serving = project.start("metrics", "--serve", "0")
-    assert serving.stderr is not None
-    told = serving.stderr.readline()
-    while "http" not in told:
-        told = serving.stderr.readline()
-    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", told)
-    assert url is not None, told
+    line = wait_for_line(serving, "http")[-1]
+    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", line)
+    assert url is not None, line
 
     with urllib.request.urlopen(url[0], timeout=30) as answer:
         text = answer.read().decode()
     serving.send_signal(signal.SIGINT)
+    _, err = serving.communicate(timeout=MAX_SECONDS)
 
     assert 'databuild_job_runs{job="orders",state="Succeeded"} 1.0' in text
     assert 'databuild_refs{dataset="orders",state="Live"} 1.0' in text
     assert "databuild_open_wants 0.0" in text
-    assert serving.wait(MAX_SECONDS) == 130
+    assert serving.returncode == 130, err
 
 
 def test_prometheus_is_answered_where_it_was_said(project: Project) -> None:
     """Another machine scrapes it; who says nothing is heard on this one alone."""
     serving = project.start("metrics", "--serve", "0", "--host", "0.0.0.0")
-    assert serving.stderr is not None
-    told = serving.stderr.readline()
-    while "http" not in told:
-        told = serving.stderr.readline()
-    port = re.search(r"http://0\.0\.0\.0:(\d+)/metrics", told)
-    assert port is not None, told
+    line = wait_for_line(serving, "http")[-1]
+    port = re.search(r"http://0\.0\.0\.0:(\d+)/metrics", line)
+    assert port is not None, line
 
     # Any address of the loopback network but the one that is listened to by default.
     with urllib.request.urlopen(f"http://127.0.0.2:{port[1]}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     serving.send_signal(signal.SIGINT)
+    _, err = serving.communicate(timeout=MAX_SECONDS)
 
     assert "databuild_open_wants 0.0" in text
-    assert serving.wait(MAX_SECONDS) == 130
+    assert serving.returncode == 130, err
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:

@@ -15,7 +15,7 @@ from databuild_dagster.model.operations import OperationId
 from databuild_dagster.store import open_store
 from tests.support.catalog import SmallCatalog
 
-from .conftest import MAX_SECONDS, Done, Project, wait_until
+from .conftest import MAX_SECONDS, Done, Project, wait_for_line, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -50,10 +50,12 @@ class Rows(DistributedOperation[dict[str, int]]):
 
     def start_or_resume_job(self, arg, partition, context):
         (HERE / "held-job").touch()
-        for _ in range(6000):
+        for _ in range(30_000):
             if not (HERE / "hold-job").exists():
                 break
             threading.Event().wait(0.01)
+        else:
+            raise TimeoutError("hold-job was not removed within 300 s")
         if "busy" in arg and context.attempt == 1:
             raise RetryJob("the service is busy")
         rows = context.manifest.rows
@@ -242,12 +244,7 @@ def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Projec
     """SPEC 9.5, 9.6"""
     arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
     process = project.start("operate", "rows", "orders", *arguments)
-    assert process.stderr is not None
-    told = []
-    for line in process.stderr:
-        told.append(line)
-        if "its completion raised" in line:
-            break
+    told = wait_for_line(process, "its completion raised")
     (running,) = project.ask("operations", "list")
     listed, shown = project.call("operations", "list").out, project.call("operations", "show", running["id"]).out
     project.call("operations", "cancel", running["id"])
@@ -351,12 +348,7 @@ def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
 def test_a_missing_orchestrator_is_reported_and_ctrl_c_detaches(project: Project) -> None:
     """Another command runs the jobs then."""
     process = project.start("operate", "rows", "orders", "--arg", "{}", "--json")
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if "No orchestrator is at work" in line:
-            break
+    wait_for_line(process, "No orchestrator is at work")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=MAX_SECONDS)
 

@@ -70,7 +70,7 @@ def building(project: Project) -> Iterator[Terminal]:
         yield terminal
     finally:
         terminal.process.kill()
-        terminal.process.wait()
+        terminal.process.wait(MAX_SECONDS)
 
 
 def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, building: Terminal) -> None:

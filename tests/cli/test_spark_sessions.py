@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Any
 from urllib.request import urlopen
 
@@ -15,6 +16,7 @@ from databuild_dagster.bindings.instance import open_instance
 from databuild_dagster.bindings.location import load_code_locations
 from databuild_dagster.spark import ServerStatus, server_status, stop_server
 from databuild_dagster.store.heartbeats import FileAside, Heartbeats
+from tests.support.endless import ENDLESS
 
 from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
@@ -49,7 +51,7 @@ def endless(spark: SparkSession) -> DataFrame:
     if (HERE / "be-quick").exists():
         return spark.range(1)
     (HERE / "held-endless").touch()
-    return spark.sql("select count_if(sha2(string(id), 512) like 'a%') as n from range(9000000000)")
+    return spark.sql({endless!r})
 
 
 defs = build_definitions([numbers, settings, endless], spark={spark})
@@ -63,7 +65,7 @@ def project(project: Project) -> Iterator[Project]:
 
 
 def deploy(project: Project, spark: str = "DatabuildSpark(spark_config={'spark.driver.memory': '1g'})") -> None:
-    project.define(DEFINITIONS.format(spark=spark))
+    project.define(DEFINITIONS.format(spark=spark, endless=ENDLESS))
 
 
 CONNECT, CLASSIC = "pyspark.sql.connect.session", "pyspark.sql.session"
@@ -193,8 +195,8 @@ def test_the_next_tick_stops_the_spark_job_of_a_dead_client(project: Project) ->
     server = wait_until_a_job_runs(project)
 
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert running_jobs(server), "the death of its client has not stopped the job"
+    process.communicate(timeout=MAX_SECONDS)
+    assert jobs_once_answered(server), "the death of its client has not stopped the job"
     assert [each.holder for each in noted_sessions(project)] != []
     (project.folder / "be-quick").touch()
     ticked = project.run("tick")
@@ -216,7 +218,7 @@ def test_a_build_that_ends_leaves_no_session_noted(project: Project, spark_home:
 def wait_until_a_job_runs(project: Project) -> ServerStatus:
     def job_runs() -> bool:
         server = server_status(project.home)
-        return server is not None and any(job["numActiveTasks"] for job in running_jobs(server))
+        return server is not None and any(job["numActiveTasks"] for job in running_jobs(server) or [])
 
     wait_until(job_runs, "a job runs on the server")
     server = server_status(project.home)
@@ -224,15 +226,29 @@ def wait_until_a_job_runs(project: Project) -> ServerStatus:
     return server
 
 
-def running_jobs(server: ServerStatus) -> list[Any]:
-    """What Spark itself says is running, by its UI, which says so in words while it starts."""
+def jobs_once_answered(server: ServerStatus) -> list[Any]:
+    """The running jobs; the UI is asked until it answers."""
+    answers: list[list[Any]] = []
+
+    def answered() -> bool:
+        jobs = running_jobs(server)
+        if jobs is not None:
+            answers.append(jobs)
+        return bool(answers)
+
+    wait_until(answered, "the UI of Spark answers")
+    return answers[-1]
+
+
+def running_jobs(server: ServerStatus) -> list[Any] | None:
+    """The running jobs according to Spark's UI; None if it does not answer, or in words because it starts."""
     assert server.ui_url is not None
     applications = f"{server.ui_url}/api/v1/applications"
     try:
         (application,) = json.load(urlopen(applications, timeout=10))
         return list(json.load(urlopen(f"{applications}/{application['id']}/jobs?status=running", timeout=10)))
-    except (OSError, json.JSONDecodeError):
-        return []
+    except (OSError, HTTPException, ValueError):
+        return None
 
 
 def noted_sessions(project: Project) -> list[Any]:

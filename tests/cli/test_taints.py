@@ -147,9 +147,7 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
 
     told = project.ask("retry", MONTH)
     assert (told["opened"], len(told["wants"])) == ([DAY], 2)
-    done = project.call("tick", "--json")
-    while any(done.json.values()):
-        done = project.call("tick", "--json")
+    project.tick_until_idle()
 
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
     assert {each["state"] for each in project.ask("want", "show", told["request_id"])} == {"Successful"}
