@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
 
 
@@ -56,6 +59,7 @@ def share_spark_server(home: Path, spark_home: str | Path) -> None:
 
 def _in_folder(folder: Path, home: Path | None, command: Callable[[], int]) -> Done:
     out, err = io.StringIO(), io.StringIO()
+    handler = signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
         if home is None:
@@ -64,5 +68,13 @@ def _in_folder(folder: Path, home: Path | None, command: Callable[[], int]) -> D
             del os.environ["DAGSTER_HOME"]
         else:
             patch.setenv("DAGSTER_HOME", str(home))
-        code = command()
+        try:
+            code = command()
+        finally:
+            # A command that Ctrl-C has reached ignores the next one, for its process is about to end.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, handler)
+    if code == INTERRUPTED:
+        # The test run is to end, and the command took that for its own Ctrl-C.
+        raise KeyboardInterrupt
     return Done(code, out.getvalue(), err.getvalue())
