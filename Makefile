@@ -11,15 +11,16 @@ FIRST ?= 0
 # Tests wait for other processes much of their time, so there is one worker more than cores. Work is handed out test by
 # test; tests that share a fixture of their module stay together, and the most expensive start first (tests/conftest.py).
 WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # A Spark server that outlives its commands is what makes the next one fast; a target that ends for good stops it.
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-postgres flaky quick simulate mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-browser test-simulation test-postgres flaky quick simulate mutations check format docs bench clean
 
 help: ## what can I do here
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the pinned versions
 
@@ -36,10 +37,16 @@ ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
 
 test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
-	@status=0; $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+	@status=0; $(PYTEST) --ignore tests/simulation -m "not browser" $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+test-browser: $(READY) ## the tests that look at Dagster's pages (needs chromium)
+	@status=0; $(PYTEST) -m browser $(ARGS) tests/e2e || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+test-simulation: $(READY) ## a few hundred storms, and the model beside the engine; `make simulate` takes more
+	$(PYTEST) $(ARGS) tests/simulation
 
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --database postgres $(ARGS) tests/model tests/engine tests/store
+	$(PYTEST) --database postgres $(ARGS) tests/model tests/engine tests/store
 
 flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--rounds 5 tests/e2e")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.object_store import bucket, running_s3, s3
+from tests.support.reporting import note_left_out
 from tests.support.spark_server import spark_home, stop_spark_server
 
 __all__ = ["bucket", "running_s3", "s3", "spark_home"]
@@ -18,7 +19,9 @@ HERE = Path(__file__).parent
 pytest_plugins = ["tests.support.reporting"]
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
-FIRST = ("e2e", "test_docs", "cli", "spark", "bindings", "simulation")
+FIRST = ("test_docs", "cli", "spark", "bindings", "simulation")
+#: The folder whose files each deploy a Dagster of their own.
+DEPLOYMENTS = "e2e"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +54,8 @@ def _runs_extended(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests of one file that share a fixture run on one worker; every other test runs on any."""
+    if "browser" in getattr(item, "fixturenames", ()):
+        item.add_marker("browser")
     if _shares_a_fixture(item):
         item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
 
@@ -59,9 +64,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not _runs_extended(config):
         left_out = [item for item in items if item.get_closest_marker("extended")]
         config.hook.pytest_deselected(items=left_out)
+        note_left_out(left_out)
         items[:] = [item for item in items if not item.get_closest_marker("extended")]
+    items[:] = _in_order(items)
+
+
+def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The expensive folders first, and the files of `e2e` spread over them.
+
+    A deployment of Dagster uses the processor while its test waits, so three at the same time slow each other down.
+    """
     # A stable sort: within a folder the order stays as it was shuffled.
-    items.sort(key=_place)
+    others = sorted((item for item in items if _folder(item) != DEPLOYMENTS), key=_place)
+    n_expensive = sum(_folder(item) in FIRST for item in others)
+    deployments: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if _folder(item) == DEPLOYMENTS:
+            deployments.setdefault(item.path, []).append(item)
+    step = n_expensive // (len(deployments) + 1)
+    for place, group in reversed(list(enumerate(sorted(deployments.values(), key=len, reverse=True)))):
+        others[place * step : place * step] = group
+    return others
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -77,5 +100,9 @@ def _shares_a_fixture(item: pytest.Item) -> bool:
 
 
 def _place(item: pytest.Item) -> int:
-    folder = item.path.relative_to(HERE).with_suffix("").parts[0]
+    folder = _folder(item)
     return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).with_suffix("").parts[0]

@@ -1,4 +1,4 @@
-"""What a run prints at its end: how long it took, its slowest tests, and what it left out."""
+"""What a run prints at its end: how long it took, its slowest tests and folders, and what it left out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _left_out: dict[str, None] = {}
 _seconds: Counter[str] = Counter()
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    _left_out.update((item.nodeid, None) for item in items if item.get_closest_marker("extended"))
+def note_left_out(items: list[pytest.Item]) -> None:
+    """Say at the end that these tests were left out."""
+    _left_out.update(dict.fromkeys(item.nodeid for item in items))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -27,12 +28,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"{N_SLOWEST} slowest tests")
     for nodeid, seconds in _seconds.most_common(N_SLOWEST):
         terminalreporter.write_line(f"{seconds:7.1f} s  {nodeid}")
+    terminalreporter.section("seconds by folder, summed over the workers")
+    for folder, seconds in _by_folder().most_common():
+        terminalreporter.write_line(f"{seconds:7.0f} s  {folder}")
     if left_out:
         terminalreporter.section(f"left out: {len(left_out)} tests marked `extended` (ARGS=--all runs them)")
         for name, n in sorted(Counter(nodeid.partition("[")[0] for nodeid in left_out).items()):
             terminalreporter.write_line(name + (f" ({n} cases)" if n > 1 else ""))
     minutes, seconds = divmod(round(time.monotonic() - _started), 60)
     terminalreporter.section(f"took {minutes} min {seconds:02} s")
+
+
+def _by_folder() -> Counter[str]:
+    folders: Counter[str] = Counter()
+    for nodeid, seconds in _seconds.items():
+        folders["/".join(nodeid.partition("::")[0].split("/")[:2])] += seconds  # type: ignore[assignment]
+    return folders
 
 
 @pytest.hookimpl(trylast=True)
