@@ -1,10 +1,8 @@
 """A batched asset: called once for all partitions of a launch, written by one Spark job, split into instances."""
 
-import json
 import os
 import shutil
 import signal
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +18,8 @@ from databuild_dagster.bindings.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import server_status, stop_server
 from databuild_dagster.warehouse import Warehouse, read_manifest
+from tests.support.cluster import wait_until
+from tests.support.spark_ui import spark_jobs
 
 pytestmark = pytest.mark.long
 
@@ -594,32 +594,22 @@ def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: st
         other = doubled.select("partition_key", F.col("n").alias("twice"))
         return numbers.join(other, "partition_key") if n_inputs == 2 else numbers.filter("n > 3")
 
+    deploy(numbers, doubled).build(*refs("doubled", WEEK))
     own = DatabuildSpark(home=spark_home, app_name=f"one job {n_inputs}")
     site = deploy(numbers, doubled, counted, spark=own)
-    site.build(*refs("doubled", WEEK))
-    before = jobs_of(spark_home)
 
     site.build(*refs("counted", WEEK))
 
     assert site.state("counted@2013-01-07") is LIVE
     (session,) = sessions
-    new = {job: tags for job, tags in jobs_of(spark_home).items() if job not in before}
-    assert len([job for job, tags in new.items() if session in tags]) == 1
-    assert site.runs[-1].tags["databuild/spark_ui"].startswith("http://127.0.0.1:")
-
-
-def jobs_of(spark_home: str) -> dict[int, str]:
-    """Spark jobs of the shared server so far with their tags, which name the session, from its own UI."""
     status = server_status(spark_home)
     assert status is not None
-    (application,) = asked(f"{status.ui_url}/api/v1/applications")
-    jobs = asked(f"{status.ui_url}/api/v1/applications/{application['id']}/jobs")
-    return {job["jobId"]: " ".join(job["jobTags"]) for job in jobs}
-
-
-def asked(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return json.load(answer)
+    assert status.ui_url is not None
+    url = status.ui_url
+    # The UI hears of jobs a little late.
+    wait_until(lambda: spark_jobs(url, session), "the UI of Spark knows the job that wrote `counted`", 120)
+    assert len(spark_jobs(url, session)) == 1
+    assert site.runs[-1].tags["databuild/spark_ui"].startswith("http://127.0.0.1:")
 
 
 @pytest.mark.extended

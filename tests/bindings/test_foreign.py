@@ -1,8 +1,8 @@
 """Plain Dagster assets beside ours, builds elsewhere, and job runs that are ended from outside."""
 
+import os
 import signal
-import threading
-import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -22,9 +22,9 @@ from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.spark import spark_ui_url
-from databuild_dagster.spark.begun import running_jobs
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS
+from tests.support.spark_ui import spark_jobs
 
 pytestmark = pytest.mark.long
 
@@ -135,40 +135,45 @@ def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monke
 
     @databuild_asset
     def endless(spark: SparkSession) -> DataFrame:
-        site.ui = spark_ui_url(spark)
-        site.canceler.start()
+        cancelers.append(elsewhere.submit(cancel, spark))
         spark.sql(ENDLESS).collect()
         raise AssertionError("it was to be interrupted")
 
-    def cancel() -> None:
-        (running,) = [run for run in site.engine.queries.job_runs() if run.state is JobRunState.RUNNING]
-        # Spark forgets to cancel what it has not begun to run yet.
-        wait_until(lambda: _is_running(site.ui, running.id), "Spark works for the job run")
-        site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
+    def cancel(spark: SparkSession) -> None:
+        try:
+            ui = spark_ui_url(spark)
+            assert ui is not None
+            (running,) = [run for run in site.engine.queries.job_runs() if run.state is JobRunState.RUNNING]
+            # Spark forgets to cancel what it has not begun to run yet.
+            wait_until(lambda: spark_jobs(ui, running.id, running=True), "Spark works for the job run", 120)
+            site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
+        except BaseException:
+            spark.interruptAll()
+            raise
 
     site = deploy(endless)
-    site.canceler = threading.Thread(target=cancel)
+    cancelers: list[Future[None]] = []
 
-    site.build("endless")
+    with ThreadPoolExecutor(1) as elsewhere:
+        site.build("endless")
+    (canceler,) = cancelers
+    canceler.result(0)
 
     assert site.state("endless") is InstanceState.UP_FOR_RETRY
     assert site.runs[-1].tags[OUTCOME_TAG] == "stopped"
     assert site.runs[-1].status is dg.DagsterRunStatus.SUCCESS
 
 
-def _is_running(url: str, job_run: str) -> bool:
-    return any(job_run in tag for job in running_jobs(url) for tag in job.tags)
-
-
-def test_an_interrupted_launch_leaves_its_wants_to_the_next_one(deploy: Any) -> None:
+def test_an_interrupted_launch_leaves_its_wants_to_the_next_one(deploy: Any, caplog: pytest.LogCaptureFixture) -> None:
     interrupted: list[str] = []
 
     @databuild_asset(partitions_def=daily)
     def steady(context: BuildContext) -> pd.DataFrame:
         if context.partition_key == NEXT and not interrupted:
             interrupted.append(NEXT)
-            signal.raise_signal(signal.SIGINT)
-            time.sleep(1)
+            # To the process, as Ctrl-C is: a signal to this thread would not wake the main one.
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_until(lambda: "Interrupted: stopping" in caplog.text, "the step hears of the interrupt", 120)
         return pd.DataFrame({"n": [1]})
 
     site = deploy(steady, threads=1)

@@ -1,5 +1,6 @@
 """A lot in parts: each call gets its part, a failing one fails alone, and the retry calls for it alone (SPEC 10.4)."""
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,11 +25,11 @@ from databuild_dagster.bindings.tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import server_statuses
-from databuild_dagster.spark.begun import running_jobs
 from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse, read_manifest
 from tests.support.cluster import wait_until
 from tests.support.dagster_files import fresh_instance
 from tests.support.endless import ENDLESS
+from tests.support.spark_ui import nothing_runs
 
 from .module_site import module_site
 
@@ -265,19 +266,21 @@ def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_inpu
 
 
 def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_said(deploy: Any) -> None:
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=240)
     sessions = set()
-    running = Counter[str]()
+    running, counting = Counter[str](), threading.Lock()
     most = []
 
     @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4, at_once=2))
     def met(numbers: pd.DataFrame, spark: SparkSession) -> pd.DataFrame:
-        running["now"] += 1
+        with counting:
+            running["now"] += 1
         together.wait()  # Broken, unless two of them meet here.
         most.append(running["now"])
         sessions.add(spark.session_id)  # type: ignore[attr-defined]
         together.wait()
-        running["now"] -= 1
+        with counting:
+            running["now"] -= 1
         return numbers
 
     site = deploy(numbers, met)
@@ -531,13 +534,15 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
     """Also of one that Spark has only just been asked for: it would have the cores for ever."""
     monkeypatch.setattr(heartbeat, "WATCH_SECONDS", 0.2)
     ref = f"endless@{DAY}"
+    numbers_of_parts = itertools.count(1)
     begun: list[int] = []
     tags: list[str] = []
 
     @databuild_asset(partitions_def=daily, parts=ByKey("numbers", "k", at_once=2))
     def endless(numbers: DataFrame) -> DataFrame:
-        begun.append(1)
-        if len(begun) == 2:
+        number = next(numbers_of_parts)
+        begun.append(number)
+        if number == 2:
             (running,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
             tags.append(running.id)
             site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
@@ -548,17 +553,12 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
     site.build(ref)
 
     assert site.state(ref) is RETRY
-    assert len(begun) == 2
+    assert sorted(begun) == [1, 2]
     assert site.runs[-1].tags[OUTCOME_TAG] == "stopped"
     (server,) = server_statuses(spark_home)
     assert server.ui_url is not None
     url = server.ui_url
-    wait_until(lambda: not _runs(url, tags[0]), "Spark runs nothing of the job run")
-
-
-def _runs(url: str, job_run: str) -> bool:
-    """Other tests use the server too."""
-    return any(job_run in tag for job in running_jobs(url) for tag in job.tags)
+    wait_until(lambda: nothing_runs(url, tags[0]), "the Spark UI says that nothing of the job run runs", 120)
 
 
 def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(

@@ -1,7 +1,6 @@
 """What a Dagster run does about refs that others build or have built: reuse, rebuild, join, wait, take over (SPEC 8)."""
 
-import threading
-import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -27,12 +26,13 @@ from databuild_dagster.engine import this_process
 from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState
+from tests.support.cluster import wait_until
 
 SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
 STARTED = dg.DagsterEventType.RUN_START
 DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
 #: Nothing here takes longer.
-MAX_SECONDS = 60
+MAX_SECONDS = 240
 
 
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
@@ -163,20 +163,24 @@ class Elsewhere:
     def cancel(self, *, keep_wants: bool = True) -> None:
         self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=keep_wants))
 
-    def once_joined(self, then: Any) -> threading.Thread:
+    def once_joined(self, then: Any) -> Future[None]:
         """Do it as soon as somebody waits."""
 
         def watch() -> None:
-            deadline = time.monotonic() + MAX_SECONDS
-            pause = threading.Event()
-            while not any(each.outcome.value == "waiting" for each in joined(self.site)):
-                assert time.monotonic() < deadline
-                pause.wait(0.05)
-            then()
+            def is_waited_for() -> bool:
+                return any(each.outcome.value == "waiting" for each in joined(self.site))
 
-        thread = threading.Thread(target=watch)
-        thread.start()
-        return thread
+            try:
+                wait_until(is_waited_for, "a run waits for the build elsewhere", MAX_SECONDS)
+                then()
+            except BaseException:
+                self.cancel()
+                raise
+
+        thread = ThreadPoolExecutor(1)
+        watching = thread.submit(watch)
+        thread.shutdown(wait=False)
+        return watching
 
 
 def joined(site: Any) -> list[Any]:
@@ -196,7 +200,7 @@ def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     helper = elsewhere.once_joined(elsewhere.succeed)
 
     run = site.launch(["numbers"], [DAY, NEXT_DAY], tags={BACKFILL_ID_TAG: "b"} if in_a_backfill else {})
-    helper.join()
+    helper.result(MAX_SECONDS)
 
     assert run.status is SUCCESS
     assert ledger(site, run.run_id) == {DAY: ("joined", "live"), NEXT_DAY: ("built", "live")}
@@ -210,7 +214,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     helper = elsewhere.once_joined(lambda: elsewhere.cancel(keep_wants=not by_person))
 
     run = site.launch(["numbers"], [DAY])
-    helper.join()
+    helper.result(MAX_SECONDS)
 
     assert run.status is SUCCESS
     assert site.state(f"numbers@{DAY}") is InstanceState.LIVE
@@ -370,7 +374,7 @@ def test_a_run_that_loses_every_claim_fails_and_holds_nothing(
     helper = elsewhere.once_joined(elsewhere.cancel)
 
     run = site.launch(["numbers"], [DAY])
-    helper.join()
+    helper.result(MAX_SECONDS)
 
     assert run.status is FAILURE
     assert "was given up elsewhere" in site.failure()
