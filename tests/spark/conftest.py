@@ -8,6 +8,14 @@ import pytest
 from databuild_dagster.spark import SparkSettings, open_session, write_instance
 from databuild_dagster.warehouse import Warehouse
 
+#: What starts Spark, or stand-ins for it.
+STARTS_PROCESSES = {"spark", "spark_home", "new_home"}
+
+
+def pytest_itemcollected(item):
+    if STARTS_PROCESSES & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(scope="session")
 def spark(spark_home):

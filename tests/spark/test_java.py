@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from databuild_dagster.spark import JavaMissing, find_java
+from databuild_dagster.spark import JavaMissing, ServerFailed, SparkSettings, find_java
 from databuild_dagster.spark import java as java_module
+from databuild_dagster.spark.server import use_server
+from tests.spark.stand_in import complaining_spark
 
 
 def a_java(folder, version):
@@ -74,23 +76,40 @@ def test_the_extras_java_serves_where_the_path_has_none_or_one_too_old(tmp_path)
     assert found.home.startswith(str(tmp_path / "cache"))
 
 
+@pytest.mark.long
 def test_the_extras_java_starts_in_spite_of_the_module_it_lacks(tmp_path):
     """Spark's launcher names `jdk.incubator.vector` on every command line, and without the shim Java ends there."""
     java = find_java({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
     command = ["--add-modules=jdk.incubator.vector", "-Dtold=a b", "-XshowSettings:properties", "-version"]
 
-    bare = subprocess.run([java_module._java_of_the_extra(), *command], capture_output=True, text=True, check=False)
-    shimmed = subprocess.run([java.executable, *command], capture_output=True, text=True, check=False)
+    bare = subprocess.run(
+        [java_module._java_of_the_extra(), *command], capture_output=True, text=True, timeout=240, check=False
+    )
+    shimmed = subprocess.run([java.executable, *command], capture_output=True, text=True, timeout=240, check=False)
 
     submit = [f"{_find_spark_home()}/bin/spark-submit", "--version"]
     spark = subprocess.run(
-        submit, capture_output=True, text=True, env=os.environ | {"JAVA_HOME": java.home}, check=False
+        submit, capture_output=True, text=True, env=os.environ | {"JAVA_HOME": java.home}, timeout=240, check=False
     )
 
     assert "Module jdk.incubator.vector not found" in bare.stdout + bare.stderr
     assert shimmed.returncode == 0
     assert "told = a b" in shimmed.stderr
     assert (spark.returncode, "OpenJDK 64-Bit Server VM, 21" in spark.stderr) == (0, True), spark.stderr
+
+
+def test_a_server_is_started_with_the_java_of_the_extra_where_there_is_no_other(tmp_path, monkeypatch):
+    """That a JVM of Spark starts with it is shown above."""
+    monkeypatch.setenv("SPARK_HOME", complaining_spark(tmp_path / "spark", "Error: JAVA_HOME is '\"$JAVA_HOME\"'"))
+    monkeypatch.setenv("PATH", str(a_path_without_java(tmp_path / "bin")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(ServerFailed) as caught:
+        use_server(SparkSettings(home=tmp_path / "home"))
+
+    assert f"JAVA_HOME is {find_java().home}" in str(caught.value)
+    assert find_java().home.startswith(str(tmp_path / "cache"))
 
 
 def a_path_without_java(folder):
@@ -126,7 +145,7 @@ def test_a_session_opens_on_a_machine_without_java(tmp_path):
         env=hidden,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 
