@@ -9,6 +9,7 @@ the other doors ask only for what tells a person from a program (the failed one)
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -51,6 +52,10 @@ N_OF_THE_CROWD = 3
 #: Modules that are commands.
 ASSET_MATERIALIZE, DG = ("dagster", "asset", "materialize"), "dagster_dg_cli.cli"
 
+#: What a tried-out tick answers when at least one ref is due. It counts the refs of the whole deployment, and builds of
+#: other tests may be due too.
+N_DUE = r"Only a test: nothing is launched by it\. [1-9]\d* refs are due for the next tick\."
+
 BUILT, REUSED, JOINED, REFUSED = "built, live", "reused, live", "joined, live", "refused, refused"
 
 
@@ -58,7 +63,9 @@ BUILT, REUSED, JOINED, REFUSED = "built, live", "reused, live", "joined, live", 
 def doors(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """With Dagster's own run queue; with `DATABUILD_COORDINATOR=1` in the environment, behind ours."""
     ours = os.environ.get("DATABUILD_COORDINATOR") == "1"
-    given = (*GIVEN, *(GIVEN_TO_EXTENDED if request.config.getoption("--all") else ()))
+    collected = [item for item in request.session.items if item.path == request.path]
+    extended = any(item.get_closest_marker("extended") for item in collected)
+    given = (*GIVEN, *(GIVEN_TO_EXTENDED if extended else ()))
     with deployed(tmp_path_factory.mktemp("doors"), given, OUR_COORDINATOR if ours else SETTINGS) as deployment:
         yield deployment
 
@@ -335,7 +342,8 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
     assert {*runs, *requests} <= entries.keys()
     assert len(entries) == 50
     kinds = Counter(spoken([entry])[HELD] for entry in entries.values())
-    assert kinds == {BUILT: 1, JOINED: kinds[JOINED], REUSED: kinds[REUSED]}
+    assert kinds[BUILT] == 1
+    assert kinds.keys() <= {BUILT, JOINED, REUSED}
     assert {entry.uuid for entry in entries.values()} == set(doors.uuids(ref).values())
     assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
     assert doors.violations() == []
@@ -520,7 +528,7 @@ def test_trying_sensors_and_schedules_out_in_the_ui_records_nothing(doors: Deplo
         wanting = [doors.try_schedule("wanting_schedule"), doors.try_sensor("wanting_sensor")]
 
         assert (tried["error"], tried["runRequests"]) == (None, [])
-        assert tried["skipReason"] == "Only a test: nothing is launched by it. 1 refs are due for the next tick."
+        assert re.fullmatch(N_DUE, tried["skipReason"]), tried
         assert len(of_schedule["runRequests"]) == 1
         assert [each["skipReason"] for each in wanting] == [
             f"Only a test: it would want tested@{MISSING}.",
