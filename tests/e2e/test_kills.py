@@ -9,6 +9,7 @@ waits for another one.
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ BUILT = ("outlives_all", "loses_its_worker", "loses_spark", "numbers")
 SPARK = "org.apache.spark.sql.connect.service.SparkConnectServer"
 OPERATION_RUNS = '{ runsOrError(filter: {pipelineName: "databuild_operation"}) { ... on Runs { results { status } } } }'
 WEB, DAEMON, CODE = ["dagster_webserver"], ["dagster._daemon"], ["api", "grpc"]
+EVERYTHING: list[str] = []
 
 
 class Victim(Dagster):
@@ -141,11 +143,21 @@ class Victim(Dagster):
         for name in ("calls", "jobs", "written", "completed"):
             (folder / name).mkdir()
 
-    def kill(self, *words: str) -> None:
-        pids = processes_of(self.home, *words)
-        assert pids, f"nothing runs that could be killed: {words}"
-        for pid in pids:
+    def kill(self, *kinds: list[str]) -> None:
+        """Kill the processes of every kind, given by words of their command line.
+
+        All are found before the first is killed: `dagster dev` ends its other processes when one of them has ended.
+        """
+        pids = {" ".join(words): processes_of(self.home, *words) for words in kinds}
+        assert all(pids.values()), f"a kind of process does not run and cannot be killed: {pids}"
+        for pid in chain.from_iterable(pids.values()):
             kill(pid)
+
+    def start_what_has_ended(self) -> None:
+        """Start the deployment again when a test that failed has left it without one of its processes."""
+        if not all(processes_of(self.home, *words) for words in (WEB, DAEMON, CODE)):
+            self.stop()
+            self.start()
 
     def start_again(self) -> None:
         """As a supervisor does it, when `dagster dev` has ended."""
@@ -207,10 +219,18 @@ def without_daemon(tmp_path: Path) -> Iterator[Victim]:
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with Victim(tmp_path_factory.mktemp("kills")).running() as victim:
-        victim.databuild("build", *(f"numbers@{n}" for n in range(N_NUMBERS)))
-        yield victim
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    with Victim(tmp_path_factory.mktemp("kills")).running() as deployment:
+        deployment.databuild("build", *(f"numbers@{n}" for n in range(N_NUMBERS)))
+        yield deployment
+
+
+@pytest.fixture
+def victim(deployment: Victim) -> Iterator[Victim]:
+    """The deployment with all of its processes; builds that a failed test has left waiting go on after it."""
+    deployment.start_what_has_ended()
+    yield deployment
+    deployment.go(*{path.name.partition("#")[0] for path in (deployment.folder / "calls").iterdir()})
 
 
 def test_a_killed_build_in_a_terminal_is_continued_by_the_same_command(without_daemon: Victim) -> None:
@@ -252,8 +272,7 @@ def test_whichever_process_is_killed_what_was_wanted_is_built(victim: Victim) ->
     (worker,) = victim.callers(loses_its_worker)
     kill(worker)
     victim.go(loses_its_worker)
-    for words in (WEB, DAEMON, CODE):
-        victim.kill(*words)
+    victim.kill(WEB, DAEMON, CODE)
     # What is being built goes on without them, and reports itself.
     victim.go(outlives_all)
     victim.start_again()
@@ -262,13 +281,18 @@ def test_whichever_process_is_killed_what_was_wanted_is_built(victim: Victim) ->
 
     assert [len(victim.callers(ref)) for ref in refs] == [1, 2], "only what was hit is built again"
     assert [victim.databuild("read", ref) for ref in refs] == [[{"n": 1}], [{"n": 2}]]
-    assert wants_of(victim, *refs) == {"Successful"}
-    assert victim.databuild("check", "--deep")["ok"]
+    wait_until_wants_are_successful(victim, *refs)
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
+    assert victim.databuild("check", "--deep")["ok"]
 
 
-def wants_of(victim: Victim, *refs: str) -> set[str]:
-    return {want.state.value for ref in refs for want in victim.queries.wants_of_ref(ref)}
+def wait_until_wants_are_successful(victim: Victim, *refs: str) -> None:
+    """The tick after the build ends them."""
+
+    def states() -> set[str]:
+        return {want.state.value for ref in refs for want in victim.queries.wants_of_ref(ref)}
+
+    victim.wait_until(lambda: states() == {"Successful"}, f"the wants of {refs} are successful")
 
 
 def test_an_operation_whose_executor_is_killed_ends_the_same_and_once(victim: Victim) -> None:
@@ -307,7 +331,7 @@ def test_a_killed_spark_server_is_replaced_and_what_it_built_is_built_again(vict
 
     assert len(victim.callers(ref)) == 2
     assert victim.databuild("read", ref) == [{"n": 3}]
-    assert wants_of(victim, ref) == {"Successful"}
+    wait_until_wants_are_successful(victim, ref)
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
 
 
@@ -332,13 +356,13 @@ def test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again(victi
     victim.databuild("want", "create", ref)
     victim.wait_until(lambda: bool(victim.callers(ref)), "it is being built")
 
-    victim.kill()
+    victim.kill(EVERYTHING)
     victim.go(ref)
     victim.start_again()
     victim.wait_until_live(ref)
 
     assert len(victim.callers(ref)) == 2
     assert victim.databuild("read", ref) == [{"n": 3}]
-    assert victim.databuild("check", "--deep")["ok"]
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
-    assert len(processes_of(victim.home, SPARK)) == 1
+    assert victim.databuild("check", "--deep")["ok"]
+    victim.wait_until(lambda: len(processes_of(victim.home, SPARK)) == 1, "one Spark server runs")
