@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,18 @@ def test_a_test_name_is_a_sentence_of_at_most_80_characters(path: Path) -> None:
     ]
 
     assert too_long == []
+
+
+@pytest.fixture(scope="module")
+def shared() -> str:
+    return "one for all tests of this file"
+
+
+def test_tests_that_share_a_fixture_of_their_file_run_on_one_worker(
+    shared: str, request: pytest.FixtureRequest
+) -> None:
+    """A group that the workers do not see would start each server once for each of them."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or request.config.option.loadgroup is False:
+        pytest.skip("one process runs everything, or work is handed out otherwise")
+
+    assert request.node.nodeid.endswith("@test_layout.py")

@@ -60,7 +60,13 @@ def test_plain_make_explains_every_target():
 def test_ci_runs_what_a_person_runs():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
 
-    assert {"part make check", "part make mutations", "part make test-simulation", "part make test-browser", "part make test"} <= set(lines)
+    assert {
+        "part make check",
+        "part make mutations",
+        "part make test-simulation",
+        "part make test-browser",
+        "part make test",
+    } <= set(lines)
 
 
 def test_the_year_has_336_776_flights_and_january_27_004():
