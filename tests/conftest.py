@@ -39,15 +39,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """A worker is started without the arguments of the run, so it is told."""
+    """A worker is started without the arguments of the run: the controller passes the answer on."""
     node.workerinput["runs_extended"] = _runs_extended(node.config)
 
 
 def _runs_extended(config: pytest.Config) -> bool:
     """A file or test given by name runs completely."""
-    told: dict[str, bool] | None = getattr(config, "workerinput", None)
-    if told is not None:
-        return told["runs_extended"]
+    from_controller: dict[str, bool] | None = getattr(config, "workerinput", None)
+    if from_controller is not None:
+        return from_controller["runs_extended"]
     return config.getoption("--all") or config.args_source is pytest.Config.ArgsSource.ARGS
 
 

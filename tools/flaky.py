@@ -1,6 +1,6 @@
 """Repeats tests under load and reports which of them do not always pass.
 
-python tools/flaky.py                               the long tests, twenty rounds, two busy processes beside them
+python tools/flaky.py                               the long tests of CI, twenty rounds, two busy processes beside them
 python tools/flaky.py --rounds 5 --minutes 30 tests/e2e
 python tools/flaky.py -k test_wait tests/cli        what follows goes to pytest
 

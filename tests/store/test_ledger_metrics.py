@@ -1,4 +1,4 @@
-"""What a job's runs add up to: its success rate, and the builds that were spared (SPEC 8.5)."""
+"""Metrics of a job: its success rate, and the builds that a delegation avoided (SPEC 8.5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def world(make_world):
     return make_world(*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z")))
 
 
-def test_metrics_count_each_ended_job_run_once_and_estimate_what_was_spared(world):
+def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(world):
     """SPEC 8.5"""
     world.job_run("a")
     world.clock.turn(20)
@@ -45,7 +45,7 @@ def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
     assert metrics["a"].success_rate is None
 
 
-def test_several_outputs_of_one_build_are_spared_together(world):
+def test_several_outputs_of_one_build_avoid_one_build(world):
     """SPEC 8.5: builds avoided, not refs."""
     for ref in ("x", "y", "z"):
         world.succeed(ref)
@@ -66,13 +66,13 @@ def test_a_request_that_asks_twice_avoids_no_build(world):
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
-    """SPEC 8.3, 8.5: the wants that the run had joined are those that were spared one."""
+    """SPEC 8.3, 8.5: only requests that joined or reused a build avoid one."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.cancel("a", keep_wants=True)
     world.claim("a", dagster_run_id="A")
     world.succeed("a")
 
-    spared = [each.requester for each in world.ledger.of_ref("a") if each.kind is not Answer.BUILD]
+    joined = [entry.requester for entry in world.ledger.of_ref("a") if entry.kind is not Answer.BUILD]
 
-    assert {each.job: each.avoided for each in world.ledger.metrics()}["a"] == len(spared)
+    assert {each.job: each.avoided for each in world.ledger.metrics()}["a"] == len(joined)

@@ -33,8 +33,8 @@ TESTS = Path(__file__).parent.parent
 
 MakeWorld = Callable[..., World]
 
-#: What a world of each folder keeps its state in. A module changes that by DATABASES, and a test by the mark `databases`;
-#: an empty one says that no test of it asks for a world.
+#: Where the worlds of each folder keep their state. A module overrides it by DATABASES, a test by the mark `databases`.
+#: An empty one means that no test of the module makes a world.
 DATABASES = {"model": ("memory",), "engine": ("sqlite",), "store": ("sqlite", "postgres")}
 
 
