@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.support.catalog import dataset
@@ -114,6 +116,7 @@ def test_a_want_for_a_and_b_where_b_needs_a_and_a_is_lost(make_world):
     assert world.want_state(want) is _W.SUCCESSFUL
 
 
+@pytest.mark.databases("memory")
 def test_what_was_the_state_when_the_job_ran(make_world):
     """The seed's question: 'what was the state of beta when job Y ran?' (SPEC 3.2)."""
     world = make_world(dataset("beta"))

@@ -223,6 +223,7 @@ def test_an_arrival_that_cannot_be_is_refused(world):
     assert world.seq == before
 
 
+@pytest.mark.databases("memory")
 def test_every_job_run_has_its_history_arrivals_included(make_world):
     """SPEC 3.2: every state change that the fold makes is kept."""
     world = make_world(dataset("outside", kind=DatasetKind.SOURCE), dataset("a"))
