@@ -174,6 +174,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
     engine = workshop.engine
     pause = threading.Event()
     while _is_open(engine, built.request_id):
+        head = engine.queries.head()
         report = workshop.tick(progress)
         if not report.idle or not _is_open(engine, built.request_id):
             continue
@@ -182,6 +183,9 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry_at()) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        elif engine.queries.head() != head:
+            # A launch that was out during the tick has ended since; the next tick sees what became due by that.
+            continue
         else:
             built.hints.append("Nothing that is left can be built here; the wants stay open until it appears.")
             return
