@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support import reporting
 from tests.support.object_store import bucket, running_s3, s3
-from tests.support.reporting import note_left_out
 from tests.support.spark_server import spark_home, stop_spark_server
 
 __all__ = ["bucket", "running_s3", "s3", "spark_home"]
 
 HERE = Path(__file__).parent
-
-pytest_plugins = ["tests.support.reporting"]
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
 FIRST = ("test_docs", "cli", "spark", "bindings", "simulation")
@@ -31,8 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A shell lets its background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts."""
+    config.pluginmanager.register(reporting)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -64,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not _runs_extended(config):
         left_out = [item for item in items if item.get_closest_marker("extended")]
         config.hook.pytest_deselected(items=left_out)
-        note_left_out(left_out)
+        reporting.note_left_out(left_out)
         items[:] = [item for item in items if not item.get_closest_marker("extended")]
     items[:] = _in_order(items)
 
