@@ -26,15 +26,15 @@ import dagster as dg
 import pandas as pd
 
 from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
-from databuild_dagster.bindings.arrival_sensors import look_once
-from databuild_dagster.bindings.boundaries import boundary_of
-from databuild_dagster.bindings.deployment import deployment_of_repository
-from databuild_dagster.bindings.instance import engine_for
-from databuild_dagster.bindings.launcher import OrderCollector
-from databuild_dagster.bindings.orchestrator import run_tick
-from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.tuning import tune_dagster_writes
-from databuild_dagster.bindings.watching import Look, Watcher
+from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+from databuild_dagster.bindings.arrivals.arrival_sensors import look_once
+from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
+from databuild_dagster.bindings.building.deployment import deployment_of_repository
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.declare.boundaries import boundary_of
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.warehouse import Warehouse
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

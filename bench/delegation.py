@@ -266,11 +266,11 @@ def guard_in_this_process(rounds: int) -> None:
     """
     import dagster as dg
 
-    from databuild_dagster.bindings.dagster_private import InMemoryJob, execute_run_iterator
-    from databuild_dagster.bindings.launcher import run_config
-    from databuild_dagster.bindings.location import load_code_locations
-    from databuild_dagster.bindings.tags import partition_tags
-    from databuild_dagster.bindings.tuning import tune_dagster_writes
+    from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, execute_run_iterator
+    from databuild_dagster.bindings.adapter.run_tags import partition_tags
+    from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+    from databuild_dagster.bindings.authoring.location import load_code_locations
+    from databuild_dagster.bindings.claims.launcher import run_config
 
     tune_dagster_writes()
     told: dict[int, dict[str, float]] = {}

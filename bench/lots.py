@@ -35,8 +35,8 @@ from dagster import TimeWindowPartitionsDefinition
 from bench.arrivals import arrivals, launches
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
-from databuild_dagster.bindings.lot_keys import expected_lots, lot_keys_of
-from databuild_dagster.bindings.registration import partitions_text
+from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lot_keys_of
+from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
 from databuild_dagster.engine import Engine
 from databuild_dagster.engine.gaps import GapReport, gap_report

@@ -28,11 +28,11 @@ from threading import Event
 from typing import Any, NamedTuple, NoReturn
 
 from bench.engine.filling import MANIFEST, opened
-from databuild_dagster.bindings.heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine import LEASE_SECONDS, Engine, Judge, new_id
-from databuild_dagster.engine.completing import Coordinator
-from databuild_dagster.engine.executing import Executor, Job
-from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
+from databuild_dagster.engine.operations.coordinator import Coordinator
+from databuild_dagster.engine.operations.executor import Executor, Job
+from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.operations import OperationId

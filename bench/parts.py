@@ -15,14 +15,14 @@ import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import ByFile, DatabuildSpark, build_definitions, databuild_asset
-from databuild_dagster.bindings.deployment import deployment_of_repository
-from databuild_dagster.bindings.inprocess import execute_order
-from databuild_dagster.bindings.instance import engine_for
-from databuild_dagster.bindings.launcher import OrderCollector
-from databuild_dagster.bindings.orchestrator import run_tick
-from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.resources import close_sessions
-from databuild_dagster.bindings.tuning import tune_dagster_writes
+from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+from databuild_dagster.bindings.building.deployment import deployment_of_repository
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.inprocess import execute_order
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import server_status, stop_server

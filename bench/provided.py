@@ -22,12 +22,18 @@ from typing import Any, NamedTuple
 
 from bench.pipeline import ROOT, databuild
 from databuild_dagster import table
-from databuild_dagster.bindings.deployment import Deployment
-from databuild_dagster.bindings.instance import open_instance
-from databuild_dagster.bindings.operating import executor_of, jobs_at_once, manager_of, operation_resources, run_jobs
-from databuild_dagster.bindings.operation_types import known_operations
-from databuild_dagster.bindings.resources import close_sessions
-from databuild_dagster.engine.completing import Coordinator
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.building.operation_types import known_operations
+from databuild_dagster.bindings.building.operations import (
+    executor_of,
+    jobs_at_once,
+    manager_of,
+    operation_resources,
+    run_jobs,
+)
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.spark import stop_server
 from databuild_dagster.warehouse import file_paths, narrowed, read_manifests
 from databuild_dagster.warehouse.filters import parsed_filter

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from databuild_dagster.bindings.resources import close_sessions
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed, register_all
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
-from databuild_dagster.engine.completing import Coordination
+from databuild_dagster.engine.operations.coordinator import Coordination
 
 EVENT_LOG_WRITES = ("store_event", "store_event_batch")
 RUN_WRITES = ("add_run", "handle_run_event", "add_run_tags")

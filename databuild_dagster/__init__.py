@@ -8,15 +8,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.alerts import CommandAlert, WebhookAlert
-    from databuild_dagster.bindings.availability import available_lots
-    from databuild_dagster.bindings.boundaries import databuild_boundary
-    from databuild_dagster.bindings.component import DatabuildComponent
-    from databuild_dagster.bindings.context import BuildContext
-    from databuild_dagster.bindings.coordinator import DatabuildRunCoordinator
-    from databuild_dagster.bindings.decorator import databuild_asset
-    from databuild_dagster.bindings.definitions import build_definitions
-    from databuild_dagster.bindings.lookups import (
+    from databuild_dagster.bindings.authoring.component import DatabuildComponent
+    from databuild_dagster.bindings.authoring.decorator import databuild_asset
+    from databuild_dagster.bindings.authoring.definitions import build_definitions
+    from databuild_dagster.bindings.authoring.multi_decorator import databuild_multi_asset
+    from databuild_dagster.bindings.authoring.translator import DatabuildTranslator
+    from databuild_dagster.bindings.building.operation_context import OperationContext
+    from databuild_dagster.bindings.building.operations import operation_manager
+    from databuild_dagster.bindings.building.provided import BuildIndexArg, CompactArg, ValidateArg
+    from databuild_dagster.bindings.declare.boundaries import databuild_boundary
+    from databuild_dagster.bindings.declare.build_context import BuildContext
+    from databuild_dagster.bindings.declare.lot_parts import ByFile, ByKey
+    from databuild_dagster.bindings.declare.outcomes import EMPTY, DepMiss, Transient
+    from databuild_dagster.bindings.declare.parameters import InvalidAsset
+    from databuild_dagster.bindings.display.alerts import CommandAlert, WebhookAlert
+    from databuild_dagster.bindings.display.sla_check import build_sla_checks
+    from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
+    from databuild_dagster.bindings.orchestration.wanting import want_schedule, want_sensor
+    from databuild_dagster.bindings.reading.available_lots import available_lots
+    from databuild_dagster.bindings.reading.lookups import (
         check_build_coordination,
         get_active_builds_for_partition,
         get_build_request_for_available_partition,
@@ -26,20 +36,14 @@ if TYPE_CHECKING:
         get_partition_by_uuid,
         get_wants_for_partition,
     )
-    from databuild_dagster.bindings.multi_decorator import databuild_multi_asset
-    from databuild_dagster.bindings.operating import operation_manager
-    from databuild_dagster.bindings.operation_context import OperationContext
-    from databuild_dagster.bindings.outcomes import EMPTY, DepMiss, Transient
-    from databuild_dagster.bindings.parameters import InvalidAsset
-    from databuild_dagster.bindings.parts import ByFile, ByKey
-    from databuild_dagster.bindings.provided import BuildIndexArg, CompactArg, ValidateArg
-    from databuild_dagster.bindings.reading import read, table
-    from databuild_dagster.bindings.resources import DatabuildSpark, Wants
-    from databuild_dagster.bindings.sla_check import build_sla_checks
-    from databuild_dagster.bindings.translator import DatabuildTranslator
-    from databuild_dagster.bindings.wanting import want_schedule, want_sensor
-    from databuild_dagster.engine.executing import JobContext, RetryJob
-    from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+    from databuild_dagster.bindings.reading.read import read, table
+    from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, Wants
+    from databuild_dagster.engine.operations.executor import JobContext, RetryJob
+    from databuild_dagster.engine.operations.manager import (
+        Completion,
+        DistributedOperation,
+        DistributedOperationManager,
+    )
     from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 
 __all__ = [
@@ -90,50 +94,50 @@ __all__ = [
 ]
 
 _HOME = {
-    "BuildContext": "bindings.context",
-    "BuildIndexArg": "bindings.provided",
-    "ByFile": "bindings.parts",
-    "ByKey": "bindings.parts",
-    "CommandAlert": "bindings.alerts",
-    "CompactArg": "bindings.provided",
-    "Completion": "engine.operations",
-    "DatabuildComponent": "bindings.component",
-    "DatabuildRunCoordinator": "bindings.coordinator",
-    "DatabuildSpark": "bindings.resources",
-    "DatabuildTranslator": "bindings.translator",
-    "DepMiss": "bindings.outcomes",
-    "DistributedOperation": "engine.operations",
-    "DistributedOperationManager": "engine.operations",
-    "EMPTY": "bindings.outcomes",
-    "InvalidAsset": "bindings.parameters",
-    "JobContext": "engine.executing",
-    "OperationContext": "bindings.operation_context",
+    "BuildContext": "bindings.declare.build_context",
+    "BuildIndexArg": "bindings.building.provided",
+    "ByFile": "bindings.declare.lot_parts",
+    "ByKey": "bindings.declare.lot_parts",
+    "CommandAlert": "bindings.display.alerts",
+    "CompactArg": "bindings.building.provided",
+    "Completion": "engine.operations.manager",
+    "DatabuildComponent": "bindings.authoring.component",
+    "DatabuildRunCoordinator": "bindings.orchestration.coordinator",
+    "DatabuildSpark": "bindings.reading.spark_resource",
+    "DatabuildTranslator": "bindings.authoring.translator",
+    "DepMiss": "bindings.declare.outcomes",
+    "DistributedOperation": "engine.operations.manager",
+    "DistributedOperationManager": "engine.operations.manager",
+    "EMPTY": "bindings.declare.outcomes",
+    "InvalidAsset": "bindings.declare.parameters",
+    "JobContext": "engine.operations.executor",
+    "OperationContext": "bindings.building.operation_context",
     "PartitionRef": "model.refs",
-    "RetryJob": "engine.executing",
-    "Transient": "bindings.outcomes",
-    "ValidateArg": "bindings.provided",
-    "Wants": "bindings.resources",
-    "WebhookAlert": "bindings.alerts",
-    "available_lots": "bindings.availability",
-    "build_definitions": "bindings.definitions",
-    "build_sla_checks": "bindings.sla_check",
-    "check_build_coordination": "bindings.lookups",
-    "databuild_asset": "bindings.decorator",
-    "databuild_boundary": "bindings.boundaries",
-    "databuild_multi_asset": "bindings.multi_decorator",
+    "RetryJob": "engine.operations.executor",
+    "Transient": "bindings.declare.outcomes",
+    "ValidateArg": "bindings.building.provided",
+    "Wants": "bindings.reading.spark_resource",
+    "WebhookAlert": "bindings.display.alerts",
+    "available_lots": "bindings.reading.available_lots",
+    "build_definitions": "bindings.authoring.definitions",
+    "build_sla_checks": "bindings.display.sla_check",
+    "check_build_coordination": "bindings.reading.lookups",
+    "databuild_asset": "bindings.authoring.decorator",
+    "databuild_boundary": "bindings.declare.boundaries",
+    "databuild_multi_asset": "bindings.authoring.multi_decorator",
     "derive_partition_uuid": "model.refs",
-    "get_active_builds_for_partition": "bindings.lookups",
-    "get_build_request_for_available_partition": "bindings.lookups",
-    "get_canonical_partition": "bindings.lookups",
-    "get_canonical_partition_uuid": "bindings.lookups",
-    "get_latest_partition_status": "bindings.lookups",
-    "get_partition_by_uuid": "bindings.lookups",
-    "get_wants_for_partition": "bindings.lookups",
-    "operation_manager": "bindings.operating",
-    "read": "bindings.reading",
-    "table": "bindings.reading",
-    "want_schedule": "bindings.wanting",
-    "want_sensor": "bindings.wanting",
+    "get_active_builds_for_partition": "bindings.reading.lookups",
+    "get_build_request_for_available_partition": "bindings.reading.lookups",
+    "get_canonical_partition": "bindings.reading.lookups",
+    "get_canonical_partition_uuid": "bindings.reading.lookups",
+    "get_latest_partition_status": "bindings.reading.lookups",
+    "get_partition_by_uuid": "bindings.reading.lookups",
+    "get_wants_for_partition": "bindings.reading.lookups",
+    "operation_manager": "bindings.building.operations",
+    "read": "bindings.reading.read",
+    "table": "bindings.reading.read",
+    "want_schedule": "bindings.orchestration.wanting",
+    "want_sensor": "bindings.orchestration.wanting",
 }
 
 

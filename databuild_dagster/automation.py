@@ -1,6 +1,6 @@
 """Automation conditions that ask the store what is live, leased, wanted, tainted or stale."""
 
-from databuild_dagster.bindings.automation import (
+from databuild_dagster.bindings.authoring.automation import (
     any_deps_not_live,
     eager,
     failed,

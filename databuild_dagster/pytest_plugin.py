@@ -18,7 +18,7 @@ def databuild_spark() -> "SparkSession":
     It is also the session of assets that are materialized with an ephemeral Dagster instance, as
     `dg.materialize([…])` does. Its server belongs to this process and ends with it.
     """
-    from databuild_dagster.bindings.resources import temporary_session
+    from databuild_dagster.bindings.reading.spark_resource import temporary_session
 
     session: SparkSession = temporary_session()
     return session

@@ -1,5 +1,5 @@
 """What authors use in tests of their own assets; the fixture is in `databuild_dagster.pytest_plugin`."""
 
-from databuild_dagster.bindings.direct import build_context
+from databuild_dagster.bindings.building.direct_call import build_context
 
 __all__ = ["build_context"]

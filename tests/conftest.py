@@ -17,7 +17,7 @@ __all__ = ["bucket", "running_s3", "s3", "spark_home"]
 HERE = Path(__file__).parent
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
-FIRST = ("test_docs", "cli", "spark", "bindings", "simulation")
+FIRST = ("test_docs", "cli", "spark", "bindings", "data", "simulation")
 #: The folder whose files each deploy a Dagster of their own.
 DEPLOYMENTS = "e2e"
 

@@ -120,7 +120,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def spark_project(project: Project, spark_home: str) -> Iterator[Project]:
     """A project in whose own home the Spark server is that of the test run."""
-    from databuild_dagster.bindings.resources import close_sessions
+    from databuild_dagster.bindings.reading.spark_resource import close_sessions
 
     home = project.folder / ".dagster_home"
     home.mkdir()

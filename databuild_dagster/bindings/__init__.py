@@ -1,6 +1,5 @@
-"""Dagster's side of databuild: the only floor that knows Dagster.
+"""Dagster's side of databuild: the only floor that knows Dagster, in ten rooms.
 
-An author's function becomes a Dagster asset whose step asks the engine before it builds (`decorator`,
-`step`); the engine's wishes become Dagster runs (`orchestrator`, `launcher`, `inprocess`). Every name Dagster
-keeps private is imported in `dagster_private` and nowhere else.
+From the lowest to the highest: `adapter`, `declare`, `registry`, `claims`, `reading`, `display`, `building`, `arrivals`,
+`orchestration`, `authoring`. A room imports the rooms before it, and none after it (`.importlinter`).
 """

@@ -11,7 +11,7 @@ from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, shown, table
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.adopting import Adopter, Adoption
+    from databuild_dagster.bindings.arrivals.adoption import Adopter, Adoption
 
 
 @click.command()
@@ -57,7 +57,7 @@ def adopt(
     The files are listed, and neither copied nor moved; databuild never removes them. What is live from the same files
     is left alone, so that the command can be repeated when there are more.
     """
-    from databuild_dagster.bindings.adopting import IfLive
+    from databuild_dagster.bindings.arrivals.adoption import IfLive
 
     adoption = _adopter(asset, where).adopt(
         pattern, partitions, if_live=IfLive(if_live), allow_schema_change=allow_schema_change, dry_run=dry_run
@@ -75,8 +75,8 @@ def adopt(
 
 
 def _adopter(asset: str, where: Where) -> Adopter:
-    from databuild_dagster.bindings.adopting import Adopter
-    from databuild_dagster.bindings.tuning import tune_dagster_writes
+    from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+    from databuild_dagster.bindings.arrivals.adoption import Adopter
 
     tune_dagster_writes()
     deployed = deployed_dataset(asset, where)

@@ -16,7 +16,7 @@ from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.store import Queries
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.arc_lots import ArcLot
+    from databuild_dagster.bindings.reading.arc_lots import ArcLot
 
 
 class NoArc(InvalidRequest):
@@ -42,7 +42,7 @@ def arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> No
     if not chosen:
         table((), (), empty="No asset subscribes to another.") if not as_json else emit([])
         return
-    from databuild_dagster.bindings.arc_lots import lots_of_arc
+    from databuild_dagster.bindings.reading.arc_lots import lots_of_arc
 
     instance = the_instance()
     lots = {each.asset: list(lots_of_arc(queries, instance, each)) for each in chosen}
@@ -79,14 +79,14 @@ def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
         return sorted(found, key=lambda spec: spec.asset)
     chosen = [spec for spec in found if spec.asset == arc]
     if not chosen:
-        from databuild_dagster.bindings.readable import unknown_asset
+        from databuild_dagster.data.read_plan import unknown_asset
 
         raise NoArc(asset=arc) if queries.dataset(arc) is not None else unknown_asset(queries, arc)
     return chosen
 
 
 def _summarize(queries: Queries, chosen: list[DatasetSpec], counts: dict[str, Counter[ArcState]]) -> None:
-    from databuild_dagster.bindings.readable import unknown_sources
+    from databuild_dagster.data.read_plan import unknown_sources
 
     rows = []
     for spec in chosen:

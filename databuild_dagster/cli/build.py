@@ -16,7 +16,7 @@ from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine import TickReport
-from databuild_dagster.engine.completing import Coordination
+from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.model.operations import OperationId, OperationState
 
 

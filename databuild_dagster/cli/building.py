@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.exits import heed_no_more_interrupts
 from databuild_dagster.engine import Engine, TickLimits, TickReport, this_process, this_user
-from databuild_dagster.engine.completing import Coordination
+from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused
@@ -23,7 +23,7 @@ from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceSt
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.bindings.location import CodeLocation
+    from databuild_dagster.bindings.authoring.location import CodeLocation
 
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
@@ -49,9 +49,9 @@ class Workshop:
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: Sequence[CodeLocation]) -> Workshop:
-        from databuild_dagster.bindings.instance import engine_for
-        from databuild_dagster.bindings.log_tails import shield_log_tails
-        from databuild_dagster.bindings.tuning import tune_dagster_writes
+        from databuild_dagster.bindings.adapter.log_tails import shield_log_tails
+        from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+        from databuild_dagster.bindings.registry.instance import engine_for
 
         tune_dagster_writes()
         shield_log_tails()
@@ -59,10 +59,10 @@ class Workshop:
 
     def tick(self, progress: Progress | None = None) -> TickReport:
         """One tick for every location, and the launches that it gave, executed here."""
-        from databuild_dagster.bindings.inprocess import execute_order
-        from databuild_dagster.bindings.launcher import OrderCollector
-        from databuild_dagster.bindings.operation_runs import operations_tick
-        from databuild_dagster.bindings.orchestrator import run_tick
+        from databuild_dagster.bindings.claims.launcher import OrderCollector
+        from databuild_dagster.bindings.orchestration.inprocess import execute_order
+        from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
+        from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 
         whole = TickReport()
         for location in self.locations:
@@ -85,7 +85,7 @@ class Workshop:
 
     def keep_copies(self) -> None:
         """What was built last is followed by no tick of ours any more; other tools are to find it all the same."""
-        from databuild_dagster.bindings.lot_copies import keep_copies
+        from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
 
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
@@ -140,7 +140,7 @@ def build_refs(
     progress: Progress,
 ) -> Built:
     """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
-    from databuild_dagster.bindings.preflight import prepare_machine
+    from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
     began = time.monotonic()
     engine = workshop.engine

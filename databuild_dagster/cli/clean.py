@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 
 import click
 
-from databuild_dagster.bindings.cleaning import Cleaner, Done, Going, Leftover, Plan
 from databuild_dagster.cli.durations import DURATION
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
 from databuild_dagster.model.refs import asset_of
 
 A_WEEK = 7 * 24 * 3600.0

@@ -16,8 +16,8 @@ from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.bindings.deployment import Deployment
-    from databuild_dagster.bindings.location import CodeLocation
+    from databuild_dagster.bindings.authoring.location import CodeLocation
+    from databuild_dagster.bindings.building.deployment import Deployment
     from databuild_dagster.engine import Engine, Outcome
     from databuild_dagster.model.datasets import DatasetSpec
     from databuild_dagster.warehouse import Warehouse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def load(where: Where) -> list[CodeLocation]:
     """Raises `CannotLoad`."""
-    from databuild_dagster.bindings.location import load_code_locations
+    from databuild_dagster.bindings.authoring.location import load_code_locations
 
     with printing_to_stderr():
         return load_code_locations(modules=where.modules, files=where.files, workspaces=where.workspaces)
@@ -33,7 +33,7 @@ def load(where: Where) -> list[CodeLocation]:
 
 def load_deployed(where: Where) -> list[CodeLocation]:
     """The locations that build: the one that is named, or all that use `build_definitions`. Raises `CannotLoad`."""
-    from databuild_dagster.bindings.location import the_code_location
+    from databuild_dagster.bindings.authoring.location import the_code_location
 
     locations = load(where)
     deployed = [location for location in locations if location.deployment is not None]
@@ -47,8 +47,8 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
 
     Raises `LocationTaken`.
     """
-    from databuild_dagster.bindings.readable import unknown_sources
-    from databuild_dagster.bindings.registration import datasets_of, register
+    from databuild_dagster.bindings.registry.registration import datasets_of, register
+    from databuild_dagster.data.read_plan import unknown_sources
 
     left = [(each, each.deployment.location) for each in locations if each.deployment is not None]
     # Twice: an asset that moved from the second location to the first is free when the second has told.
@@ -87,8 +87,8 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
     Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`.
     """
-    from databuild_dagster.bindings.instance import engine_for, warehouse_of
-    from databuild_dagster.bindings.readable import unknown_asset
+    from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+    from databuild_dagster.data.read_plan import unknown_asset
     from databuild_dagster.warehouse import Warehouse
 
     instance = the_instance()
@@ -107,7 +107,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:
     """Handle a command; an asset that nobody registered yet may stand in definitions that were never loaded on this home."""
-    from databuild_dagster.bindings.location import CannotLoad
+    from databuild_dagster.bindings.authoring.location import CannotLoad
 
     if where.named:
         register_all(engine, load(where))

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from databuild_dagster.bindings.home import project_root
 from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.data.home import project_root
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

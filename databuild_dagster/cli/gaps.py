@@ -66,8 +66,8 @@ def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
-    from databuild_dagster.bindings.lot_keys import expected_lots, has_lots, lot_keys_of
-    from databuild_dagster.bindings.readable import unknown_asset
+    from databuild_dagster.bindings.registry.lot_partitions import expected_lots, has_lots, lot_keys_of
+    from databuild_dagster.data.read_plan import unknown_asset
 
     ends = _end("--from", start), _end("--to", end)
     since, until = (each.start if isinstance(each, Lot) else each for each in ends)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from databuild_dagster.bindings.home import HOME_VARIABLE, BadHome, named_home, project_home
+from databuild_dagster.data.home import HOME_VARIABLE, BadHome, named_home, project_home
 
 
 def dagster_home() -> Path:

@@ -132,7 +132,7 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
     """What was done to the keys that other tools look at (SPEC 10.2)."""
-    from databuild_dagster.bindings.lot_copies_check import repair_lot_copies
+    from databuild_dagster.bindings.orchestration.lot_copies_check import repair_lot_copies
 
     done = repair_lot_copies(the_instance())
     if not as_json:
@@ -143,7 +143,7 @@ def _repaired(*, as_json: bool) -> dict[str, object]:
 
 def _wrong_copies() -> list[Violation]:
     """The keys that other tools look at, where they do not say what is so (SPEC 10.2)."""
-    from databuild_dagster.bindings.lot_copies_check import wrong_lot_copies
+    from databuild_dagster.bindings.orchestration.lot_copies_check import wrong_lot_copies
 
     try:
         return [
@@ -187,7 +187,7 @@ def _lost_files() -> list[Violation]:
 
 def _unlisted() -> list[Violation]:
     """Storage that nobody reads and nobody gives back (SPEC 10.8)."""
-    from databuild_dagster.bindings.unlisted import unlisted_storage, warehouses_of
+    from databuild_dagster.data.orphan_files import unlisted_storage, warehouses_of
 
     queries = the_queries()
     found = []

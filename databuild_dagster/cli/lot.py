@@ -14,8 +14,8 @@ from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.arriving import Arrived
-    from databuild_dagster.bindings.watching import Look
+    from databuild_dagster.bindings.arrivals.arrival import Arrived
+    from databuild_dagster.bindings.arrivals.watcher import Look
 
 
 class NothingWatched(InvalidRequest):
@@ -53,8 +53,8 @@ def arrive(
     LOT is a lot id or a partition key; a URI is a file, a folder, a pattern or a url. The files are listed, and neither
     copied nor moved. For a lot that has arrived before, files that it never had are late data: a new instance of it.
     """
-    from databuild_dagster.bindings.arriving import Arriver
-    from databuild_dagster.bindings.tuning import tune_dagster_writes
+    from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+    from databuild_dagster.bindings.arrivals.arrival import Arriver
 
     tune_dagster_writes()
     deployed = deployed_dataset(dataset, where)
@@ -75,7 +75,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
 
     One look, as the sensor of the boundary takes it every so many seconds while Dagster's daemon runs.
     """
-    from databuild_dagster.bindings.arrival_sensors import look_once, told, warnings, watched
+    from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, told, warnings, watched
 
     instance = the_instance()
     locations = load_deployed(where)

@@ -42,7 +42,7 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
 
     Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
     """
-    from databuild_dagster.bindings.lot_keys import has_lots
+    from databuild_dagster.bindings.registry.lot_partitions import has_lots
 
     queries = the_queries()
     if dataset is None:
@@ -64,7 +64,7 @@ def _by_name(queries: Queries) -> list[DatasetSpec]:
 
 def _known(queries: Queries, asset: str) -> DatasetSpec:
     """Raises `UnknownAsset`."""
-    from databuild_dagster.bindings.readable import unknown_asset
+    from databuild_dagster.data.read_plan import unknown_asset
 
     spec = queries.dataset(asset)
     if spec is None:
@@ -74,7 +74,7 @@ def _known(queries: Queries, asset: str) -> DatasetSpec:
 
 def _lots_of(queries: Queries, spec: DatasetSpec) -> list[LotView]:
     """In the order of time; a key of partitions that the dataset had before is no lot of it. Raises `NoLots`."""
-    from databuild_dagster.bindings.lot_keys import NoLotKey, lot_keys_of
+    from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, lot_keys_of
 
     keys = lot_keys_of(spec)
     found = []
@@ -96,7 +96,7 @@ def _state(canonical: Canonical) -> str:
 
 def _summary(queries: Queries, spec: DatasetSpec, now: float) -> dict[str, object]:
     """Raises `NoLots`."""
-    from databuild_dagster.bindings.lot_keys import lot_keys_of
+    from databuild_dagster.bindings.registry.lot_partitions import lot_keys_of
 
     keys = lot_keys_of(spec)
     views = _lots_of(queries, spec)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
-from databuild_dagster.cli.following import Following, detached, finished, follow_to_end, shown
+from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.streams import printing_to_stderr
@@ -24,8 +24,8 @@ from databuild_dagster.engine import Judge, this_user
 from databuild_dagster.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.operation_context import OperationResources
-    from databuild_dagster.engine.operations import DistributedOperationManager
+    from databuild_dagster.bindings.building.operation_context import OperationResources
+    from databuild_dagster.engine.operations.manager import DistributedOperationManager
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -137,7 +137,7 @@ def _any_type(type_name: str) -> click.Command:
 
 def run_operation(type_name: str, arg: Any, how: How) -> None:
     """Start it, have it run, and tell how it ended. Raises what cannot be, before anything is started."""
-    from databuild_dagster.bindings.operating import manager_of, operation_resources
+    from databuild_dagster.bindings.building.operations import manager_of, operation_resources
 
     if how.local and not how.wait:
         raise InvalidRequest(what="--no-wait", value=True, why="with --local, this process is who runs the jobs")
@@ -168,9 +168,9 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
 
 def run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
-    from databuild_dagster.bindings.operating import executor_of, jobs_at_once, run_jobs
-    from databuild_dagster.bindings.operation_context import OperationContext
-    from databuild_dagster.engine.completing import Coordinator
+    from databuild_dagster.bindings.building.operation_context import OperationContext
+    from databuild_dagster.bindings.building.operations import executor_of, jobs_at_once, run_jobs
+    from databuild_dagster.engine.operations.coordinator import Coordinator
 
     id, judge, wait = following.id, Judge(), threading.Event().wait
     executor = executor_of(manager, resources, judge=judge)

@@ -6,7 +6,8 @@ import click
 import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load
-from databuild_dagster.cli.following import (
+from databuild_dagster.cli.operate import run_here
+from databuild_dagster.cli.operation_progress import (
     Following,
     as_answer,
     detached,
@@ -16,12 +17,11 @@ from databuild_dagster.cli.following import (
     shown,
     trouble_of,
 )
-from databuild_dagster.cli.operate import run_here
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine import this_user
-from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
+from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations import OperationId, OperationState, Trouble
 
 #: Jobs that `show` lists of each kind.
@@ -132,7 +132,7 @@ def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
 
 
 def _run_here(following: Following, where: Where) -> None:
-    from databuild_dagster.bindings.operating import manager_of, operation_resources
+    from databuild_dagster.bindings.building.operations import manager_of, operation_resources
 
     found = deployed_dataset(following.id.dataset, where)
     resources = operation_resources(found.instance, found.deployment)
@@ -158,8 +158,8 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
-    from databuild_dagster.bindings.location import CannotLoad
-    from databuild_dagster.bindings.operation_types import known_operations
+    from databuild_dagster.bindings.authoring.location import CannotLoad
+    from databuild_dagster.bindings.building.operation_types import known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):

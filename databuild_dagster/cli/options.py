@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from databuild_dagster.bindings.readable import Moment, moment_of
+from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.store import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -48,7 +48,7 @@ def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None,
     dataset = queries.dataset(asset)
     if dataset is None:
         raise NotFound(kind="registered asset", name=asset)
-    from databuild_dagster.bindings.catalog import refs_of_dataset
+    from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
     known = {each.ref: each for each in seen}

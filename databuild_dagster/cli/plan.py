@@ -19,7 +19,7 @@ from databuild_dagster.engine.annotating import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.planned_reads import PlannedRead
+    from databuild_dagster.data.planned_reads import PlannedRead
 
 STYLES = {Action.BUILD: "cyan", Action.JOIN: "blue", Action.REUSE: "green", Action.BLOCKED: "red"}
 #: Different reasons that one job's line is followed by.
@@ -46,8 +46,8 @@ def plan(refs: tuple[str, ...], as_json: bool) -> None:
 
 def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
     """Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
-    from databuild_dagster.bindings.foreign import ForeignAssets
-    from databuild_dagster.bindings.instance import engine_for
+    from databuild_dagster.bindings.registry.instance import engine_for
+    from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 
     instance = the_instance()
     engine: Engine = engine_for(instance)
@@ -56,7 +56,7 @@ def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
 
 
 def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
-    from databuild_dagster.bindings.planned_reads import planned_reads
+    from databuild_dagster.data.planned_reads import planned_reads
     from databuild_dagster.warehouse import Warehouse
 
     return list(planned_reads(the_queries(), Warehouse(the_warehouse()), annotated))

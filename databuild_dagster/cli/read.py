@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from databuild_dagster.bindings.readable import Readable, readable_ref
 from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.data.read_plan import Readable, readable_ref
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.warehouse import narrowed, read_table
 from databuild_dagster.warehouse.filtering import matching_rows

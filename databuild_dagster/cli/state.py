@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from databuild_dagster.bindings.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.data.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store import Queries, Store, open_store
 
@@ -24,7 +24,7 @@ def the_store(*, check_projections: bool = True) -> Store:
     home = dagster_home()
     url = store_url_of_home(home)
     if url is None:
-        from databuild_dagster.bindings.instance import store_url
+        from databuild_dagster.bindings.registry.instance import store_url
 
         url = store_url(the_instance(home))
     return open_store(url) if check_projections else Store(url, check_projections=False)
@@ -41,7 +41,7 @@ def the_warehouse() -> str:
     home = dagster_home()
     warehouse = warehouse_of_home(home)
     if warehouse is None:
-        from databuild_dagster.bindings.instance import warehouse_of
+        from databuild_dagster.bindings.registry.instance import warehouse_of
 
         warehouse = warehouse_of(the_instance(home))
     return warehouse
@@ -49,14 +49,14 @@ def the_warehouse() -> str:
 
 def the_instance(home: Path | None = None) -> DagsterInstance:
     """The Dagster instance of the home."""
-    from databuild_dagster.bindings.instance import open_instance
+    from databuild_dagster.bindings.registry.instance import open_instance
 
     return open_instance(home or dagster_home())
 
 
 def the_engine() -> Engine:
     """The engine with Dagster's catalog behind it, for commands that change something."""
-    from databuild_dagster.bindings.instance import engine_for
+    from databuild_dagster.bindings.registry.instance import engine_for
 
     engine = engine_for(the_instance())
     _look_at_the_clock(engine.queries)

@@ -6,10 +6,10 @@ from collections import Counter
 
 import click
 
-from databuild_dagster.bindings.readable import check_data_of
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine import Engine, this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert

@@ -3,7 +3,6 @@
 Importing this package does not import PySpark: that costs half a second, which a command that only asks the
 store should not pay. The functions that need it import it."""
 
-from databuild_dagster.spark.begun import interrupt_begun
 from databuild_dagster.spark.errors import (
     BadPartColumn,
     BadPartitionKeyColumn,
@@ -27,6 +26,7 @@ from databuild_dagster.spark.errors import (
 )
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
 from databuild_dagster.spark.frames import filter_in, filtered, frame_type, no_rows, read_instances, read_pandas, united
+from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.java import Java, find_java
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken, with_key
 from databuild_dagster.spark.orphans import interrupt_orphans, session_address

@@ -1,7 +1,7 @@
 """The only place that knows SQL: the event log, its projections, the unit of work, and read-only queries."""
 
+from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats, NotedSession
 from databuild_dagster.store.check import check
-from databuild_dagster.store.heartbeats import FileAside, Heartbeats, NotedSession
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
 from databuild_dagster.store.migrate import Migration, migrate

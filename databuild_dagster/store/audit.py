@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.store import log
+from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.codec import decode, unknown_fields
-from databuild_dagster.store.database import Connection
 from databuild_dagster.store.invariants import Violation
 
 #: Events that are told one by one; where there are more, the log as a whole is wrong.

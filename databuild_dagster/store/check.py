@@ -12,7 +12,7 @@ from typing import NamedTuple
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.store import schema
 from databuild_dagster.store.audit import audit
-from databuild_dagster.store.database import Connection, Database
+from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.rebuild import differences

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.store.database import Connection
+from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 from databuild_dagster.store.unit_of_work import from_stored

@@ -10,8 +10,8 @@ import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
+from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.codec import decode, encode
-from databuild_dagster.store.database import Connection, Keys
 from databuild_dagster.store.schema import PREFIX
 
 _APPEND = (

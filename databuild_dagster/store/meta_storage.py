@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from databuild_dagster.model.meta_storage import LAST, Batch, CompactedRevision, Entry, check_key
-from databuild_dagster.store.database import Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import from_stored

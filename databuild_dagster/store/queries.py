@@ -15,7 +15,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store import log
-from databuild_dagster.store.database import Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS

@@ -12,7 +12,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import log, schema
-from databuild_dagster.store.database import Connection
+from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import guard_log

@@ -13,7 +13,7 @@ from databuild_dagster.model.operations import operated_on
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.store.database import Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.store import Store

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from databuild_dagster.store import log, schema
-from databuild_dagster.store.database import Connection, database_of
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
 from databuild_dagster.store.unit_of_work import UnitOfWork
 

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from databuild_dagster.store import schema
-from databuild_dagster.store.database import Connection, Database
+from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.invariants import Violation
 
 _CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (?:IF NOT EXISTS )?(\w+)(?:.* ON (\w+))?")

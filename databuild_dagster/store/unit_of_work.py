@@ -35,7 +35,7 @@ from databuild_dagster.model.rows import (
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness
-from databuild_dagster.store.database import Connection, Keys
+from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.schema import PREFIX
 
 K = TypeVar("K")

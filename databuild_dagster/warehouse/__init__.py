@@ -28,6 +28,7 @@ from databuild_dagster.warehouse.errors import (
     UnknownFormat,
     UnreadableFile,
 )
+from databuild_dagster.warehouse.file_format import FileFormat
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed, without_needless_files
 from databuild_dagster.warehouse.files import (
     as_spark_writes,
@@ -37,7 +38,7 @@ from databuild_dagster.warehouse.files import (
     schema_from_spark,
     table_schema,
 )
-from databuild_dagster.warehouse.formats import WRITTEN, FileFormat, format_named
+from databuild_dagster.warehouse.formats import WRITTEN, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,

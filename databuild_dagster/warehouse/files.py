@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.formats import WRITTEN, FileFormat, format_named
+from databuild_dagster.warehouse.file_format import FileFormat
+from databuild_dagster.warehouse.formats import WRITTEN, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Column, FileEntry, Manifest, TableSchema, UriType, local_paths
 from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY

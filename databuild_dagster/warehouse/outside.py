@@ -10,7 +10,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.warehouse.errors import UnreadableFile
-from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
+from databuild_dagster.warehouse.file_format import FileFormat
+from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
 

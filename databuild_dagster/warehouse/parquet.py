@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet
+from databuild_dagster.warehouse.file_format import FileFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from databuild_dagster.warehouse.formats import FileFacts
 
 #: Where Spark keeps its own schema in a footer.
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 class Parquet:
-    """`formats.FileFormat`. Which codec Spark writes is the session's setting."""
+    """`file_format.FileFormat`. Which codec Spark writes is the session's setting."""
 
     name = "parquet"
     suffix = ".parquet"
@@ -29,8 +28,6 @@ class Parquet:
     def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
         import pyarrow as pa
         import pyarrow.parquet as pq
-
-        from databuild_dagster.warehouse.formats import FileFacts
 
         try:
             footer = pq.read_metadata(file)

@@ -9,22 +9,22 @@ import dagster as dg
 import pytest
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
-from databuild_dagster.bindings.dagster_private import (
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
     InMemoryJob,
     execute_run_iterator,
 )
-from databuild_dagster.bindings.definitions import build_definitions
-from databuild_dagster.bindings.deployment import Deployment, deployment_of_repository
-from databuild_dagster.bindings.inprocess import execute_order
-from databuild_dagster.bindings.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.keys import asset_key
-from databuild_dagster.bindings.launcher import OrderCollector
-from databuild_dagster.bindings.orchestrator import run_tick
-from databuild_dagster.bindings.registration import datasets_of, register
-from databuild_dagster.bindings.resources import DatabuildSpark
-from databuild_dagster.bindings.tags import partition_tags
-from databuild_dagster.bindings.tuning import tune_dagster_writes
+from databuild_dagster.bindings.adapter.run_tags import partition_tags
+from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
+from databuild_dagster.bindings.authoring.definitions import build_definitions
+from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.inprocess import execute_order
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from databuild_dagster.bindings.tuning import tune_dagster_writes
+from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from tests.support.dagster_files import fresh_instance
 
 from .conftest import Site, deployed

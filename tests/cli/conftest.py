@@ -21,9 +21,9 @@ from typing import IO, Any
 
 import pytest
 
-from databuild_dagster.bindings import instance as engines
-from databuild_dagster.bindings import operation_runs
-from databuild_dagster.bindings.instance import engine_for, open_instance
+from databuild_dagster.bindings.orchestration import operation_runs
+from databuild_dagster.bindings.registry import instance as engines
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
 from databuild_dagster.engine import this_process

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from databuild_dagster.bindings.instance import engine_for, open_instance
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.store.queries import JobRunView
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.instance import open_instance
+from databuild_dagster.bindings.registry.instance import open_instance
 
 from .conftest import Project
 

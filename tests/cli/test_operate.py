@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from databuild_dagster.cli.following import Following
+from databuild_dagster.cli.operation_progress import Following
 from databuild_dagster.engine import Engine
-from databuild_dagster.engine.executing import Executor, RetryJob
-from databuild_dagster.engine.operations import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.executor import Executor, RetryJob
+from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations import OperationId
 from databuild_dagster.store import open_store
 from tests.support.catalog import SmallCatalog

@@ -11,11 +11,11 @@ from urllib.request import urlopen
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.dagster_private import IMPLICIT_ASSET_JOB_NAME
-from databuild_dagster.bindings.instance import open_instance
-from databuild_dagster.bindings.location import load_code_locations
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
+from databuild_dagster.bindings.authoring.location import load_code_locations
+from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.spark import ServerStatus, server_status, stop_server
-from databuild_dagster.store.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from tests.support.endless import ENDLESS
 
 from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.instance import engine_for
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine import Engine
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.store import Ledger

@@ -1,7 +1,7 @@
 """The coordinator in real processes: web server and daemon answer what is live, and hold what is being built (SPEC 8.1).
 
 Dagster's storage is in PostgreSQL: our log lies beside its runs, without a line of configuration. On SQLite the coordinator
-is tested in tests/bindings/test_coordinator.py.
+is tested in tests/bindings/orchestration/test_coordinator.py.
 """
 
 import json

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from dagster._grpc.types import ExecuteRunArgs
 
-from databuild_dagster.bindings.tags import LAUNCH_TAG, OUTCOME_TAG
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import InstanceState

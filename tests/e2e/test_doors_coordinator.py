@@ -12,7 +12,7 @@ from .test_doors import test_a_sensor, test_the_materialize_button_for_a_partiti
 
 __all__ = ["test_a_sensor", "test_the_materialize_button_for_a_partition"]
 
-#: Behind the coordinator what is decided is proved by test_coordinator and tests/bindings/test_coordinator.py.
+#: Behind the coordinator what is decided is proved by test_coordinator and tests/bindings/orchestration/test_coordinator.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from databuild_dagster.bindings.deployment import DEFAULT_DELEGATION_TIMEOUT_SECONDS
-from databuild_dagster.bindings.tags import LAUNCH_TAG, OUTCOME_DEP_MISS, OUTCOME_TAG
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OUTCOME_DEP_MISS, OUTCOME_TAG
+from databuild_dagster.bindings.building.deployment import DEFAULT_DELEGATION_TIMEOUT_SECONDS
 from databuild_dagster.model.states import InstanceState
 
 from .conftest import MAX_SECONDS
 from .doors import FAILED, LIVE, MISSING, Deployment, spoken
 
-#: Which run gives way is proved by tests/bindings/test_step_delegation.py.
+#: Which run gives way is proved by tests/bindings/building/test_step_delegation.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 
 SETTINGS = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nycflights
-from databuild_dagster.bindings.resources import close_sessions
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support import command
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

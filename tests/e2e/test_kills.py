@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from databuild_dagster.engine import Engine
-from databuild_dagster.engine.operations import DistributedOperationManager, OperationView
+from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations import OperationId, OperationState
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.spark import server_status

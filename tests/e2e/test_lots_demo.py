@@ -13,7 +13,7 @@ import pytest
 from tests.support import command
 from tests.support.processes import kill_processes_of
 
-#: The rules are proved by tests/bindings/test_subscribing_arcs.py, test_boundaries.py and test_arriving_late_files.py, and
+#: The rules are proved by tests/bindings/declare/test_subscriptions_arcs.py, test_boundaries.py and test_arrival_late_files.py, and
 #: by tests/cli/test_lots.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.extended]
 

@@ -36,7 +36,7 @@ GAPS = "tests/engine/test_gaps.py"
 LEDGER = "tests/store/test_ledger.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_KEYS = "tests/model/test_operations.py"
-OPERATIONS = "tests/engine/test_operations.py"
+OPERATIONS = "tests/engine/operations/test_manager.py"
 TICK = "tests/engine/test_tick.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 

@@ -33,8 +33,8 @@ from databuild_dagster.model.states import (
 )
 from databuild_dagster.model.view import View
 from databuild_dagster.store import log
-from databuild_dagster.store.database import Connection
-from databuild_dagster.store.sqlite import SqliteDatabase
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.backends.sqlite import SqliteDatabase
 
 from .processes import Scheduler
 from .simulate import Failure, simulate_seed

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from databuild_dagster.engine.completing import Coordinator
-from databuild_dagster.engine.executing import Executor, JobContext, RetryJob
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.coordinator import Coordinator
+from databuild_dagster.engine.operations.executor import Executor, JobContext, RetryJob
+from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.errors import Conflict, NotFound, Refused
 from databuild_dagster.model.operations import OperationId, escape
 from databuild_dagster.model.states import InstanceState

@@ -20,7 +20,7 @@ from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.store import Heartbeats, Store, log, schema
-from databuild_dagster.store.database import Connection
+from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 from .processes import Process, Scheduler

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from databuild_dagster.engine.completing import Coordinator
-from databuild_dagster.engine.executing import Executor, JobContext
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
-from databuild_dagster.engine.operations import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.coordinator import Coordinator
+from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.events import Event, MetaInvoked
 from databuild_dagster.model.operations import RUNNING, lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef

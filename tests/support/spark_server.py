@@ -19,7 +19,7 @@ FOLDER = "spark_home"
 @pytest.fixture(scope="session")
 def spark_home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     """The home of the shared server. The first session opened in it starts the server."""
-    from databuild_dagster.bindings.resources import close_sessions
+    from databuild_dagster.bindings.reading.spark_resource import close_sessions
 
     base = tmp_path_factory.getbasetemp()
     home = (base.parent if hasattr(request.config, "workerinput") else base) / FOLDER

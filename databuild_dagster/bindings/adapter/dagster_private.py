@@ -1,0 +1,160 @@
+"""Every name used here that Dagster does not promise, in one place.
+
+`tests/bindings/adapter/test_dagster_private.py` tries each of them, so that an upgrade breaks there first.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    NULL_EVENT_POINTER,
+    extract_data_version_from_entry,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+from dagster._core.definitions.declarative_automation.automation_condition import BuiltinAutomationCondition
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.partitions.snap import PartitionsSnap
+from dagster._core.definitions.partitions.utils import (
+    PartitionDimensionDefinition,
+    get_multipartition_key_from_tags,
+    get_tags_from_multi_partition_key,
+    infer_partition_mapping,
+)
+from dagster._core.definitions.reconstruct import repository_def_from_target_def
+from dagster._core.definitions.sensor_definition import SensorType
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterRunAlreadyExists
+from dagster._core.events import (
+    AssetMaterializationPlannedData,
+    AssetObservationData,
+    DagsterEvent,
+    EngineEventData,
+    StepMaterializationData,
+)
+from dagster._core.execution import compute_logs
+from dagster._core.execution.api import execute_run_iterator
+from dagster._core.instance import DynamicPartitionsStore
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
+from dagster._core.storage.asset_value_loader import AssetValueLoader
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.runs import InMemoryRunStorage, SqliteRunStorage
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    BACKFILL_ID_TAG,
+    MAX_RETRIES_TAG,
+    MULTIDIMENSIONAL_PARTITION_PREFIX,
+    PARTITION_NAME_TAG,
+    PRIORITY_TAG,
+    RESUME_RETRY_TAG,
+    RETRY_NUMBER_TAG,
+    RUN_KEY_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+)
+from dagster._grpc.utils import get_loadable_targets
+from dagster._serdes import deserialize_value, serialize_value
+from dagster._utils.warnings import disable_dagster_warnings
+from dagster.components.core.component_tree import ComponentTree
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from dagster_shared.cli import WorkspaceOpts
+
+__all__ = [
+    "ASSET_PARTITION_RANGE_END_TAG",
+    "ASSET_PARTITION_RANGE_START_TAG",
+    "AUTOMATION_CONDITION_TAG",
+    "AUTO_MATERIALIZE_TAG",
+    "BACKFILL_ID_TAG",
+    "CODE_VERSION_TAG",
+    "DATA_VERSION_IS_USER_PROVIDED_TAG",
+    "DATA_VERSION_TAG",
+    "IMPLICIT_ASSET_JOB_NAME",
+    "MAX_RETRIES_TAG",
+    "MULTIDIMENSIONAL_PARTITION_PREFIX",
+    "NULL_EVENT_POINTER",
+    "OBSERVED",
+    "ONE_PLANNED_EVENT_PER_RUN",
+    "PARTITION_NAME_TAG",
+    "PRIORITY_TAG",
+    "RESUME_RETRY_TAG",
+    "RETRY_NUMBER_TAG",
+    "RUN_KEY_TAG",
+    "SCHEDULE_NAME_TAG",
+    "SENSOR_NAME_TAG",
+    "AssetGraph",
+    "AssetMaterializationPlannedData",
+    "AssetNode",
+    "AssetObservationData",
+    "AssetValueLoader",
+    "BuiltinAutomationCondition",
+    "ComponentTree",
+    "DagsterEvent",
+    "DagsterExecutionInterruptedError",
+    "DagsterRunAlreadyExists",
+    "DynamicPartitionsStore",
+    "EngineEventData",
+    "GrpcServerCodeLocationOrigin",
+    "InMemoryJob",
+    "InMemoryRunStorage",
+    "PartitionDimensionDefinition",
+    "PartitionsSnap",
+    "RunQueueConfig",
+    "SensorType",
+    "SqlEventLogStorage",
+    "SqlEventLogStorageTable",
+    "SqliteRunStorage",
+    "StepMaterializationData",
+    "TranslationFn",
+    "TranslationFnResolver",
+    "WorkspaceOpts",
+    "deserialize_value",
+    "execute_run_iterator",
+    "extract_data_version_from_entry",
+    "get_input_data_version_tag",
+    "get_input_event_pointer_tag",
+    "get_loadable_targets",
+    "get_multipartition_key_from_tags",
+    "get_tags_from_multi_partition_key",
+    "infer_partition_mapping",
+    "modules_that_make_sqlite_engines",
+    "quiet_beta_warnings",
+    "repository_def_from_target_def",
+    "serialize_value",
+    "stringify_asset_key_to_input_name",
+    "workspace_opts_to_load_target",
+]
+
+#: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
+OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
+
+#: Set, it makes Dagster plan a run's partitions in one event, not in one each that a failing run turns red.
+ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
+
+
+def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
+    """Dagster's modules that call their `create_engine` for every read and write of an SQLite file."""
+    return sqlite_event_log, sqlite_run_storage
+
+
+def module_that_starts_log_tails() -> Any:
+    """Dagster's module that has other processes print what a step prints, and end when this one has."""
+    return compute_logs
+
+
+def quiet_beta_warnings() -> AbstractContextManager[Any]:
+    """Dagster warns of its own beta parameters even when it passes them itself."""
+    return disable_dagster_warnings()

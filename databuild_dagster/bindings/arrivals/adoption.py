@@ -1,0 +1,205 @@
+"""What exists already becomes live: partitions whose files somebody else has written, listed where they lie.
+
+Everything is looked at before anything is recorded: files that are missing, damaged, counted twice or of other columns
+are told in one sentence. How they are recorded then is the business of `recording`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.adapter.asset_keys import ref_of
+from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
+from databuild_dagster.bindings.declare.file_patterns import FilePattern
+from databuild_dagster.bindings.registry.catalog import refs_of_dataset
+from databuild_dagster.bindings.registry.registration import partitions_from
+from databuild_dagster.data.adoption_errors import (
+    ListedTwice,
+    LiveAlready,
+    NoFiles,
+    NotAdoptable,
+    OwnFiles,
+    SaidToBeWrong,
+)
+from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
+from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark import in_threads
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import (
+    FileEntry,
+    Warehouse,
+)
+from databuild_dagster.warehouse.outside import find_files, fingerprint_of
+
+#: Between the first and the last key of a range.
+RANGE = ".."
+#: Whose partitions others know of.
+_NOT_ADOPTABLE = {
+    DatasetKind.PLAIN: "a plain Dagster asset",
+    DatasetKind.SOURCE: "declared, and built elsewhere",
+    DatasetKind.BOUNDARY: "a boundary, whose lots arrive",
+}
+_DAGSTERS = "Dagster knows what it has: materialize it there, or make it a @databuild_asset."
+_INSTEAD = {
+    DatasetKind.PLAIN: _DAGSTERS,
+    DatasetKind.SOURCE: _DAGSTERS,
+    DatasetKind.BOUNDARY: "Files that lie there already arrive like any other: `databuild lot arrive DATASET LOT URI…`.",
+}
+#: Partitions named in one message.
+MAX_NAMED = 3
+
+
+class IfLive(StrEnum):
+    """What becomes of a partition that is live with other data than the files that were found."""
+
+    #: Nothing is recorded at all, for the user has to say which of the two is right.
+    REFUSE = "refuse"
+    #: It stays as it is.
+    KEEP = "keep"
+    #: The files become its new instance; the one before is history.
+    REPLACE = "replace"
+
+
+@dataclass(slots=True)
+class Adoption:
+    """What became of every partition that was asked for."""
+
+    recorded: list[Outside] = field(default_factory=list)
+    #: Live from these very files before.
+    same: list[str] = field(default_factory=list)
+    #: Live with other data, and left so.
+    kept: list[str] = field(default_factory=list)
+    without_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopter:
+    """Adopts partitions of one dataset."""
+
+    engine: Engine
+    instance: DagsterInstance
+    dataset: DatasetSpec
+    warehouse: Warehouse
+
+    def adopt(
+        self,
+        pattern: str,
+        partitions: Sequence[str] = (),
+        *,
+        if_live: IfLive = IfLive.REFUSE,
+        allow_schema_change: bool = False,
+        dry_run: bool = False,
+    ) -> Adoption:
+        """Record partitions as live from files that match, all or none; those that are named, or all that have files.
+
+        Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
+        `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and what
+        listing and reading the files raises, with nothing recorded.
+        """
+        if self.dataset.kind is not DatasetKind.OURS:
+            kind = self.dataset.kind
+            raise NotAdoptable(asset=self.dataset.asset, what=_NOT_ADOPTABLE[kind], instead=_INSTEAD[kind])
+        files = FilePattern(pattern, self.dataset.asset, partitions_from(self.dataset.partitions))
+        refs = self._named(partitions) if partitions else refs_of_dataset(self.dataset, self.instance)
+        adoption = Adoption()
+        found = self._found(files, refs, adoption, all_or_none=bool(partitions))
+        described = self._described(found, files, allow_schema_change=allow_schema_change)
+        canonical = self.engine.queries.canonical([each.ref for each in described])
+        for each in described:
+            self._sort(each, canonical[each.ref], if_live, adoption)
+        if adoption.kept and if_live is IfLive.REFUSE:
+            raise LiveAlready(named=few_of(adoption.kept, MAX_NAMED), verb="is" if len(adoption.kept) == 1 else "are")
+        if not dry_run:
+            uuids = self._recorder.record(adoption.recorded, canonical) if adoption.recorded else {}
+            self._recorder.show(adoption.recorded, uuids, adoption.same)
+        return adoption
+
+    @property
+    def _recorder(self) -> Recorder:
+        return Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
+
+    # Which partitions, which files
+
+    def _named(self, partitions: Sequence[str]) -> list[str]:
+        """The refs of keys and of ranges `FIRST..LAST`, each once. Raises `UnknownPartition`."""
+        asset = self.dataset.asset
+        refs: dict[str, None] = {}
+        for named in partitions:
+            first, dots, last = named.partition(RANGE)
+            if not dots or self._why_not(named) is None:
+                ends = [named]
+            else:
+                ends = [first, last]
+            for key in ends:
+                if why := self._why_not(key):
+                    raise UnknownPartition(ref=f"{asset}@{key}", why=why, asset=asset)
+            if len(ends) == 1:
+                refs[ref_of(asset, named)] = None
+                continue
+            existing = refs_of_dataset(self.dataset, self.instance)
+            at, until = (existing.index(ref_of(asset, key)) for key in ends)
+            if at > until:
+                why = f"the range {named} ends before it begins."
+                raise UnknownPartition(ref=f"{asset}@{last}", why=why, asset=asset)
+            refs.update(dict.fromkeys(existing[at : until + 1]))
+        return list(refs)
+
+    def _why_not(self, key: str) -> str | None:
+        return self.engine.catalog.why_not(self.dataset, key)
+
+    def _found(
+        self, pattern: FilePattern, refs: Sequence[str], adoption: Adoption, *, all_or_none: bool
+    ) -> dict[str, list[tuple[str, int]]]:
+        patterns = {ref: pattern.of(partition_key_of(ref)) for ref in refs}
+        listed = in_threads(lambda ref: [file for each in patterns[ref] for file in find_files(each)], list(refs))
+        found = dict(zip(refs, (sorted(set(files)) for files in listed), strict=True))
+        adoption.without_files = [ref for ref, files in found.items() if not files]
+        if adoption.without_files and (all_or_none or len(adoption.without_files) == len(refs)):
+            first = adoption.without_files[0]
+            raise NoFiles(named=few_of(adoption.without_files, MAX_NAMED), pattern=patterns[first][0])
+        owner: dict[str, str] = {}
+        for ref, files in found.items():
+            for path, _ in files:
+                if (other := owner.setdefault(path, ref)) != ref:
+                    raise ListedTwice(path=path, one=other, other=ref)
+                if path.startswith(f"{self.warehouse.root}/"):
+                    raise OwnFiles(path=path, warehouse=self.warehouse.root)
+        return {ref: files for ref, files in found.items() if files}
+
+    # What they hold
+
+    def _described(
+        self, found: Mapping[str, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
+    ) -> list[Outside]:
+        def origin(ref: str, entries: Sequence[FileEntry]) -> str:
+            where = pattern.of(partition_key_of(ref))[0]
+            return f"adopted from {where} ({counted(len(entries))}, {fingerprint_of(entries)})"
+
+        described = self._recorder.described(found, origin)
+        if allow_schema_change:
+            self._recorder.check_readable_together(described)
+        else:
+            self._recorder.check_columns(described)
+        return described
+
+    # What becomes of them
+
+    def _sort(self, each: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
+        """What was live as a plain Dagster asset has no data of ours, and is what most people adopt."""
+        is_same = now.origin is not None and now.origin.startswith(each.origin)
+        if now.state in LEASED:
+            raise BeingBuilt(ref=each.ref, job_run=now.job_run)
+        if is_same and now.state is InstanceState.LIVE:
+            adoption.same.append(each.ref)
+        elif is_same:
+            raise SaidToBeWrong(ref=each.ref)
+        elif now.state is InstanceState.LIVE and now.manifest_uri is not None and if_live is not IfLive.REPLACE:
+            adoption.kept.append(each.ref)
+        else:
+            adoption.recorded.append(each)

@@ -1,0 +1,276 @@
+"""What is there for a lot, and what it has, become its next instance: `databuild lot arrive` and the watcher alike.
+
+A lot grows: files that it has never had are added to those it has. Never had is a file of which no instance of the lot
+lists the very same (place, size, fingerprint of the footer), and which is no copy, byte for byte, of one that it has: the
+same file twice is no news. A listed file that is gone, or was written again, gives way to what is there now. What a taint
+has called wrong does not come back by itself.
+"""
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.adapter.asset_keys import ref_of
+from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
+from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
+from databuild_dagster.data.adoption_errors import ColumnsDiffer, OwnFiles
+from databuild_dagster.data.arrival_errors import (
+    FilesAndEmpty,
+    HasDataAlready,
+    NoSuchFile,
+    NoSuchLot,
+    NotABoundary,
+    NothingGiven,
+    SaidWrong,
+)
+from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.lots import Lot
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import why_not_fitting
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import FileEntry, Manifest, ManifestMissing, ManifestState, Warehouse, read_manifest
+from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
+from databuild_dagster.warehouse.storage import protocol_of, storage_at
+
+#: Read at once when two files are compared.
+CHUNK_BYTES = 1 << 20
+_WHAT = {
+    DatasetKind.OURS: "built by its own function",
+    DatasetKind.PLAIN: "a plain Dagster asset",
+    DatasetKind.SOURCE: "declared, and nothing says that its lots are files from outside",
+}
+
+
+@dataclass(slots=True)
+class Arrived:
+    """What became of a lot that was said to have arrived."""
+
+    ref: str
+    #: None when there was no news.
+    recorded: Outside | None = None
+    #: Files that it had before, or that are copies of one it has.
+    known: list[str] = field(default_factory=list)
+    #: The uuid readers see now.
+    uuid: str | None = None
+    #: It had been live before: this is late data.
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arriver:
+    """Lets lots of one dataset arrive, by hand."""
+
+    engine: Engine
+    instance: DagsterInstance
+    dataset: DatasetSpec
+    warehouse: Warehouse
+
+    def arrive(
+        self,
+        lot: str,
+        uris: Sequence[str] = (),
+        *,
+        empty: bool = False,
+        anew: bool = False,
+        allow_schema_change: bool = False,
+    ) -> Arrived:
+        """Record a lot from files, or as empty; with `anew` these are all it has, else they are added to it.
+
+        Raises `NotABoundary`, `NoSuchLot`, `InvalidLot`, `NoLotKey`, `NothingGiven`, `FilesAndEmpty`, `HasDataAlready`, `NoSuchFile`,
+        `OwnFiles`, `CannotRead`, `ColumnsDiffer`, `SaidWrong`, `CanonicalMoved`, and what listing and reading the files
+        raises, with nothing recorded.
+        """
+        if self.dataset.kind is not DatasetKind.BOUNDARY:
+            raise NotABoundary(asset=self.dataset.asset, what=_WHAT[self.dataset.kind])
+        ref = ref_of(self.dataset.asset, self._partition_key(lot))
+        if empty and uris:
+            raise FilesAndEmpty(ref=ref)
+        if not empty and not uris:
+            raise NothingGiven(ref=ref)
+        recorder = Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
+        now = self.engine.queries.canonical([ref])[ref]
+        arrived = Arrived(ref, uuid=now.uuid, is_late=now.uuid is not None)
+        if empty:
+            arrived.recorded = self._emptied(recorder, ref, now, anew=anew)
+        else:
+            arrived.recorded = self._filled(recorder, ref, now, uris, arrived, anew=anew)
+        if arrived.recorded is None:
+            recorder.show((), {}, [ref] if now.state is InstanceState.LIVE else ())
+            return arrived
+        if not allow_schema_change and arrived.recorded.files:
+            recorder.check_columns([arrived.recorded])
+        uuids = recorder.record([arrived.recorded], {ref: now})
+        recorder.show([arrived.recorded], uuids)
+        arrived.uuid = uuids[ref]
+        return arrived
+
+    def _partition_key(self, lot: str) -> str:
+        if self.dataset.partitions is None:
+            raise NoSuchLot(lot=lot, asset=self.dataset.asset, why="the asset has no partitions.")
+        why = self.engine.catalog.why_not(self.dataset, lot)
+        if why is None:
+            return lot
+        if not has_lots(self.dataset) or not lot[:8].isdigit() or "P" not in lot:
+            raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
+        key = lot_keys_of(self.dataset).key_of(Lot.parse(lot))
+        if why := self.engine.catalog.why_not(self.dataset, key):
+            raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
+        return key
+
+    def _emptied(self, recorder: Recorder, ref: str, now: Canonical, *, anew: bool) -> Outside | None:
+        if now.state is InstanceState.LIVE:
+            if now.manifest_state == ManifestState.EMPTY.value:
+                return None
+            if not anew:
+                raise HasDataAlready(ref=ref, files=counted(now.files or 0))
+        return recorder.empty(ref, "declared empty")
+
+    def _filled(
+        self, recorder: Recorder, ref: str, now: Canonical, uris: Sequence[str], arrived: Arrived, *, anew: bool
+    ) -> Outside | None:
+        found = dict(file for uri in uris for file in found_at(uri))
+        check_not_own(found, self.warehouse)
+        (there,) = recorder.described({ref: list(found.items())}, _origin_by_hand)
+        has = [] if anew else instances_of(self.engine, self.dataset.asset, ref)
+        grown = grow(there, now, has)
+        kept = set() if grown is None else {file.uri for file in grown.files}
+        arrived.known = [file.uri for file in there.files if file.rows and (grown is None or file.uri not in kept)]
+        if anew and now.state is InstanceState.LIVE and grown is not None:
+            canonical = next((each for each in instances_of(self.engine, self.dataset.asset, ref)), None)
+            if canonical is not None and set(_identities(canonical.files)) == set(_identities(grown.files)):
+                return None
+        return grown
+
+
+def found_at(uri: str) -> list[tuple[str, int]]:
+    """The data files that a path, a url, a folder or a pattern names. Raises `NoSuchFile`."""
+    path = whole_pattern(uri)
+    if protocol_of(path) is None and os.path.lexists(path):
+        # What is there is meant as it is, brackets and all.
+        path = glob.escape(path)
+    if not (found := find_files(path)):
+        raise NoSuchFile(path=uri)
+    return found
+
+
+def check_not_own(paths: Iterable[str], warehouse: Warehouse) -> None:
+    """Raises `OwnFiles`."""
+    for path in paths:
+        if path.startswith(f"{warehouse.root}/"):
+            raise OwnFiles(path=path, warehouse=warehouse.root)
+
+
+def instances_of(engine: Engine, asset: str, ref: str) -> list[Manifest]:
+    """What every instance of a ref has listed, the newest first; those whose manifest is gone are left out."""
+    found = []
+    for instance in reversed(engine.queries.history(ref)):
+        if instance.manifest_uri is not None:
+            try:
+                found.append(read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, instance.uuid))
+            except ManifestMissing:
+                continue
+    return found
+
+
+def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outside | None:
+    """The next instance of a lot, from what is there and what its instances have listed; None when there is no news.
+
+    Raises `SaidWrong`, `ColumnsDiffer`.
+    """
+    known = {identity for manifest in instances for identity in _identities(manifest.files)}
+    canonical = next((manifest for manifest in instances if manifest.instance_uuid == now.uuid), None)
+    listed = () if canonical is None else canonical.files
+    unseen = [file for file in there.files if file.rows and _identity(file) not in known]
+    if instances and not unseen:
+        return None
+    there_now = {file.uri: file for file in there.files}
+    if now.state is InstanceState.LIVE:
+        elsewhere = storage_sizes([file.uri for file in listed if file.uri not in there_now])
+        kept = [
+            file
+            for file in listed
+            # Of what is not among those that are here now, the size has to do: it was moved, or written again, by somebody.
+            if (
+                _identity(file) == _identity(there_now[file.uri])
+                if file.uri in there_now
+                else elsewhere.get(file.uri) == file.bytes
+            )
+        ]
+    else:
+        kept = []
+        for file in listed:
+            if (same := there_now.get(file.uri)) is not None and _identity(same) == _identity(file):
+                raise SaidWrong(ref=there.ref, path=file.uri)
+    new = without_copies(kept, unseen)
+    if instances and not new:
+        return None
+    if kept and canonical is not None:
+        _check_same_columns(there, canonical)
+    # Where nothing was new to a lot without an instance, it is empty: files without rows tell its columns.
+    return replace(there, files=(*kept, *new), n_kept=len(kept))
+
+
+def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
+    """The new files that are no copy of another, byte for byte; only those of one size and footer are read."""
+    alike: dict[tuple[int, str], list[FileEntry]] = {}
+    for file in kept:
+        alike.setdefault((file.bytes, file.checksum), []).append(file)
+    distinct = []
+    for file in new:
+        others = alike.setdefault((file.bytes, file.checksum), [])
+        if others and any(_digest(other.uri) == _digest(file.uri) for other in others):
+            continue
+        others.append(file)
+        distinct.append(file)
+    return distinct
+
+
+def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
+    """The bytes of those that are there."""
+    by_protocol: dict[str | None, list[str]] = {}
+    for path in paths:
+        by_protocol.setdefault(protocol_of(path), []).append(path)
+    return {path: size for some in by_protocol.values() for path, size in storage_at(some[0]).file_sizes(some).items()}
+
+
+def _check_same_columns(there: Outside, canonical: Manifest) -> None:
+    before = canonical.schema
+    if there.schema == before:
+        return
+    if why := why_not_fitting(there.schema, before) or why_not_fitting(before, there.schema):
+        raise ColumnsDiffer(
+            path=there.files[0].uri,
+            ref=there.ref,
+            why=why,
+            other=canonical.files[0].uri,
+            allow="the files of one lot have one set of columns, or `databuild lot arrive --replace` takes them alone",
+        )
+
+
+def _identity(file: FileEntry) -> tuple[str, int, str]:
+    return file.uri, file.bytes, file.checksum
+
+
+def _identities(files: Iterable[FileEntry]) -> Iterable[tuple[str, int, str]]:
+    return map(_identity, files)
+
+
+def _digest(path: str) -> str:
+    """Of all its bytes; of a file that is gone, one that no other has."""
+    digest = hashlib.sha256()
+    try:
+        with storage_at(path).open_binary(path) as opened:
+            while chunk := opened.read(CHUNK_BYTES):
+                digest.update(chunk)
+    except FileNotFoundError:
+        return path
+    return digest.hexdigest()
+
+
+def _origin_by_hand(ref: str, entries: Sequence[FileEntry]) -> str:
+    return f"arrived by hand from {entries[0].uri} ({counted(len(entries))}, {fingerprint_of(entries)})"

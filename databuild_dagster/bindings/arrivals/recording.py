@@ -1,0 +1,325 @@
+"""Files that somebody else has written become live instances, listed where they lie (SPEC 4.2, 10.2).
+
+First everything is looked at: what cannot be read, or does not fit together, is told in one sentence. Then each ref gets
+a manifest of its own in our warehouse, which lists the files by their whole path, and one event makes all of them live.
+The files stay somebody else's: nothing here, and nothing that cleans up later, moves or removes what lies outside of a
+warehouse. Which files belong to which ref, the caller knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import compress, islice, pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+from dagster import AssetMaterialization, DagsterInstance
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.display.materialization import version_tags
+from databuild_dagster.bindings.reading.frames import NO_COLUMNS
+from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.bindings.registry.registration import dagster_partition
+from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer
+from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
+from databuild_dagster.data.read_plan import neighbour
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import ArriveLots
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
+from databuild_dagster.model.events import Arrival, ManifestFact
+from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
+from databuild_dagster.spark import UnreadableColumn, columns_of, united_schema, why_not_fitting
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import (
+    DiskTrouble,
+    FileEntry,
+    Manifest,
+    ManifestConflict,
+    ManifestState,
+    StorageTrouble,
+    TableSchema,
+    UnreadableFile,
+    UriType,
+    Warehouse,
+    read_manifest,
+    write_manifests,
+)
+from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.outside import OutsideFile, describe_each
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ALLOW = "--allow-schema-change takes it as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """One ref, and the files that are, or would be, a new instance of it."""
+
+    ref: str
+    files: tuple[FileEntry, ...]
+    schema: TableSchema
+    #: Where they are from; another text for other files.
+    origin: str
+    #: Files among them that the instance before has listed too.
+    n_kept: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Records refs of one dataset; `actor` is who the log says it was."""
+
+    engine: Engine
+    instance: DagsterInstance
+    dataset: DatasetSpec
+    warehouse: Warehouse
+    actor: str
+
+    # What files hold
+
+    def described(
+        self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
+    ) -> list[Outside]:
+        """Each ref with its files, given by path and bytes. Raises `CannotRead`, `ColumnsDiffer`."""
+        described = []
+        for each in self.described_each(found, origin).values():
+            if isinstance(each, Refused):
+                raise each
+            described.append(each)
+        return described
+
+    def described_each(
+        self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
+    ) -> dict[str, Outside | CannotRead | ColumnsDiffer]:
+        """The same, where one that cannot be is to hold back no other."""
+        facts = iter(describe_each([file for files in found.values() for file in files]))
+        columns_of_schema = _remembering(columns_of)
+        described: dict[str, Outside | CannotRead | ColumnsDiffer] = {}
+        for ref, files in found.items():
+            try:
+                of_ref = [_readable(ref, fact) for fact in list(islice(facts, len(files)))]
+            except CannotRead as refused:
+                described[ref] = refused
+                continue
+            entries = tuple(file.entry for file in of_ref)
+            try:
+                described[ref] = Outside(ref, entries, _columns(ref, of_ref, columns_of_schema), origin(ref, entries))
+            except (CannotRead, ColumnsDiffer) as refused:
+                described[ref] = refused
+        return described
+
+    def check_readable_together(self, described: Sequence[Outside]) -> None:
+        """Even where columns may differ, a reader has to be able to put all of them together. Raises `SchemasDiffer`."""
+        united_schema([self._manifest(each, "", "", datetime.now(UTC)) for each in described])
+
+    def check_columns(self, described: Sequence[Outside]) -> None:
+        """As for what is built: later partitions may have more columns, or wider ones (`spark.check_schema`).
+
+        Raises `ColumnsDiffer`.
+        """
+        for before, each in pairwise(described):
+            if why := why_not_fitting(each.schema, before.schema):
+                raise ColumnsDiffer(path=each.files[0].uri, ref=each.ref, why=why, other=before.ref, allow=_ALLOW)
+        present = neighbour(self.engine.queries, self.dataset.asset)
+        if present is not None:
+            for each in described:
+                self.check_fits(each, present.ref, present.schema)
+
+    def check_fits(self, each: Outside, other: str, schema: TableSchema) -> None:
+        """What comes from outside may be older or younger than what is there. Raises `ColumnsDiffer`."""
+        if each.schema == schema:
+            return
+        why = why_not_fitting(each.schema, schema)
+        if why and why_not_fitting(schema, each.schema):
+            raise ColumnsDiffer(path=each.files[0].uri, ref=each.ref, why=why, other=other, allow=_ALLOW)
+
+    def empty(self, ref: str, origin: str) -> Outside:
+        """No rows, with the columns that the dataset has had last (SPEC 10.3)."""
+        present = neighbour(self.engine.queries, self.dataset.asset)
+        return Outside(ref, (), NO_COLUMNS if present is None else present.schema, origin)
+
+    # Manifests, then the event
+
+    def record(self, outside: Sequence[Outside], canonical: Mapping[str, Canonical]) -> dict[str, str]:
+        """The uuid of each ref; `canonical` is what was decided about. Raises what the event is refused with.
+
+        What is there already was written by somebody who was ended before the event, or who is at it right now.
+        """
+        at, began = datetime.now(UTC), self.engine.queries.beginning()
+        manifests = [self._identified(each, canonical[each.ref], began, at) for each in outside]
+        created: list[Manifest] = []
+        try:
+            taken_up = self._written(manifests, created)
+            self.engine.handle(self._command(outside, canonical, manifests), actor=self.actor)
+        except (Refused, Conflict, DiskTrouble, StorageTrouble) as error:
+            # Nobody was told of them; these folders hold nothing but the manifests. After any other error somebody may
+            # have been: `clean` tells.
+            told = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
+            for manifest in created:
+                if manifest.instance_uuid not in told:
+                    self.warehouse.remove_instance(self.dataset.asset, manifest.instance_uuid)
+            if isinstance(error, InstanceExists):
+                # The very same has been recorded by somebody who was faster.
+                raise CanonicalMoved(ref=error.facts["ref"]) from error
+            raise
+        # Who wrote them may have been refused, and have removed them, before the event was there to be seen.
+        write_manifests(self.warehouse, taken_up)
+        return {manifest.ref: manifest.instance_uuid for manifest in manifests}
+
+    def _identified(self, each: Outside, seen: Canonical, began: tuple[float, str], at: datetime) -> Manifest:
+        manifest = self._manifest(each, "", "", at)
+        job_run = arrival_id(began, manifest, seen.uuid)
+        uuid = derive_partition_uuid(job_run, each.ref)
+        return msgspec.structs.replace(manifest, job_run=job_run, instance_uuid=uuid)
+
+    def _written(self, manifests: Sequence[Manifest], created: list[Manifest]) -> list[Manifest]:
+        """Those that were there. Raises `ManifestConflict` where one says something else."""
+        were_absent = write_manifests(self.warehouse, manifests)
+        created += compress(manifests, were_absent)
+        there = [manifest for manifest, was_absent in zip(manifests, were_absent, strict=True) if not was_absent]
+        for manifest in there:
+            found = read_manifest(self.warehouse, self.dataset.asset, manifest.instance_uuid)
+            if not is_the_same_arrival(found, manifest):
+                path = self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)
+                raise ManifestConflict(path=path, entity=path)
+        return there
+
+    def _command(
+        self, outside: Sequence[Outside], canonical: Mapping[str, Canonical], manifests: Sequence[Manifest]
+    ) -> ArriveLots:
+        arrivals = (
+            Arrival(
+                job_run_id=manifest.job_run,
+                ref=each.ref,
+                origin=_again(each, canonical[each.ref]),
+                manifest=_fact(manifest, self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)),
+            )
+            for each, manifest in zip(outside, manifests, strict=True)
+        )
+        return ArriveLots(arrivals=tuple(arrivals), seen={each.ref: canonical[each.ref].uuid for each in outside})
+
+    def _manifest(self, each: Outside, uuid: str, job_run: str, at: datetime) -> Manifest:
+        files = tuple(file for file in each.files if file.rows)
+        return Manifest(
+            dataset=self.dataset.asset,
+            ref=each.ref,
+            lot_id=lot_id_of(self.dataset, partition_key_of(each.ref)),
+            instance_uuid=uuid,
+            job_run=job_run,
+            attempt=1,
+            state=ManifestState.COMPLETE if files else ManifestState.EMPTY,
+            uri_type=UriType.IDENTIFIER,
+            files=files,
+            created_at=at,
+            schema=each.schema,
+            comment=each.origin,
+            format=WRITTEN.name,
+        )
+
+    # What Dagster shows
+
+    def show(self, outside: Sequence[Outside], uuids: Mapping[str, str], live_before: Sequence[str] = ()) -> None:
+        """Green in Dagster what is live here; of what was live before, what an interrupted command has left out."""
+        now = {each.ref: each for each in outside}
+        unseen = self.not_shown(live_before)
+        left_out = self.engine.queries.canonical(unseen)
+        for ref in [*now, *unseen]:
+            uuid = uuids.get(ref) or left_out[ref].uuid
+            assert uuid is not None, "it is live"
+            origin = now[ref].origin if ref in now else left_out[ref].origin
+            rows = now[ref].rows if ref in now else left_out[ref].rows
+            partition = dagster_partition(self.dataset.partitions, partition_key_of(ref))
+            self.instance.report_runless_asset_event(
+                AssetMaterialization(
+                    asset_key=asset_key(self.dataset.asset),
+                    partition=partition,
+                    description=origin,
+                    metadata={"databuild/instance": uuid, "dagster/row_count": rows},
+                    tags=version_tags(uuid, partition),
+                )
+            )
+
+    def not_shown(self, refs: Sequence[str]) -> list[str]:
+        """Those of which Dagster knows no materialization at all."""
+        if not refs:
+            return []
+        key = asset_key(self.dataset.asset)
+        if not self.dataset.partitions:
+            return list(refs) if self.instance.get_latest_materialization_event(key) is None else []
+        known = self.instance.get_materialized_partitions(key)
+        return [ref for ref in refs if partition_key_of(ref) not in known]
+
+
+def counted(n: int) -> str:
+    return "1 file" if n == 1 else f"{n} files"
+
+
+def _readable(ref: str, fact: OutsideFile | UnreadableFile) -> OutsideFile:
+    """Raises `CannotRead`."""
+    if isinstance(fact, UnreadableFile):
+        raise CannotRead(path=fact.facts["path"], ref=ref, why=fact.facts["why"]) from fact
+    return fact
+
+
+def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Schema], TableSchema]:
+    """The same function, asked once for files in a row that have one schema: mostly all of them have."""
+    last: list[tuple[pa.Schema, TableSchema]] = []
+
+    def answer(schema: pa.Schema) -> TableSchema:
+        if not last or not last[0][0].equals(schema, check_metadata=True):
+            last[:] = [(schema, columns(schema))]
+        return last[0][1]
+
+    return answer
+
+
+def _columns(
+    ref: str, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
+) -> TableSchema:
+    """Those that all files of a partition have."""
+    first = None
+    for file in files:
+        path = file.entry.uri
+        if first is not None and file.schema.equals(files[0].schema, check_metadata=True):
+            continue
+        try:
+            schema = columns_of_schema(file.schema)
+        except UnreadableColumn as error:
+            raise CannotRead(path=path, ref=ref, why=error.message.rstrip(".")) from error
+        if first is None:
+            first = schema
+        elif why := why_not_fitting(schema, first) or why_not_fitting(first, schema):
+            raise ColumnsDiffer(
+                path=path,
+                ref=ref,
+                why=why if why_not_fitting(schema, first) else f"it has more, or wider, columns ({why})",
+                other=files[0].entry.uri,
+                allow="the files of one partition have one set of columns",
+            )
+    assert first is not None, "a partition without files is not described"
+    return first
+
+
+def _again(each: Outside, now: Canonical) -> str:
+    """An origin that is known is taken for the same arrival; after a build or taint in between it is another."""
+    if now.known_origin is not None and now.known_origin.startswith(each.origin) and now.uuid is not None:
+        return f"{each.origin} instead of {now.uuid}"
+    return each.origin
+
+
+def _fact(manifest: Manifest, uri: str) -> ManifestFact:
+    return ManifestFact(
+        state=manifest.state.value, uri=uri, files=len(manifest.files), rows=manifest.rows, bytes=manifest.bytes
+    )

@@ -1,0 +1,1 @@
+"""Decorators, `build_definitions` and the component: what an author calls to deploy assets."""

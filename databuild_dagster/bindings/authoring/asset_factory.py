@@ -1,0 +1,156 @@
+"""From an asset's function and what was said of it to a Dagster asset whose every build is asked for first.
+
+Dagster is shown a generator `@multi_asset` with skippable outputs; its inputs are ours (they stand in the
+specs' deps, so the graph is right) and no IO manager is asked for them. Calling the asset calls the function.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    AssetCheckSpec,
+    AssetDep,
+    AssetExecutionContext,
+    AssetIn,
+    AssetKey,
+    AssetsDefinition,
+    AssetSpec,
+    BackfillPolicy,
+    multi_asset,
+)
+
+from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
+from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.building.default_resources import default_resources
+from databuild_dagster.bindings.building.step import run_step
+from databuild_dagster.bindings.declare.asset_spec import BODY_ATTRIBUTE, AssetBody, body_of
+from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter, ParameterKind
+from databuild_dagster.bindings.display.taint_check import selected_taint_checks, taint_check_spec
+
+
+class DatabuildAsset(AssetsDefinition):
+    """What the decorators make: a Dagster asset, and the function itself when called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        body = body_of(self)
+        assert body is not None, "a DatabuildAsset is made by the decorators only"
+        return body.function(*args, **kwargs)
+
+
+def as_dagster_asset(
+    specs: Sequence[AssetSpec],
+    body: AssetBody,
+    *,
+    name: str,
+    backfill_policy: BackfillPolicy | None,
+    pool: str | None,
+) -> DatabuildAsset:
+    """The asset with one output per spec, and a check per gate."""
+    if backfill_policy is None and specs[0].partitions_def is not None:
+        # One Dagster run costs seconds and hosts any number of partitions, which fail alone in it.
+        backfill_policy = BackfillPolicy.single_run()
+    keys = {output_name(spec.key): spec.key for spec in specs}
+    checks = [taint_check_spec(spec.key) for spec in specs] + [
+        # Not blocking for Dagster: what does not pass does not become live, and that is all it takes.
+        AssetCheckSpec(gate.name, asset=keys[body.outputs[name]], description=gate.description)
+        for name, gates in body.gates.items()
+        for gate in gates
+    ]
+    with quiet_beta_warnings():
+        assets_def = multi_asset(
+            specs=specs,
+            check_specs=checks,
+            # Dagster lets a step leave out checks and outputs only if it may be asked for some of them; and it may be
+            # asked for a check alone.
+            can_subset=True,
+            name=name,
+            required_resource_keys={DEPLOYMENT, SPARK, *_resource_keys(body)},
+            resource_defs=default_resources(),
+            backfill_policy=backfill_policy,
+            pool=pool,
+        )(_step_function(body))
+        return DatabuildAsset(**assets_def.get_attributes_dict())
+
+
+def output_name(key: AssetKey) -> str:
+    """What Dagster calls the output of an asset."""
+    return key.to_python_identifier()
+
+
+def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
+    """The generator Dagster runs: its signature has only what Dagster fills, context and config."""
+    config = next((p.annotation for p in body.parameters if p.kind is ParameterKind.CONFIG), None)
+
+    def with_config(context: AssetExecutionContext, config: Any) -> Iterator[Any]:
+        if not context.selected_asset_keys:
+            # Somebody executes checks alone. The blocking ones are asked when there is something new to let through.
+            yield from selected_taint_checks(context)
+            return
+        yield from run_step(context, body, config)
+
+    def without_config(context: AssetExecutionContext) -> Iterator[Any]:
+        yield from with_config(context, None)
+
+    step: Any = without_config if config is None else with_config
+    if config is not None:
+        step.__annotations__["config"] = config
+    step.__name__ = getattr(body.function, "__name__", "asset")
+    setattr(step, BODY_ATTRIBUTE, body)
+    return step  # type: ignore[no-any-return]
+
+
+def upstreams_of(asset_name: str, parameters: Sequence[Parameter], ins: Mapping[str, AssetIn]) -> dict[str, AssetKey]:
+    """Parameter to the asset it stands for. Raises `InvalidAsset`."""
+    inputs = [parameter.name for parameter in parameters if parameter.kind.is_input]
+    for unknown in [given for given in ins if given not in inputs]:
+        raise InvalidAsset(f"ins of asset {asset_name!r} names {unknown!r}, which is not a DataFrame parameter of it.")
+    return {parameter: _upstream_key(parameter, ins.get(parameter)) for parameter in inputs}
+
+
+def _upstream_key(parameter: str, asset_in: AssetIn | None) -> AssetKey:
+    if asset_in is None:
+        return AssetKey(parameter)
+    if asset_in.key is not None:
+        return AssetKey.from_coercible(asset_in.key)
+    prefix = asset_in.key_prefix
+    return AssetKey([*([prefix] if isinstance(prefix, str) else prefix or ()), parameter])
+
+
+def deps_of(
+    asset_name: str, upstreams: Mapping[str, AssetKey], ins: Mapping[str, AssetIn], deps: Sequence[Any]
+) -> list[AssetDep]:
+    """What must be live, read or not, with the partition mappings. Raises `InvalidAsset`."""
+    read: dict[AssetKey, AssetDep] = {}
+    for parameter, upstream in upstreams.items():
+        mapping = ins[parameter].partition_mapping if parameter in ins else None
+        if upstream in read:
+            raise InvalidAsset(f"Asset {asset_name!r} reads {upstream.to_user_string()!r} through two parameters.")
+        read[upstream] = AssetDep(upstream, partition_mapping=mapping)
+    for given in deps:
+        dep = AssetDep.from_coercible(given)
+        read.setdefault(dep.asset_key, dep)
+    return list(read.values())
+
+
+def _resource_keys(body: AssetBody) -> set[str]:
+    return {parameter.name for parameter in body.parameters if parameter.kind is ParameterKind.RESOURCE}
+
+
+def at_least_one(asset_name: str, option: str, value: int) -> int:
+    """The value. Raises `InvalidAsset`."""
+    if value < 1:
+        raise InvalidAsset(f"{option} of asset {asset_name!r} is {value}; it must be at least 1.")
+    return value
+
+
+def refuse_options(asset_name: str, *, check_specs: Any, retry_policy: Any) -> None:
+    """Raises `InvalidAsset` for options of Dagster's that mean nothing here, with what to do instead."""
+    if check_specs is not None:
+        raise InvalidAsset(
+            f"Asset {asset_name!r}: check_specs= means nothing here; write a separate @asset_check, "
+            "or give blocking_checks=."
+        )
+    if retry_policy is not None:
+        raise InvalidAsset(
+            f"Asset {asset_name!r}: retry_policy= means nothing here; raise Transient where a retry may help."
+        )

@@ -1,0 +1,128 @@
+"""A code location becomes a loaded repository in this process, found exactly as `dagster` finds it.
+
+Same options (-m, -f, -w), same search in the working directory (workspace.yaml, `[tool.dagster]` of
+pyproject.toml), same loaders; what Dagster says over many lines, or does not say, is one sentence here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster import RepositoryDefinition
+
+from databuild_dagster.bindings.adapter.dagster_private import (
+    GrpcServerCodeLocationOrigin,
+    WorkspaceOpts,
+    get_loadable_targets,
+    repository_def_from_target_def,
+    workspace_opts_to_load_target,
+)
+from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
+
+
+class CannotLoad(Exception):
+    """The definitions cannot be loaded; the message is one sentence, `__cause__` the whole story."""
+
+
+@dataclass(frozen=True)
+class CodeLocation:
+    """One loaded code location."""
+
+    #: As Dagster names it.
+    name: str
+    repository: RepositoryDefinition
+    #: What `build_definitions` decided; None for a location without it.
+    deployment: Deployment | None
+
+
+def load_code_locations(
+    *,
+    modules: Sequence[str] = (),
+    files: Sequence[str] = (),
+    workspaces: Sequence[str] = (),
+    working_directory: str | None = None,
+    attribute: str | None = None,
+) -> list[CodeLocation]:
+    """Load what the options name, or the project in the working directory. Raises `CannotLoad`."""
+    for path in (*files, *workspaces):
+        if not Path(path).is_file():
+            raise CannotLoad(f"There is no file {path}; give the path of your definitions.")
+    opts = WorkspaceOpts(
+        module_name=list(modules) or None,
+        python_file=list(files) or None,
+        workspace=list(workspaces) or None,
+        working_directory=working_directory,
+        attribute=attribute,
+    )
+    try:
+        origins = workspace_opts_to_load_target(opts).create_origins()
+    except Exception as error:  # Dagster raises click errors, check errors and its own here.
+        raise CannotLoad(_without_target(error)) from error
+    return [_load(origin) for origin in origins]
+
+
+def the_code_location(locations: Sequence[CodeLocation], name: str | None = None) -> CodeLocation:
+    """The one that is meant: by name, or the only one with `build_definitions`. Raises `CannotLoad`."""
+    if name is not None:
+        for location in locations:
+            if name == location.name or (location.deployment is not None and name == location.deployment.location):
+                return location
+        raise CannotLoad(f"There is no code location {name!r}; there are {', '.join(each.name for each in locations)}.")
+    ours = [location for location in locations if location.deployment is not None]
+    if len(ours) == 1:
+        return ours[0]
+    if not ours:
+        names = ", ".join(location.name for location in locations) or "none at all"
+        raise CannotLoad(f"No code location uses build_definitions ({names}); make your Definitions with it.")
+    raise CannotLoad(
+        f"Several code locations use build_definitions: {', '.join(each.name for each in ours)}; name one."
+    )
+
+
+def _load(origin: object) -> CodeLocation:
+    name = getattr(origin, "location_name", "?")
+    target = getattr(origin, "loadable_target_origin", None)
+    if isinstance(origin, GrpcServerCodeLocationOrigin) or target is None:
+        raise CannotLoad(
+            f"Code location {name} is a running server; databuild loads code itself, name its file or module."
+        )
+    try:
+        targets = get_loadable_targets(
+            python_file=target.python_file,
+            module_name=target.module_name,
+            package_name=target.package_name,
+            autoload_defs_module_name=target.autoload_defs_module_name,
+            working_directory=target.working_directory,
+            attribute=target.attribute,
+            resolve_lazy_defs=True,
+        )
+        repositories = [
+            repository
+            for each in targets
+            if (repository := repository_def_from_target_def(each.target_definition)) is not None
+        ]
+        for repository in repositories:
+            repository.get_all_jobs()
+    except Exception as error:  # Anything at all can happen while user code is imported.
+        raise CannotLoad(f"Code location {name} cannot be loaded: {_first_cause(error)}") from error
+    if len(repositories) != 1:
+        raise CannotLoad(f"Code location {name} has {len(repositories)} Definitions; name one attribute with -a.")
+    return CodeLocation(name, repositories[0], deployment_of_repository(repositories[0]))
+
+
+def _first_cause(error: BaseException) -> str:
+    """What the user's code raised, below the layers that Dagster puts around it."""
+    while error.__cause__ is not None and type(error).__module__.startswith("dagster"):
+        error = error.__cause__
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"
+
+
+def _without_target(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "No arguments given" in text or not text:
+        return (
+            "There are no definitions here: name them with -m MODULE, -f FILE or -w WORKSPACE, "
+            "or change to a directory with a workspace.yaml or a pyproject.toml with [tool.dagster]."
+        )
+    return text

@@ -1,0 +1,61 @@
+"""What this machine must have before anything is wanted, looked at while a person waits for the answer.
+
+Without Java, or with nowhere to write, a build would record job runs only to fail them, one attempt after the
+other, until somebody looks.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.authoring.location import CodeLocation
+from databuild_dagster.bindings.declare.asset_spec import body_of
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import check_startable
+from databuild_dagster.warehouse import Warehouse
+
+
+def prepare_machine(
+    instance: DagsterInstance, locations: Iterable[CodeLocation], refs: Iterable[str], *, rebuild: bool = False
+) -> None:
+    """Whether these refs, and what they need, can be built here; and Spark begins to open while wants are recorded.
+
+    Nothing is looked at when all are live, unless they are to be built anew. Raises `JavaMissing`,
+    `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    """
+    states = engine_for(instance).queries.states(refs)
+    wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
+    needed = set(_with_upstreams(instance, wanted))
+    to_open: list[DatabuildSpark] = []
+    for location in locations:
+        if location.deployment is None:
+            continue
+        bodies = [
+            body
+            for assets_def in location.repository.asset_graph.assets_defs
+            if not needed.isdisjoint(asset_text(key) for key in assets_def.keys)
+            and (body := body_of(assets_def)) is not None
+        ]
+        if bodies:
+            Warehouse(location.deployment.warehouse or warehouse_of(instance)).check_usable()
+        if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
+            check_startable(spark.settings_at(instance.root_directory))
+            to_open.append(spark)
+    for spark in to_open:
+        open_ahead(spark, instance.root_directory)
+
+
+def _with_upstreams(instance: DagsterInstance, assets: set[str]) -> Iterator[str]:
+    inputs = {each.asset: each.inputs for each in engine_for(instance).queries.datasets().values()}
+    seen: set[str] = set()
+    found = list(assets)
+    while found:
+        asset = found.pop()
+        if asset not in seen:
+            seen.add(asset)
+            yield asset
+            found += [spec.asset for spec in inputs.get(asset, ())]

@@ -1,0 +1,1 @@
+"""The step that every build passes, and the jobs of operations."""

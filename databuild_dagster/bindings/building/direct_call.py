@@ -1,0 +1,121 @@
+"""From what a test says to the `BuildContext` of a direct call, for asset functions that take one.
+
+Nothing is recorded and no Dagster run exists; what a build would know of either is refused with a sentence. The
+context itself is the one of every build.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from dagster import AssetKey, AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.declare.asset_spec import body_of
+from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.outcomes import DepMiss
+from databuild_dagster.bindings.reading.spark_resource import temporary_session
+from databuild_dagster.engine import new_id
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.spark import united
+
+#: What is built where no asset is given.
+UNNAMED = "asset"
+
+
+def build_context(
+    asset: AssetsDefinition | None = None,
+    *,
+    partition_key: str | None = None,
+    partition_keys: Sequence[str] | None = None,
+    inputs: Mapping[PartitionRef | str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    spark: Any = None,
+    instance: DagsterInstance | None = None,
+) -> BuildContext:
+    """The context to call an asset's function with, in a test: `orders(build_context(partition_key="2024-01-29"))`.
+
+    `partition_keys` are those of a batch. With `asset`, the context knows its refs, outputs and time windows too.
+    `inputs` are the frames that `context.read` gives, by ref: several are united, one that is not there is a
+    `DepMiss`, as in a build. `context.resources` are `resources`; `context.spark` is `spark`, or the session of
+    `materialize()`; `context.instance` is `instance`, or an ephemeral one. What the function adds is read by
+    `context.output_metadata(ref)`.
+
+    Raises ValueError for keys that do not fit the asset.
+    """
+    if partition_key is not None and partition_keys is not None:
+        raise ValueError("build_context was given partition_key= and partition_keys=; give one of them.")
+    keys: list[str | None] = list(partition_keys) if partition_keys is not None else [partition_key]
+    if not keys:
+        raise ValueError("build_context was given no partition_keys; a batch has at least one.")
+    names: dict[str, str | None] = {UNNAMED: None}
+    body = None if asset is None else body_of(asset)
+    if asset is not None:
+        names = _output_names(asset)
+        _check_keys(asset, keys)
+    frames = {str(PartitionRef.parse(str(ref))): frame for ref, frame in (inputs or {}).items()}
+    return BuildContext(
+        dagster_context=_NoRun(asset, resources or {}, instance),  # type: ignore[arg-type]
+        runs=[HostedRun(new_id(), tuple(ref_of(name, key) for name in names)) for key in keys],
+        output_names=names,
+        is_batched=partition_keys is not None if body is None else body.is_batched,
+        session=temporary_session if spark is None else lambda: spark,
+        read=lambda refs: _read(frames, refs),
+    )
+
+
+class _NoRun:
+    """What a build asks Dagster's own context, answered without a Dagster run."""
+
+    def __init__(
+        self, asset: AssetsDefinition | None, resources: Mapping[str, Any], instance: DagsterInstance | None
+    ) -> None:
+        self._asset = asset
+        self._instance = instance
+        self.resources = SimpleNamespace(**resources)
+        self.log: logging.Logger = get_dagster_logger()
+
+    @property
+    def assets_def(self) -> AssetsDefinition:
+        if self._asset is None:
+            raise ValueError("Only the asset knows its time windows; give it: build_context(asset, …).")
+        return self._asset
+
+    @property
+    def instance(self) -> DagsterInstance:
+        if self._instance is None:
+            self._instance = DagsterInstance.ephemeral()
+        return self._instance
+
+    @property
+    def run(self) -> DagsterRun:
+        raise ValueError("A function that is called directly has no Dagster run; dg.materialize([…]) makes one.")
+
+
+def _output_names(asset: AssetsDefinition) -> dict[str, str | None]:
+    body = body_of(asset)
+    if body is None:
+        raise ValueError(f"{asset} is no asset of databuild's, so its function takes no BuildContext.")
+    keys: list[AssetKey] = [asset.keys_by_output_name[output] for output in body.outputs.values()]
+    return {asset_text(key): name for key, name in zip(keys, body.outputs, strict=True)}
+
+
+def _check_keys(asset: AssetsDefinition, keys: Sequence[str | None]) -> None:
+    body = body_of(asset)
+    assert body is not None
+    name = asset.node_def.name
+    partitions = next(iter(asset.specs)).partitions_def
+    if partitions is None and keys != [None]:
+        raise ValueError(f"{name} has no partitions, so build_context takes no partition key for it.")
+    if partitions is not None and None in keys:
+        raise ValueError(f"{name} is partitioned; give build_context its partition_key or partition_keys.")
+    if len(keys) > 1 and not body.is_batched:
+        raise ValueError(f"{name} is not batched, so it is called with one partition_key at a time.")
+
+
+def _read(frames: Mapping[str, Any], refs: Sequence[str]) -> Any:
+    if missing := [ref for ref in refs if ref not in frames]:
+        raise DepMiss(*missing)
+    return united([frames[ref] for ref in refs])

@@ -1,0 +1,113 @@
+"""How plain Dagster assets and asset checks read ours: one frame of the canonical instances, and never a
+write.
+
+One partition or many come as one frame, of Spark or pandas as the parameter is annotated. Ours do not pass
+here: they read exactly the instances that their job run was given.
+"""
+
+from typing import Any
+
+from dagster import (
+    DagsterInstance,
+    DagsterInvariantViolationError,
+    InitResourceContext,
+    InputContext,
+    IOManager,
+    OutputContext,
+    PartitionKeyRange,
+    io_manager,
+    partition_loading_context,
+)
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.dagster_private import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
+from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries import Canonical
+
+#: Refs named in one message.
+MAX_NAMED = 5
+
+
+class NotLive(Exception):
+    """What is to be read is not live; the message names it and says what to do."""
+
+
+class DatabuildIOManager(IOManager):
+    """Reads canonical instances; writing is the step's own business."""
+
+    def __init__(self, instance: DagsterInstance, deployment: Deployment, spark_resource: Any) -> None:
+        self._instance = instance
+        self._frames = Frames(
+            spark_resource=spark_resource,
+            warehouse=deployment.warehouse or warehouse_of(instance),
+            instance=instance,
+        )
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        if obj is None:
+            # Our own step says that it is done; the data is where it belongs.
+            return
+        raise NotImplementedError(
+            f"{context.asset_key.to_user_string()} is written by its own step, not through its IO manager."
+        )
+
+    def load_input(self, context: InputContext) -> Any:
+        asset = asset_text(context.asset_key)
+        canonical = self._canonical(asset, context)
+        if absent := [ref for ref, each in canonical.items() if each.state is not InstanceState.LIVE]:
+            more = f" and {len(absent) - MAX_NAMED} more" if len(absent) > MAX_NAMED else ""
+            raise NotLive(
+                f"{', '.join(absent[:MAX_NAMED])}{more} cannot be read, because it is not live; "
+                f"build it first: databuild build {absent[0]}"
+            )
+        pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
+        return self._frames.read(list(canonical.values()), asset, pandas=pandas)
+
+    def _canonical(self, asset: str, context: InputContext) -> dict[str, Canonical]:
+        keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]
+        if is_check := _is_for_a_check(context):
+            keys = _keys_of_run(context) or keys
+        canonical = engine_for(self._instance).queries.canonical([ref_of(asset, key) for key in keys])
+        if is_check and context.has_asset_partitions:
+            # A check has no partitions of its own; it looks at what there is.
+            return {ref: each for ref, each in canonical.items() if each.state is InstanceState.LIVE}
+        return canonical
+
+
+def _is_for_a_check(context: InputContext) -> bool:
+    try:
+        step = context.step_context
+    except DagsterInvariantViolationError:
+        # Loaded by hand, outside of a run.
+        return False
+    assets_def = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
+    return assets_def is not None and not assets_def.keys
+
+
+def _keys_of_run(context: InputContext) -> list[str | None]:
+    """The partitions that the Dagster run is about, none for a run that is not partitioned."""
+    tags = context.step_context.dagster_run.tags
+    if PARTITION_NAME_TAG in tags:
+        return [tags[PARTITION_NAME_TAG]]
+    if ASSET_PARTITION_RANGE_START_TAG not in tags or not context.has_asset_partitions:
+        return []
+    span = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
+    with partition_loading_context(dynamic_partitions_store=context.instance):
+        return list(context.asset_partitions_def.get_partition_keys_in_range(span))
+
+
+@io_manager(required_resource_keys={DEPLOYMENT, SPARK}, description="Reads what databuild built; writes nothing.")
+def databuild_io_manager(context: InitResourceContext) -> DatabuildIOManager:
+    assert context.instance is not None, "an IO manager is only made for a run"
+    return DatabuildIOManager(
+        context.instance, getattr(context.resources, DEPLOYMENT), getattr(context.resources, SPARK)
+    )

@@ -1,0 +1,191 @@
+"""What a job of an operation can ask for besides what it is told of itself: Spark, its partition's data, a place to write to.
+
+All jobs of an executor share one session, opened by the first that asks. What a job runs in it can be interrupted, and
+is, as soon as the job is somebody else's or the operation has ended (SPEC 9.7).
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of, manifests_in
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.operations.executor import CannotExecute, JobContext, RetryJob, told
+from databuild_dagster.model.operations import LeaseLost
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.spark import (
+    BadSetting,
+    BadSparkUrl,
+    FixedSetting,
+    JavaMissing,
+    ServerFailed,
+    SessionModesMixed,
+    SparkUnreachable,
+    TooManyServers,
+    explain_failure,
+)
+from databuild_dagster.store.queries import Canonical
+from databuild_dagster.warehouse import DiskTrouble, Manifest, ManifestMissing, Warehouse, disk
+
+#: Why there is no session, whoever asks.
+_NO_SESSION = (
+    BadSetting,
+    BadSparkUrl,
+    FixedSetting,
+    JavaMissing,
+    ServerFailed,
+    SessionModesMixed,
+    SparkUnreachable,
+    TooManyServers,
+)
+
+
+#: Whose errors end in pages of Java.
+_SPARKS = ("pyspark", "py4j", "grpc")
+
+
+def explained(error: Exception) -> str:
+    """An error of a job as it is recorded, Spark's in one sentence."""
+    is_of_spark = any(each.__module__.partition(".")[0] in _SPARKS for each in type(error).__mro__)
+    return explain_failure(error) if is_of_spark else told(error)
+
+
+@dataclass
+class OperationResources:
+    """Where operations run: given to every job, check and completion."""
+
+    instance: DagsterInstance
+    frames: Frames
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("databuild"))
+
+    @property
+    def engine(self) -> Engine:
+        return engine_for(self.instance)
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """Where the code location writes."""
+        return self.frames.warehouse
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session, opened when it is first asked for. Raises `CannotExecute`."""
+        try:
+            return self.frames.session
+        except _NO_SESSION as error:
+            raise CannotExecute(str(error)) from error
+
+    @contextmanager
+    def around(self, contexts: Sequence[JobContext]) -> Iterator[None]:
+        """What a call runs in Spark carries a tag, by which any of its jobs has it interrupted.
+
+        Trouble with the session is told apart from trouble with the data. Raises `RetryJob`, `CannotExecute`.
+        """
+        tag = f"databuild-operation-{contexts[0].token}"
+
+        def interrupt() -> None:
+            self.frames.begin_to_interrupt(tag)
+
+        for context in contexts:
+            context.on_stop.append(interrupt)
+        try:
+            with self.frames.interruptible(tag):
+                yield
+        except (RetryJob, LeaseLost, CannotExecute):
+            raise
+        except Exception as error:
+            if any(context.is_stopped for context in contexts):
+                raise
+            if self.frames.is_lost(error):
+                self.frames.forget_lost_session()
+                raise RetryJob(explain_failure(error)) from error
+            if self.frames.is_of_the_machine(error):
+                raise CannotExecute(explain_failure(error)) from error
+            if self.frames.is_transient(error):
+                raise RetryJob(explain_failure(error)) from error
+            raise
+        except BaseException:
+            # Ctrl-C, or Dagster's own interrupt: nobody waits for what runs in Spark any more.
+            self.frames.interrupt(tag)
+            raise
+        finally:
+            for context in contexts:
+                context.on_stop.remove(interrupt)
+
+
+class OperationContext(JobContext):
+    """What a job is told of itself, what it can say, and what it has to work with."""
+
+    @property
+    def _resources(self) -> OperationResources:
+        found: OperationResources = self.extras
+        return found
+
+    @property
+    def instance(self) -> DagsterInstance:
+        """The Dagster instance."""
+        return self._resources.instance
+
+    @property
+    def engine(self) -> Engine:
+        return self._resources.engine
+
+    @property
+    def log(self) -> logging.Logger:
+        """Dagster's log of the run; the command line's with `--local`."""
+        return self._resources.log
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return self._resources.warehouse
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session, which all jobs of this executor share; what is run in it ends when the job is stopped.
+
+        Raises `LeaseLost` for a job that is stopped by now.
+        """
+        if self.is_stopped and self.on_stop:
+            # Interrupted between two calls: what it begins now, nobody would interrupt again.
+            self._lost()
+        return self._resources.spark
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Of the instance that the partition had when the operation began: what the job is about, whatever came since.
+
+        Raises `NotOurs`, for what lies outside of our warehouse, and `DataRemoved`.
+        """
+        ref = str(self.ref)
+        instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
+        if instance is None:
+            raise NotOurs(ref=ref)
+        check_data_of(instance)
+        found = Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
+        try:
+            (manifest,) = manifests_in(self.warehouse, asset_of(ref), [found])
+        except ManifestMissing as error:
+            raise DataRemoved(ref=ref, uuid=instance.uuid, why=f"there is no {error.facts['path']}") from error
+        return manifest
+
+    def folder(self) -> AbstractContextManager[str]:
+        """A folder of this job alone, from which publishing is cheap; whatever is left in it goes with the block."""
+        return self._resources.frames.staging(_staging_name(self.token))
+
+    def remove_folders(self) -> None:
+        """What a process that was killed has left in them. For `cancel_job_and_cleanup`."""
+        folder = self.warehouse.staging_dirs().get(_staging_name(self.token))
+        if folder is not None:
+            with suppress(DiskTrouble):
+                disk.remove_tree(folder)
+
+
+def _staging_name(token: str) -> str:
+    return f"operation-{token}"

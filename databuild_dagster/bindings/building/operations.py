@@ -1,0 +1,135 @@
+"""Operations at work: who starts and looks at them here, who runs their jobs, and who completes them.
+
+The same in a Dagster run, in the orchestrator's sensor and on a command line.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from threading import Lock
+from typing import Any
+
+from dagster import DagsterInstance, build_resources
+
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.building.operation_context import OperationContext, OperationResources, explained
+from databuild_dagster.bindings.building.operation_types import known_operations
+from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.engine import Judge, this_user
+from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
+from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.operations import Mark, OperationId, Trouble
+
+#: Jobs that an executor has at once: of a batched type it hands them to one call.
+JOBS_AT_ONCE = 10
+JOBS_OF_A_BATCH = 200
+#: How long an executor with nothing due waits before it looks again.
+LOOK_SECONDS = 1.0
+
+
+class OwnSpark:
+    """The Spark resource of a code location for whoever is in no Dagster run; set up when its session is first asked for."""
+
+    def __init__(self, spark: Any, instance: DagsterInstance) -> None:
+        self._spark = spark
+        self._instance = instance
+        self._held = ExitStack()
+        self._resource: Any = None
+        self._lock = Lock()
+
+    @property
+    def spark_session(self) -> Any:
+        with self._lock:
+            if self._resource is None:
+                resources = build_resources({"spark": self._spark or DatabuildSpark()}, instance=self._instance)
+                self._resource = self._held.enter_context(resources).spark
+            return self._resource.spark_session
+
+    def forget_session(self) -> None:
+        if self._resource is not None:
+            forget_session_of(self._resource, None)
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def operation_resources(
+    instance: DagsterInstance, deployment: Deployment, *, spark: Any = None, log: logging.Logger | None = None
+) -> OperationResources:
+    """What operations of a code location have to work with; `spark` is a resource that Dagster has set up, if it has."""
+    frames = Frames(
+        spark_resource=spark or OwnSpark(deployment.spark, instance),
+        warehouse=deployment.warehouse or warehouse_of(instance),
+        instance=instance,
+    )
+    return OperationResources(instance, frames, log or logging.getLogger("databuild"))
+
+
+def manager_of(resources: OperationResources, deployment: Deployment, *, actor: str) -> DistributedOperationManager:
+    return DistributedOperationManager(resources.engine, deployment.operations, actor=actor, resources=resources)
+
+
+def operation_manager(
+    instance: DagsterInstance, operations: Iterable[DistributedOperation[Any]] = (), *, actor: str | None = None
+) -> DistributedOperationManager:
+    """To start, look at and cancel operations from Python: of installed packages, provided ones, and those that are given.
+
+    Raises `InvalidOperationType`, `UnsupportedInstance`.
+    """
+    deployment = Deployment(operations=known_operations(operations))
+    resources = operation_resources(instance, deployment)
+    return DistributedOperationManager(
+        engine_for(instance), deployment.operations, actor=actor or this_user(), resources=resources
+    )
+
+
+def executor_of(
+    manager: DistributedOperationManager,
+    resources: OperationResources,
+    *,
+    judge: Judge | None = None,
+    on_ended: Callable[[JobContext, Mark], None] = lambda context, mark: None,
+    on_retry: Callable[[JobContext, Trouble], None] = lambda context, trouble: None,
+) -> Executor:
+    """An executor whose jobs have an `OperationContext`."""
+    return Executor(
+        manager,
+        judge=judge,
+        extras=resources,
+        contexts=OperationContext,
+        around=resources.around,
+        on_ended=on_ended,
+        on_retry=on_retry,
+        explained=explained,
+    )
+
+
+def jobs_at_once(manager: DistributedOperationManager, id: OperationId) -> int:
+    """Raises `UnknownOperationType`."""
+    return JOBS_OF_A_BATCH if manager.type_named(id.type).batched else JOBS_AT_ONCE
+
+
+def run_jobs(
+    executor: Executor,
+    id: OperationId,
+    most: int,
+    *,
+    pause: Callable[[float], object],
+    after_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Run jobs of an operation until there is none left to take, `most` at a time; bounded by the operation.
+
+    Whatever this ends with, what was not done is given back. Raises `UnknownOperationType`, `NewerOperation`,
+    `CannotExecute`, what the store raises.
+    """
+    with ExecutorHeartbeat(executor):
+        try:
+            while executor.step(id, most) or executor.jobs:
+                after_step()
+                if executor.jobs:
+                    pause(min(executor.seconds_until_due, LOOK_SECONDS))
+        finally:
+            executor.give_back()

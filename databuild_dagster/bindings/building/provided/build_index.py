@@ -1,0 +1,150 @@
+"""`build_index`: what values the files of each partition hold, so that readers with a filter pass files over (SPEC 9.8).
+
+It cannot fail: an index that is not there costs time, and no answer. What it has found out is kept file by file, so that
+whoever goes on with a job looks at no file again.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from databuild_dagster.bindings.building.operation_context import OperationContext
+from databuild_dagster.data.read_plan import DataRemoved, NothingLive, NotOurs, neighbour
+from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.spark.indexing import file_figures, indexable
+from databuild_dagster.warehouse import FileEntry, Manifest, UriType
+from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index
+
+#: What is kept of one partition's files between two looks.
+MAX_PROGRESS_BYTES = 1024 * 1024
+#: Files that one Spark job looks at.
+FILES_AT_ONCE = 64
+
+
+class BuildIndexArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which columns; none for all whose values have an order."""
+
+    columns: tuple[str, ...] = ()
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """The files that were looked at, by uri, and the types of the columns."""
+
+    files: dict[str, FileIndex] = {}
+    types: dict[str, str] = {}
+
+
+class BuildIndex(DistributedOperation[BuildIndexArg]):
+    """Keeps the smallest and the largest value, nulls and distinct values of columns, per file, beside the manifest."""
+
+    type_name = "build_index"
+    can_fail = False
+    resumable = True
+    batched = True
+    apart_from = frozenset({"compact"})
+    arg_type = BuildIndexArg
+
+    def check_start(self, arg: BuildIndexArg, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
+        """Raises `CannotIndex`, `NothingLive`."""
+        newest = neighbour(resources.engine.queries, dataset)
+        if newest is None:
+            raise NothingLive(asset=dataset, verb="is", when=" with columns")
+        indexable([newest], arg.columns)
+
+    def start_or_resume_jobs(self, arg: BuildIndexArg, contexts: Sequence[Any]) -> None:
+        """Some files of some partitions at a time, each time one Spark job."""
+        jobs = [_Job(context) for context in contexts]
+        of_uuid = {job.manifest.instance_uuid: job for job in jobs if job.manifest is not None}
+        left = [(job, file) for job in of_uuid.values() for file in job.left()]
+        for start in range(0, len(left), FILES_AT_ONCE):
+            some: dict[str, list[FileEntry]] = {}
+            for job, file in left[start : start + FILES_AT_ONCE]:
+                some.setdefault(job.uuid, []).append(file)
+            parts = [replace(of_uuid[uuid].its_manifest, files=tuple(files)) for uuid, files in some.items()]
+            types = self._types(arg, parts)
+            first: OperationContext = contexts[0]
+            for uuid, found in file_figures(first.spark, first.warehouse, parts, types).items():
+                of_uuid[uuid].keep(found, types)
+        for job in of_uuid.values():
+            job.finish()
+
+    def _types(self, arg: BuildIndexArg, manifests: Sequence[Manifest]) -> dict[str, str]:
+        """Earlier partitions may have fewer columns."""
+        present = {column.name for manifest in manifests for column in manifest.schema.columns}
+        named = [column for column in arg.columns if column in present]
+        return indexable(manifests, named) if named or not arg.columns else {}
+
+    def complete_operation(self, arg: BuildIndexArg, dataset: str, completion: Completion) -> Any:
+        details = {key: mark.detail for key, mark in sorted(completion.marks.items()) if isinstance(mark.detail, dict)}
+        skipped = {key: each["skipped"] for key, each in details.items() if "skipped" in each}
+        return {
+            "ok": True,
+            "partitions": len(details) - len(skipped),
+            "n_skipped": len(skipped),
+            "files": sum(each.get("files", 0) for each in details.values()),
+            "columns": sorted({column for each in details.values() for column in each.get("columns", ())}),
+            "skipped": skipped,
+        }
+
+
+class _Job:
+    """One partition's, as far as it has come."""
+
+    def __init__(self, context: OperationContext) -> None:
+        self._context = context
+        self._found = _Progress() if context.progress is None else msgspec.json.decode(context.progress, type=_Progress)
+        self.manifest: Manifest | None = None
+        try:
+            manifest = context.manifest
+        except (DataRemoved, NotOurs) as gone:
+            # It could be tried for ever, and nobody reads it.
+            context.mark_job_complete(detail={"files": 0, "skipped": gone.message})
+            return
+        if manifest.uri_type is UriType.IDENTIFIER:
+            context.mark_job_complete(
+                detail={"files": 0, "skipped": "its files are somebody else's, who may change them"}
+            )
+        elif not manifest.files:
+            context.mark_job_complete(detail={"files": 0, "skipped": "it has no files"})
+        else:
+            self.manifest = manifest
+
+    @property
+    def its_manifest(self) -> Manifest:
+        assert self.manifest is not None, "what is skipped is not gone on with"
+        return self.manifest
+
+    @property
+    def uuid(self) -> str:
+        return self.its_manifest.instance_uuid
+
+    def left(self) -> list[FileEntry]:
+        return [file for file in self.its_manifest.files if file.uri not in self._found.files]
+
+    def keep(self, found: dict[str, FileIndex], types: dict[str, str]) -> None:
+        self._found = _Progress({**self._found.files, **found}, {**self._found.types, **types})
+        progress = msgspec.json.encode(self._found)
+        if len(progress) <= MAX_PROGRESS_BYTES:
+            # Beyond that, whoever takes the job over looks at some files again.
+            self._context.save_progress(progress)
+
+    def finish(self) -> None:
+        warehouse, asset = self._context.warehouse, self.its_manifest.dataset
+        self._context.check()
+        write_index(warehouse, asset, self._beside(read_index(warehouse, asset, self.uuid)))
+        self._context.mark_job_complete(detail={"files": len(self._found.files), "columns": sorted(self._found.types)})
+
+    def _beside(self, before: InstanceIndex | None) -> InstanceIndex:
+        """With what is known of other columns of the same files."""
+        found = self._found
+        if before is None:
+            return InstanceIndex(instance_uuid=self.uuid, types=found.types, files=found.files)
+        files = dict(before.files)
+        for uri, each in found.files.items():
+            known = before.files.get(uri)
+            columns = known.columns if known is not None and known.checksum == each.checksum else {}
+            files[uri] = replace(each, columns={**columns, **each.columns})
+        return InstanceIndex(instance_uuid=self.uuid, types={**before.types, **found.types}, files=files)

@@ -1,0 +1,152 @@
+"""`compact`: partitions that lie in many small files lie in few, with the same rows (SPEC 9.8).
+
+A job writes a new instance, proves that its rows are those of the instance before, and swings the pointer if readers
+still see that one. The instance's job run is the job's fence token, so whatever a job has written is found by it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from databuild_dagster.bindings.building.operation_context import OperationContext
+from databuild_dagster.data.read_plan import DataRemoved, NotOurs
+from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
+from databuild_dagster.model.commands import InvokeMeta, ReplaceFiles
+from databuild_dagster.model.errors import InvalidRequest, Refused
+from databuild_dagster.model.events import LotArrived, ManifestFact
+from databuild_dagster.model.meta_storage import do
+from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
+from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
+from databuild_dagster.warehouse import Manifest, UriType, Warehouse
+
+
+class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How large a file should be, in bytes."""
+
+    target_bytes: int = TARGET_BYTES
+
+
+class Compact(DistributedOperation[CompactArg]):
+    """Writes small files anew as large ones. Whatever was built from the instance before stays as good as it was."""
+
+    type_name = "compact"
+    apart_from = frozenset({"build_index"})
+    arg_type = CompactArg
+
+    def check_start(self, arg: CompactArg, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
+        """Raises `InvalidRequest`; `NotOurs` for a dataset whose data is in a place of its own."""
+        if arg.target_bytes < 1:
+            raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at least one byte")
+        spec = resources.engine.queries.dataset(dataset)
+        if spec is not None and spec.kind.is_foreign:
+            raise NotOurs(ref=dataset)
+
+    def start_or_resume_job(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
+        job: OperationContext = context
+        ref = str(partition)
+        try:
+            manifest = job.manifest
+        except (DataRemoved, NotOurs) as gone:
+            job.mark_job_complete(detail={"skipped": gone.message})
+            return
+        seen = job.engine.queries.canonical([ref])[ref]
+        if seen.uuid != manifest.instance_uuid:
+            if job.engine.queries.with_the_rows_of([manifest.instance_uuid]):
+                # By a process that was killed before it could say so.
+                _say(job, manifest, seen.files or 0)
+            else:
+                job.mark_job_complete(detail={"moved": True})
+            return
+        n_files = len(manifest.files)
+        if manifest.uri_type is UriType.IDENTIFIER:
+            job.mark_job_complete(
+                detail={"skipped": "its files are somebody else's", "files_before": n_files, "files_after": n_files}
+            )
+        elif files_after(manifest, arg.target_bytes) >= n_files:
+            job.mark_job_complete(detail={"files_before": n_files, "files_after": n_files})
+        else:
+            self._compact(arg, manifest, job)
+
+    def _compact(self, arg: CompactArg, manifest: Manifest, job: OperationContext) -> None:
+        uuid = derive_partition_uuid(job.token, manifest.ref)
+        with job.folder() as folder:
+            compacted = compact_instance(
+                job.spark,
+                job.warehouse,
+                manifest,
+                folder,
+                uuid=uuid,
+                job_run=job.token,
+                target_bytes=arg.target_bytes,
+            )
+        fact = ManifestFact(
+            state=compacted.state.value,
+            uri=job.warehouse.manifest_path(compacted.dataset, uuid),
+            files=len(compacted.files),
+            rows=compacted.rows,
+            bytes=compacted.bytes,
+        )
+        job.check()
+        try:
+            self._swing(manifest, fact, job)
+        except Refused as refused:
+            # Rebuilt, tainted or being built by now: what readers see is not what was compacted.
+            self.cancel_job_and_cleanup(arg, job.ref, job)
+            job.mark_job_complete(detail={"moved": True, "why": refused.message})
+            return
+        _say(job, manifest, len(compacted.files))
+
+    def _swing(self, manifest: Manifest, fact: ManifestFact, job: OperationContext) -> None:
+        """Raises `LeaseLost` when somebody has cleaned up after this process meanwhile; what is refused."""
+        outcome = job.engine.handle(
+            ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
+            actor=str(job.operation),
+            command_id=_command_of(job.token),
+        )
+        if not isinstance(outcome.events[0].fact, LotArrived):
+            job.check()
+
+    def cancel_job_and_cleanup(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
+        """What was written and never became an instance.
+
+        Whoever wrote it may only sleep, between its last look at its lease and its command: so the command's id is taken
+        first, and nothing comes of the command any more.
+        """
+        job: OperationContext = context
+        uuid, asset = derive_partition_uuid(job.token, str(partition)), asset_of(str(partition))
+        if job.is_stopped and _is_written(job.warehouse, asset, uuid):
+            job.engine.handle(
+                InvokeMeta(statements=(do(),)), actor=str(job.operation), command_id=_command_of(job.token)
+            )
+        if job.engine.queries.instance(uuid) is None:
+            job.warehouse.remove_instance(asset, uuid)
+        job.remove_folders()
+
+    def complete_operation(self, arg: CompactArg, dataset: str, completion: Completion) -> Any:
+        details = {key: mark.detail for key, mark in sorted(completion.marks.items()) if isinstance(mark.detail, dict)}
+        return {
+            "ok": True,
+            "partitions": len(details),
+            "compacted": sum(bool(each.get("compacted")) for each in details.values()),
+            "files_before": sum(each.get("files_before", 0) for each in details.values()),
+            "files_after": sum(each.get("files_after", 0) for each in details.values()),
+            # Rebuilt, tainted or being built meanwhile: left as they are.
+            "moved": [key for key, each in details.items() if each.get("moved")],
+            "skipped": {key: each["skipped"] for key, each in details.items() if "skipped" in each},
+        }
+
+
+def _is_written(warehouse: Warehouse, asset: str, uuid: str) -> bool:
+    try:
+        warehouse.storage.read_bytes(warehouse.manifest_path(asset, uuid))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _command_of(token: str) -> str:
+    return derive_partition_uuid(token, "command")
+
+
+def _say(job: OperationContext, manifest: Manifest, n_files: int) -> None:
+    job.mark_job_complete(detail={"compacted": True, "files_before": len(manifest.files), "files_after": n_files})

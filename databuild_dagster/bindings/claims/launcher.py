@@ -1,0 +1,168 @@
+"""The engine's `Launcher`: orders become Dagster runs of the implicit asset job.
+
+Two ways lead to the same run: the sensor returns run requests that Dagster's daemon brings to life, the
+command line executes the runs itself (`inprocess`). Both look runs up by their tag, so that each sees what
+the other started.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    JobDefinition,
+    RepositoryDefinition,
+    RunRecord,
+    RunRequest,
+    RunsFilter,
+)
+from dagster import DagsterRunStatus as Status
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
+from databuild_dagster.bindings.adapter.run_tags import (
+    LAUNCH_TAG,
+    OPERATION_TAG,
+    PLAIN_TAG,
+    PROCESS_TAG,
+    WORKER_TAG,
+    partition_tags,
+)
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.model.datasets import DatasetKind
+
+#: Launches asked about in one query.
+LAUNCHES_PER_QUERY = 200
+#: How long a run may be there without being submitted, where Dagster's own patience is switched off.
+FORGOTTEN_SECONDS = 180
+
+_STATUS = {
+    Status.NOT_STARTED: DagsterRunStatus.QUEUED,
+    Status.QUEUED: DagsterRunStatus.QUEUED,
+    Status.STARTING: DagsterRunStatus.QUEUED,
+    Status.MANAGED: DagsterRunStatus.QUEUED,
+    Status.STARTED: DagsterRunStatus.RUNNING,
+    Status.CANCELING: DagsterRunStatus.RUNNING,
+    Status.SUCCESS: DagsterRunStatus.SUCCEEDED,
+    Status.FAILURE: DagsterRunStatus.FAILED,
+    Status.CANCELED: DagsterRunStatus.CANCELED,
+}
+
+
+class OrderCollector:
+    """A `Launcher` that keeps the orders of a tick for whoever brings them to life."""
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        self._instance = instance
+        self._orders: dict[str, LaunchOrder] = {}
+
+    def launch(self, order: LaunchOrder) -> None:
+        self._orders[order.launch_id] = order
+
+    def take_orders(self) -> list[LaunchOrder]:
+        """The orders since the last call, the first first."""
+        orders, self._orders = list(self._orders.values()), {}
+        return orders
+
+    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
+        """The Dagster runs of launches; of several with a launch's tag (re-executions) the first counts."""
+        found: dict[str, DagsterRunState] = {}
+        by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
+        for run_ids in _chunks(list(by_run)):
+            for record in self._instance.get_run_records(filters=RunsFilter(run_ids=run_ids)):
+                found[by_run[record.dagster_run.run_id]] = self.state_of(record)
+        for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
+            # Dagster lists the newest first.
+            for record in reversed(self._instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
+                if self.was_forgotten(record):
+                    continue
+                found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self.state_of(record))
+        return found
+
+    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        """A lost launch's Dagster run is failed too, since nothing else would end it."""
+        run = self._instance.get_run_by_id(dagster_run_id)
+        if run is not None and not run.is_finished:
+            self._instance.report_run_failed(run, message)
+
+    def was_forgotten(self, record: RunRecord) -> bool:
+        """Made by a daemon that was killed, or that found no code server, before it could submit it, and gave up.
+
+        As good as not there: asked for again by the same key, Dagster submits the run that it has.
+        """
+        run = record.dagster_run
+        if run.status is not Status.NOT_STARTED or PROCESS_TAG in run.tags:
+            return False
+        patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
+        return self._now() - record.update_timestamp.timestamp() > patience
+
+    def _now(self) -> float:
+        return engine_for(self._instance).clock()
+
+    def state_of(self, record: RunRecord) -> DagsterRunState:
+        """What is known of a run and its process."""
+        run = record.dagster_run
+        return DagsterRunState(
+            run.run_id,
+            _STATUS[run.status],
+            holder=run.tags.get(PROCESS_TAG),
+            worker=run.tags.get(WORKER_TAG),
+            begin_by=self._begin_by(record),
+        )
+
+    def _begin_by(self, record: RunRecord) -> float | None:
+        """As long as Dagster's own monitoring gives a run, which is off by default."""
+        patience = self._instance.run_monitoring_start_timeout_seconds
+        run = record.dagster_run
+        # With another executor the step may have to wait for its turn before it has a process that could say so.
+        is_in_process = run.run_config == IN_PROCESS or OPERATION_TAG in run.tags
+        is_begun_at_once = run.status is Status.STARTED and is_in_process
+        if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
+            return None
+        return record.update_timestamp.timestamp() + patience
+
+
+def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
+    """What a sensor returns for an order; Dagster starts one run per run key, however often it is asked.
+
+    A plain asset's run is as its author has configured it.
+    """
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME)
+    return RunRequest(
+        run_key=order.launch_id,
+        asset_selection=[asset_key(asset) for asset in order.assets],
+        run_config=run_config(job) if order.kind is DatasetKind.OURS else {},
+        tags=run_tags(order),
+    )
+
+
+def run_tags(order: LaunchOrder) -> dict[str, str]:
+    """Everything else about a launch is in the store."""
+    tags = {**order.tags, LAUNCH_TAG: order.launch_id, **partition_tags(order.partition_keys)}
+    if order.kind is DatasetKind.PLAIN:
+        tags[PLAIN_TAG] = "true"
+    if order.priority:
+        tags[PRIORITY_TAG] = str(order.priority)
+    return tags
+
+
+#: All steps in the process of the run.
+IN_PROCESS: Final[dict[str, object]] = {"execution": {"config": {"in_process": {}}}}
+
+
+def run_config(job: JobDefinition) -> dict[str, object]:
+    """All steps in one process, for a step of its own costs 4.5 s. A job with another executor keeps it."""
+    if job.executor_def.name == "multi_or_in_process_executor":
+        return IN_PROCESS
+    return {}
+
+
+def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:
+    return frozenset(asset_key(asset) for asset in order.assets)
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), LAUNCHES_PER_QUERY):
+        yield list(ids[start : start + LAUNCHES_PER_QUERY])

@@ -1,0 +1,169 @@
+"""A Dagster run that is submitted, or held, becomes the refs that it asks for; nothing of the user's is imported.
+
+The plan that Dagster keeps with a run says which steps it would execute, its tags say for which partitions, and the
+store says whose the assets are. It is a request only if others could answer all of it: every step builds assets of
+ours, and what is live will do.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagster import DagsterInstance, DagsterRun, PartitionKeyRange, partition_loading_context
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.dagster_private import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    MULTIDIMENSIONAL_PARTITION_PREFIX,
+    PARTITION_NAME_TAG,
+    get_multipartition_key_from_tags,
+)
+from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.claims.run_request import Asking, asking
+from databuild_dagster.bindings.registry.registration import partitions_from
+from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.model.commands import ClaimRefs
+from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import InvalidRef
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.states import InstanceState
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one Dagster run asks for, all of it ours."""
+
+    run: DagsterRun
+    asking: Asking
+    #: By asset, in the order of the steps.
+    datasets: Mapping[str, DatasetSpec]
+    #: Asset to the step that would build it.
+    steps: Mapping[str, str]
+    #: Assets whose check for taints the run is to give, too.
+    taint_checks: tuple[str, ...]
+    refs: tuple[str, ...]
+
+    def by_job(self) -> Iterator[tuple[DatasetSpec, list[str]]]:
+        """Each job by one of its datasets, with the refs that the run asks of it."""
+        refs: dict[str, list[str]] = {}
+        for ref in self.refs:
+            refs.setdefault(self.datasets[asset_of(ref)].job, []).append(ref)
+        yield from ((self.datasets[asset_of(of_job[0])], of_job) for of_job in refs.values())
+
+
+def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Request | None:
+    """None for a run that has to execute: other assets are in it, or checks, or it rebuilds.
+
+    Raises whatever Dagster raises for a range whose ends are no partitions.
+    """
+    asker = asking(instance, run, rebuild=_rebuilds(run.run_config))
+    if asker.rebuild_before is not None or (plan := _plan(instance, run)) is None:
+        return None
+    steps, taint_checks = plan
+    datasets = {asset: engine.queries.dataset(asset) for asset in steps}
+    ours = {asset: spec for asset, spec in datasets.items() if spec is not None and spec.kind is DatasetKind.OURS}
+    if len(ours) < len(datasets):
+        return None
+    keys = {asset: _partition_keys(instance, run, spec) for asset, spec in ours.items()}
+    if not keys or not all(keys.values()):
+        return None
+    refs = tuple(ref_of(asset, key) for asset, of_asset in keys.items() for key in of_asset)
+    return Request(run, asker, ours, steps, tuple(taint_checks), refs)
+
+
+def answers(engine: Engine, request: Request) -> dict[str, Answer]:
+    """What each ref would get now (SPEC 8.1). Only reads."""
+    return answers_by(engine.queries.states(request.refs), request)
+
+
+def answers_by(states: Mapping[str, InstanceState | None], request: Request) -> dict[str, Answer]:
+    """The same, by canonical states that were read before."""
+    found = {ref: ANSWERS[states[ref]] for ref in request.refs}
+    if request.asking.by_person:
+        # A person's request opens what has failed.
+        return {ref: Answer.BUILD if each is Answer.REFUSE else each for ref, each in found.items()}
+    return found
+
+
+def claim(engine: Engine, request: Request) -> bool:
+    """Record that others answer the request; False when something of it is to be built after all.
+
+    What was recorded before stays so: a step of the run says the same again, and nothing is recorded twice.
+    """
+    for dataset, refs in request.by_job():
+        by_key: dict[str | None, list[str]] = {}
+        for ref in refs:
+            by_key.setdefault(partition_key_of(ref), []).append(ref)
+        run_id = request.run.run_id
+        outcome = engine.handle(
+            ClaimRefs(
+                launch_id=engine.new_id(),
+                job=dataset.job,
+                location=dataset.location,
+                dagster_run_id=run_id,
+                holder=this_process(),
+                runs=tuple(BufferedRun(engine.new_id(), tuple(of_key), key) for key, of_key in by_key.items()),
+                by_person=request.asking.by_person,
+                may_build=False,
+                code_version=dataset.code_version,
+            ),
+            command_id=f"{run_id} asks for {dataset.job}",
+            actor=f"dagster run {run_id}",
+        )
+        if outcome.claim is not None and outcome.claim.build:
+            return False
+    return True
+
+
+def _rebuilds(run_config: Mapping[str, Any]) -> bool:
+    """Whether the Launchpad says so; anything but a plain no is one for the step to understand."""
+    of_deployment = (run_config.get("resources") or {}).get(DEPLOYMENT) or {}
+    return bool((of_deployment.get("config") or {}).get("rebuild"))
+
+
+def _plan(instance: DagsterInstance, run: DagsterRun) -> tuple[dict[str, str], list[str]] | None:
+    """Asset to step key, and the assets whose taints are checked.
+
+    None where a step builds no asset, or one that no ref can name.
+    """
+    if run.execution_plan_snapshot_id is None:
+        return None
+    plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
+    steps: dict[str, str] = {}
+    taint_checks: list[str] = []
+    for step in plan.steps:
+        if step.key not in plan.step_keys_to_execute:
+            continue
+        outputs = [output.properties for output in step.outputs if output.properties is not None]
+        keys = [output.asset_key for output in outputs if output.asset_key is not None]
+        if not keys:
+            return None
+        checks = [output.asset_check_key for output in outputs if output.asset_check_key is not None]
+        try:
+            steps.update((asset_text(key), step.key) for key in keys)
+            taint_checks += [asset_text(check.asset_key) for check in checks if check.name == TAINT_CHECK]
+        except InvalidRef:
+            return None
+    return steps, taint_checks
+
+
+def _partition_keys(instance: DagsterInstance, run: DagsterRun, dataset: DatasetSpec) -> Sequence[str | None]:
+    """As the step would see them; none where the run does not say."""
+    if dataset.partitions is None:
+        return [None]
+    tags = run.tags
+    if any(tag.startswith(MULTIDIMENSIONAL_PARTITION_PREFIX) for tag in tags):
+        return [str(get_multipartition_key_from_tags(tags))]
+    if PARTITION_NAME_TAG in tags:
+        return [tags[PARTITION_NAME_TAG]]
+    if not {ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG} <= tags.keys():
+        return []
+    partitions = partitions_from(dataset.partitions)
+    assert partitions is not None, "it has partitions"
+    ends = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return [str(key) for key in partitions.get_partition_keys_in_range(ends)]

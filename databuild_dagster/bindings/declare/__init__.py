@@ -1,0 +1,1 @@
+"""What the author of an asset writes: signature, outcomes, gates, parts, filters, boundaries and subscriptions."""

@@ -1,0 +1,169 @@
+"""What an asset's function can ask about its build: the part of Dagster's own context that makes sense per
+partition, or per batch of them.
+
+One call of the function sees one `BuildContext`. Everything it hands out is either a value of this call or
+Dagster's own object; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun, TimeWindow
+from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.declare.outcomes import texts_of
+from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.claims.claims import HostedRun
+
+
+class BuildContext:
+    """The build of one partition, or of a batch, as its asset's function sees it."""
+
+    def __init__(
+        self,
+        *,
+        dagster_context: AssetExecutionContext,
+        runs: Sequence[HostedRun],
+        output_names: Mapping[str, str | None],
+        is_batched: bool = False,
+        session: Callable[[], Any],
+        read: Callable[[tuple[str, ...]], Any],
+    ) -> None:
+        self._dagster_context = dagster_context
+        self._runs = tuple(runs)
+        #: Asset to what the author calls it, None for an asset alone.
+        self._output_names = output_names
+        self._is_batched = is_batched
+        self._session = session
+        self._read = read
+        self._metadata: dict[str, dict[str, Any]] = {}
+
+    @property
+    def partition_key(self) -> str:
+        """The key of the partition being built. Raises ValueError where there is none, or a batch of them, even of one."""
+        if self._is_batched:
+            raise ValueError(f"{self} is built in a batch of {len(self._runs)}; use context.partition_keys.")
+        return self.partition_keys[0]
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The keys of the partitions being built: one, unless the asset is batched. Raises ValueError where there are none."""
+        if not self.has_partition_key:
+            raise ValueError(f"{self} has no partitions, so its build has no partition key.")
+        return tuple(run.partition_key for run in self._runs if run.partition_key is not None)
+
+    @property
+    def has_partition_key(self) -> bool:
+        return self._runs[0].partition_key is not None
+
+    @property
+    def partition_time_window(self) -> TimeWindow:
+        """The interval being built; in a batch from its first partition's start to its last one's end."""
+        key = asset_key(asset_of(self._runs[0].refs[0]))
+        partitions = self._dagster_context.assets_def.specs_by_key[key].partitions_def
+        if not isinstance(partitions, TimeWindowPartitions):
+            raise ValueError(f"{self} is not partitioned by time, so its build has no time window.")
+        windows = [partitions.time_window_for_partition_key(key) for key in self.partition_keys]
+        return TimeWindow(min(window.start for window in windows), max(window.end for window in windows))
+
+    @property
+    def refs(self) -> tuple[PartitionRef, ...]:
+        """What is being built: what else the function may answer is not kept."""
+        return tuple(PartitionRef.parse(ref) for run in self._runs for ref in run.refs)
+
+    @property
+    def ref(self) -> PartitionRef:
+        """What is being built, where it is one ref. Raises ValueError for several."""
+        if len(self.refs) > 1:
+            raise ValueError(f"{self} builds {len(self.refs)} refs at once; use context.refs.")
+        return self.refs[0]
+
+    @property
+    def job_run_id(self) -> str:
+        """The one execution that builds it; also an id for what has to be told apart by attempt. A batch has its first one's."""
+        return self._runs[0].id
+
+    @property
+    def asset_key(self) -> AssetKey:
+        """The asset being built. Raises ValueError for a multi-asset."""
+        assets = {asset_of(ref) for run in self._runs for ref in run.refs}
+        if len(self._output_names) > 1:
+            raise ValueError(f"A multi-asset has several asset keys: {', '.join(sorted(assets))}; use context.refs.")
+        return asset_key(assets.pop())
+
+    @property
+    def log(self) -> logging.Logger:
+        """Dagster's log of the run."""
+        return self._dagster_context.log
+
+    @property
+    def resources(self) -> Any:
+        """The resources that the function's parameters name."""
+        return self._dagster_context.resources
+
+    @property
+    def run(self) -> DagsterRun:
+        """The Dagster run that hosts this build, and perhaps many more."""
+        return self._dagster_context.run
+
+    @property
+    def instance(self) -> DagsterInstance:
+        """The Dagster instance, for example to add dynamic partitions."""
+        instance: DagsterInstance = self._dagster_context.instance
+        return instance
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session."""
+        return self._session()
+
+    def read(self, *refs: PartitionRef | str | Iterable[PartitionRef | str]) -> Any:
+        """One Spark frame of refs known only at run time, all of one asset.
+
+        Which ones is written into the lineage. If one is not live this build is a dep miss: they are built, and
+        then the function is called again (SPEC 6.3). Raises ValueError for no refs, or refs of several assets.
+        """
+        texts = texts_of(refs)
+        assets = sorted({asset_of(text) for text in texts})
+        if len(assets) != 1:
+            told = f"was given refs of {' and '.join(assets)}" if assets else "was given no refs"
+            raise ValueError(f"context.read(…) of {self} {told}; give it refs of one asset at a time.")
+        return self._read(texts)
+
+    def add_output_metadata(
+        self, metadata: Mapping[str, Any], *, output_name: str | None = None, partition_key: str | None = None
+    ) -> None:
+        """Shown with the partition's materialization in Dagster.
+
+        Of every partition and output of this call, unless one is named. Raises ValueError for a name that is
+        not built by it.
+        """
+        chosen = [
+            ref
+            for run in self._runs
+            for ref in run.refs
+            if partition_key in (None, partition_key_of(ref))
+            and output_name in (None, self._output_names[asset_of(ref)])
+        ]
+        if not chosen and (partition_key is not None or output_name not in self._output_names.values()):
+            named = " and ".join(repr(name) for name in (output_name, partition_key) if name is not None)
+            raise ValueError(f"add_output_metadata of {self} names {named}, which this call does not build.")
+        for ref in chosen:
+            self._metadata.setdefault(ref, {}).update(metadata)
+
+    def output_metadata(self, ref: PartitionRef | str) -> Mapping[str, Any]:
+        """What was added so far for one ref."""
+        return dict(self._metadata.get(str(ref), {}))
+
+    def __str__(self) -> str:
+        first = self._runs[0].refs[0]
+        return first if len(self._runs) == 1 else f"{first} …"
+
+    def __repr__(self) -> str:
+        return f"BuildContext({self}, job_run_id={self.job_run_id!r})"

@@ -1,0 +1,142 @@
+"""Gates: checks that a new instance has to pass before it is live.
+
+A check is a function from the new rows to a verdict. It runs on what was written and nobody can see yet; what
+does not pass never becomes live, its job run fails, and its files are kept under a partial manifest for
+whoever looks into it. Dagster hears of each verdict as of any asset check.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster import AssetCheckResult, AssetCheckSeverity
+
+from databuild_dagster.bindings.declare.outcomes import BadResult
+from databuild_dagster.bindings.declare.parameters import (
+    InvalidAsset,
+    Parameter,
+    ParameterKind,
+    Returns,
+    kind_of,
+    parameters_of,
+)
+from databuild_dagster.spark import PARTITION_KEY
+
+_ALLOWED = (*(kind for kind in ParameterKind if kind.is_input), ParameterKind.CONTEXT, ParameterKind.SPARK_SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One blocking check of one output."""
+
+    name: str
+    description: str | None
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate says of one instance."""
+
+    gate: str
+    passed: bool
+    #: Why it did not pass.
+    why: str = ""
+    #: A failure of severity WARN is shown and keeps nothing back.
+    is_warning: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> bool:
+        return not self.passed and not self.is_warning
+
+
+class GateClosed(Exception):
+    """A blocking check did not pass; the message names the check and says why."""
+
+
+def gates_of(
+    asset_name: str, functions: Iterable[Callable[..., Any]], local_names: Mapping[str, Any]
+) -> tuple[Gate, ...]:
+    """The blocking checks that an author gave. Raises `InvalidAsset`."""
+    gates = tuple(_gate(asset_name, function, local_names) for function in functions)
+    names = [gate.name for gate in gates]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidAsset(f"Asset {asset_name!r} has two blocking checks called {twice[0]!r}.")
+    return gates
+
+
+def verdict_of(
+    gate: Gate, answer: Any, keys: Sequence[str | None], *, is_batched: bool
+) -> Verdict | dict[str | None, Verdict]:
+    """What the gate's answer means: one verdict on all partitions that it was shown, or one for each key.
+
+    A frame holds the rows that are wrong: none is a pass, and a batched one says by its `partition_key` whose
+    they are. Raises `BadResult`.
+    """
+    match answer:
+        case bool():
+            return Verdict(gate.name, answer, "" if answer else "it answered False")
+        case AssetCheckResult():
+            is_warning = answer.severity is AssetCheckSeverity.WARN
+            why = "" if answer.passed else answer.description or "it did not pass"
+            return Verdict(gate.name, bool(answer.passed), why, is_warning, dict(answer.metadata or {}))
+        case _ if type(answer).__module__ == "numpy" and type(answer).__name__.startswith("bool"):
+            return verdict_of(gate, bool(answer), keys, is_batched=is_batched)
+        case _ if (kind := kind_of(type(answer))) is not None and kind.is_input:
+            counts = _wrong_rows(gate, answer, keys, is_batched, is_pandas=kind is ParameterKind.PANDAS_FRAME)
+            if unknown := [key for key in counts if key not in keys]:
+                raise BadResult(
+                    f"Check {gate.name!r} returned wrong rows of {unknown[0]!r}, which is no partition that it was shown; "
+                    f"leave the column {PARTITION_KEY} as it is."
+                )
+            return {key: _of_count(gate, counts.get(key, 0)) for key in keys}
+        case _:
+            raise BadResult(
+                f"Check {gate.name!r} returned {described(answer)}; "
+                "return a bool, an AssetCheckResult, or a DataFrame of the rows that are wrong."
+            )
+
+
+def described(result: Any) -> str:
+    """What a function answered, for a message that says what it should have."""
+    return "nothing (None)" if result is None else f"a {type(result).__module__}.{type(result).__qualname__}"
+
+
+def _gate(asset_name: str, function: Callable[..., Any], local_names: Mapping[str, Any]) -> Gate:
+    if not hasattr(function, "__name__"):
+        raise InvalidAsset(f"Asset {asset_name!r}: blocking_checks holds {function!r}, which is not a function.")
+    parameters = parameters_of(function, local_names, Returns.VERDICT)
+    for parameter in parameters:
+        if parameter.kind not in _ALLOWED:
+            raise InvalidAsset(
+                f"Parameter {parameter.name!r} of check {function.__name__!r} is a {parameter.kind.value}; "
+                "a blocking check takes the new rows as one DataFrame, and a BuildContext or SparkSession if it likes."
+            )
+    if sum(parameter.kind.is_input for parameter in parameters) != 1:
+        raise InvalidAsset(
+            f"Check {function.__name__!r} of asset {asset_name!r} must have exactly one DataFrame parameter: the new rows."
+        )
+    return Gate(function.__name__, function.__doc__, function, parameters)
+
+
+def _wrong_rows(
+    gate: Gate, rows: Any, keys: Sequence[str | None], is_batched: bool, *, is_pandas: bool
+) -> dict[str | None, int]:
+    if not is_batched:
+        return dict.fromkeys(keys, len(rows) if is_pandas else rows.count())
+    if PARTITION_KEY not in rows.columns:
+        raise BadResult(
+            f"Check {gate.name!r} returned rows without the column {PARTITION_KEY}, so nobody knows whose they are."
+        )
+    if is_pandas:
+        counts = rows.groupby(PARTITION_KEY, dropna=False, observed=True).size()
+        # pandas has a number, and not equal to itself, for what is null.
+        return {key if key == key else None: int(count) for key, count in counts.items()}
+    return {row[0]: row[1] for row in rows.groupBy(PARTITION_KEY).count().collect()}
+
+
+def _of_count(gate: Gate, n_wrong: int) -> Verdict:
+    why = "" if not n_wrong else "1 row is wrong" if n_wrong == 1 else f"{n_wrong} rows are wrong"
+    return Verdict(gate.name, not n_wrong, why, metadata={"databuild/wrong_rows": n_wrong})

@@ -1,0 +1,183 @@
+"""An asset function's signature, taken apart: which parameter is an upstream, which is a tool, which is a
+mistake.
+
+Pure introspection. Spark and pandas are recognized by the names of their classes, so that importing a file of
+assets starts neither; a string annotation is resolved where the function was written.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dagster import Config
+from dagster._config.pythonic_config import ConfigurableResourceFactory
+
+from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.outcomes import Empty
+
+
+class ParameterKind(Enum):
+    """What a parameter of an asset's function is filled with."""
+
+    #: The upstream asset of that name, as a Spark frame.
+    SPARK_FRAME = "Spark DataFrame"
+    #: The upstream asset of that name, as a pandas frame.
+    PANDAS_FRAME = "pandas DataFrame"
+    #: The session.
+    SPARK_SESSION = "SparkSession"
+    #: The resource that has the session, for code written for dagster-pyspark.
+    SPARK_RESOURCE = "PySparkResource"
+    #: What is being built, and where to log.
+    CONTEXT = "BuildContext"
+    #: The Dagster resource under the parameter's name.
+    RESOURCE = "ConfigurableResource"
+    #: The run's configuration.
+    CONFIG = "Config"
+
+    @property
+    def is_input(self) -> bool:
+        return self in (ParameterKind.SPARK_FRAME, ParameterKind.PANDAS_FRAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter, and what it is filled with. `annotation` is the resolved class."""
+
+    name: str
+    kind: ParameterKind
+    annotation: type
+
+
+class InvalidAsset(TypeError):
+    """An asset is written in a way that cannot work; raised at import, with its and the parameter's name."""
+
+
+_ALLOWED = (
+    "a DataFrame of Spark or pandas (the upstream asset of that name), SparkSession, BuildContext, "
+    "a ConfigurableResource, or `config:` with a dagster.Config"
+)
+
+#: Classes by where their module begins and how they are called; a subclass is recognized through its bases.
+_BY_NAME = (
+    ("pyspark.sql", "DataFrame", ParameterKind.SPARK_FRAME),
+    ("pandas", "DataFrame", ParameterKind.PANDAS_FRAME),
+    ("pyspark.sql", "SparkSession", ParameterKind.SPARK_SESSION),
+    ("dagster_pyspark", "LazyPySparkResource", ParameterKind.SPARK_RESOURCE),
+    ("dagster_pyspark", "PySparkResource", ParameterKind.SPARK_RESOURCE),
+)
+
+
+class Returns(Enum):
+    """What a function is to answer, as far as its annotation can tell."""
+
+    #: A frame, or `EMPTY`.
+    FRAME = "a DataFrame of Spark or pandas (or EMPTY)"
+    #: A frame for each output, by the output's name.
+    DICT = "a dict, from each output's name to its DataFrame"
+    #: Whether the instance passes; looked at when it is there.
+    VERDICT = "a verdict"
+
+
+def parameters_of(
+    function: Callable[..., Any], local_names: Mapping[str, Any], returns: Returns = Returns.FRAME
+) -> tuple[Parameter, ...]:
+    """Every parameter of an asset's function. `local_names` are the names of the scope it was written in.
+
+    Raises `InvalidAsset`.
+    """
+    _refuse_what_is_no_plain_function(function)
+    hints = _resolved_annotations(function, local_names)
+    _check_return(function, hints, returns)
+    return tuple(
+        _parameter(function, parameter, hints) for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+def kind_of(annotation: Any) -> ParameterKind | None:
+    """What an annotation stands for, None when it is nothing we can fill."""
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, BuildContext):
+        return ParameterKind.CONTEXT
+    for base in annotation.__mro__:
+        for module, name, kind in _BY_NAME:
+            if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):
+                return kind
+    if issubclass(annotation, ConfigurableResourceFactory):
+        return ParameterKind.RESOURCE
+    if issubclass(annotation, Config):
+        return ParameterKind.CONFIG
+    return None
+
+
+def _refuse_what_is_no_plain_function(function: Callable[..., Any]) -> None:
+    name = _name(function)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidAsset(f"Asset {name!r} is an async function; write a plain one, its partitions run in threads.")
+    if inspect.isgeneratorfunction(function):
+        raise InvalidAsset(f"Asset {name!r} yields; return one frame instead, databuild tells Dagster what was built.")
+
+
+def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, localns=dict(local_names))
+    except NameError as error:
+        raise InvalidAsset(
+            f"An annotation of asset {_name(function)!r} names {error.name!r}, which is not known there; "
+            "import it in that module, and not only for type checking."
+        ) from error
+
+
+def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
+    where = f"Parameter {parameter.name!r} of asset {_name(function)!r}"
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        raise InvalidAsset(f"{where} takes any number of arguments; name each upstream asset as a parameter.")
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise InvalidAsset(f"{where} is positional-only; parameters are filled by name.")
+    if parameter.name not in hints:
+        raise InvalidAsset(f"{where} has no annotation; write {_ALLOWED}.")
+    annotation = hints[parameter.name]
+    kind = kind_of(annotation)
+    if kind is None:
+        raise InvalidAsset(f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {_ALLOWED}.")
+    if kind is ParameterKind.CONFIG and parameter.name != "config":
+        raise InvalidAsset(f"{where} is a Config; Dagster knows it only under the name 'config'.")
+    return Parameter(parameter.name, kind, annotation)
+
+
+def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], returns: Returns) -> None:
+    """The first build would find the same mistake, after Spark has worked for it."""
+    if "return" not in hints or returns is Returns.VERDICT:
+        return
+    annotation = hints["return"]
+    if returns is Returns.DICT:
+        whole = typing.get_origin(annotation) or annotation
+        if isinstance(whole, type) and (issubclass(whole, Mapping) or whole is Empty):
+            return
+        raise InvalidAsset(
+            f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
+        )
+    options = typing.get_args(annotation) if typing.get_origin(annotation) is not None else (annotation,)
+    if options and all(option is Empty or _is_frame(option) for option in options):
+        return
+    raise InvalidAsset(
+        f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
+    )
+
+
+def _is_frame(annotation: Any) -> bool:
+    kind = kind_of(annotation)
+    return kind is not None and kind.is_input
+
+
+def _shown(annotation: Any) -> str:
+    if isinstance(annotation, type) and typing.get_origin(annotation) is None:
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function))

@@ -1,0 +1,1 @@
+"""What Dagster's pages show: materializations, partition states, taints, checks and alerts."""

@@ -1,0 +1,179 @@
+"""The asset check that fails while somebody waits for an asset longer than was asked for (SPEC 5.5).
+
+An author adds it to whichever assets have deadlines. Whoever executes it is answered at once; and since nothing runs when
+something is late, a tick tells Dagster of it too, whenever the answer is another one than Dagster was told last.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckExecutionContext,
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetKey,
+    AssetsDefinition,
+    DagsterInstance,
+    MetadataValue,
+    multi_asset_check,
+)
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine import Engine
+from databuild_dagster.engine.explaining import explain
+from databuild_dagster.engine.reasons import look_up
+from databuild_dagster.engine.wording import when
+from databuild_dagster.store.queries import LateRef
+
+#: The check's name, the same for every asset.
+SLA_CHECK: Final = "no_missed_slas"
+#: Late refs named in its metadata, each with what it waits for.
+MAX_NAMED: Final = 20
+#: Of those of all assets so many are followed to the first cause, the first of each asset first: a tick waits for it.
+MAX_EXPLAINED: Final = 10
+
+_COUNT: Final = "databuild/late"
+_LINES: Final = "databuild/refs"
+_SEVERITY: Final = "databuild/severity"
+
+_log = logging.getLogger(__name__)
+
+#: By engine, so by process: up to which event Dagster has been told for each location.
+_told: WeakKeyDictionary[Engine, dict[str, int]] = WeakKeyDictionary()
+
+
+def build_sla_checks(
+    *,
+    assets: Sequence[AssetKey | str | Sequence[str] | AssetsDefinition],
+    severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
+) -> Sequence[AssetChecksDefinition]:
+    """Asset checks that fail while an open want for a partition of an asset has missed its SLA.
+
+    Give them to `build_definitions(…, asset_checks=…)`. `assets` are ours or plain ones, by themselves or by key. The
+    orchestrator reports the checks when they change; they may be executed, too.
+    """
+    keys = list(dict.fromkeys(key for asset in assets for key in _keys(asset)))
+    if not keys:
+        raise ValueError("build_sla_checks got no assets; name those that have deadlines.")
+    specs = [
+        AssetCheckSpec(
+            SLA_CHECK,
+            asset=key,
+            description="Whether somebody waits for a partition of the asset longer than was asked for.",
+            metadata={_SEVERITY: severity.value},
+        )
+        for key in keys
+    ]
+    texts = "\n".join(sorted(map(asset_text, keys)))
+
+    # Dagster wants a name for each step, and there may be several of these.
+    @multi_asset_check(name=f"{SLA_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
+    def no_missed_slas(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        engine = engine_for(context.instance)
+        checks = sorted(context.selected_asset_check_keys)
+        found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
+        whys = _whys(engine, found, from_log_alone=False)
+        for check in checks:
+            verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
+            yield AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
+
+    return [no_missed_slas]
+
+
+def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGraph) -> None:
+    """Tell Dagster, without a run, how the checks of a location stand. What goes wrong is logged: it is only shown."""
+    checks = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
+    if not checks:
+        return
+    try:
+        _report(instance, engine_for(instance), location, {key: _severity(spec) for key, spec in checks.items()})
+    except Exception:
+        _log.warning("databuild: missed SLAs could not be shown in Dagster", exc_info=True)
+
+
+def _report(
+    instance: DagsterInstance, engine: Engine, location: str, checks: Mapping[AssetCheckKey, AssetCheckSeverity]
+) -> None:
+    """That time has passed a deadline is an event by now (SPEC 5.5): without a new event nothing is otherwise."""
+    told = _told.setdefault(engine, {})
+    head = engine.queries.head().seq
+    if told.get(location) == head:
+        return
+    found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
+    # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
+    whys = _whys(engine, found, from_log_alone=True)
+    last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
+    for check, severity in checks.items():
+        record = last.get(check)
+        event = None if record is None or record.event is None else record.event.dagster_event
+        verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
+        if _said(event) != verdict["metadata"][_LINES].value:
+            evaluation = AssetCheckEvaluation(asset_key=check.asset_key, check_name=check.name, **verdict)
+            instance.report_runless_asset_event(evaluation)
+    told[location] = head
+
+
+def _said(event: Any) -> str | None:
+    """The late refs of an evaluation, in its own words; None where there is none."""
+    data = None if event is None else event.event_specific_data
+    if not isinstance(data, AssetCheckEvaluation):
+        return None
+    entry = data.metadata.get(_LINES)
+    return str(entry.value) if entry is not None else None
+
+
+def _severity(spec: AssetCheckSpec) -> AssetCheckSeverity:
+    return AssetCheckSeverity((spec.metadata or {}).get(_SEVERITY, AssetCheckSeverity.WARN.value))
+
+
+def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[AssetKey]:
+    return asset.keys if isinstance(asset, AssetsDefinition) else [AssetKey.from_coercible(asset)]
+
+
+def _verdict(
+    late: tuple[int, Sequence[LateRef]], whys: Mapping[str, str], severity: AssetCheckSeverity
+) -> dict[str, Any]:
+    """Each late ref with since when it is late, and why."""
+    count, named = late
+    lines = [f"{each.ref}: late since {when(each.deadline)}; {whys[each.ref]}" for each in named]
+    more = [f"{count - len(named)} more"] if count > len(named) else []
+    return {
+        "passed": count == 0,
+        "severity": severity,
+        "description": f"{count} late. First: {lines[0]}." if lines else None,
+        "metadata": {_COUNT: count, _LINES: MetadataValue.text("\n".join([*lines, *more]))},
+    }
+
+
+def _whys(
+    engine: Engine, found: Mapping[str, tuple[int, Sequence[LateRef]]], *, from_log_alone: bool
+) -> dict[str, str]:
+    """What each late ref waits for."""
+    named = [[each.ref for each in late] for _, late in found.values()]
+    refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
+    known, now = look_up(engine.queries, refs), engine.now()
+    followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
+    return {ref: known.why(ref, now) for ref in refs} | followed
+
+
+def _to_first_cause(engine: Engine, ref: str, from_log_alone: bool) -> str:
+    """The two ends of the first way from a ref to a first cause."""
+    causes = explain(engine, ref, from_log_alone=from_log_alone).causes
+    of_ref = [cause.why for cause in causes if cause.depth == 0]
+    first_cause = None
+    for before, cause in pairwise(causes):
+        if cause.depth < before.depth:
+            break
+        if cause.depth > before.depth:
+            first_cause = f"{cause.ref}: {cause.why}"
+    return "; ".join([*of_ref, *([first_cause] if first_cause else [])])

@@ -1,0 +1,161 @@
+"""What others have built for a Dagster run, told to Dagster from outside of any step.
+
+The run ends as its steps would have ended it: every live partition is observed with its data version, or materialized
+again where Dagster would not know it otherwise; what was refused is said in the log; nothing turns red.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    MetadataValue,
+)
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.dagster_private import (
+    BACKFILL_ID_TAG,
+    AssetObservationData,
+    EngineEventData,
+    StepMaterializationData,
+)
+from databuild_dagster.bindings.adapter.run_tags import DELEGATED_TAG, OUTCOME_DENIED, OUTCOME_TAG
+from databuild_dagster.bindings.claims import run_messages as sayings
+from databuild_dagster.bindings.claims.queued_request import Request
+from databuild_dagster.bindings.display.reuse_events import Served, materialization_of, observation_of
+from databuild_dagster.bindings.registry.registration import dagster_partition
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.wording import few_of
+
+#: Observations of one run, and refusals in its log; beyond that one line says the rest.
+MAX_TOLD = 50
+
+
+def end_as_answered(
+    instance: DagsterInstance,
+    request: Request,
+    served: Mapping[str, Served],
+    denied: Mapping[str, str],
+    joined: Collection[str] = (),
+) -> None:
+    """The run ends successful, as a step does that built nothing: every ref is live by others, or was denied.
+
+    `denied` are sentences, by ref; `joined` are those that were being built when the run asked. Whatever this does
+    can be done again: a crash halfway is repaired so.
+    """
+    run = request.run
+    tags = ({DELEGATED_TAG: "true"} if served else {}) | ({OUTCOME_TAG: OUTCOME_DENIED} if denied else {})
+    instance.add_run_tags(run.run_id, tags)
+    for refs, sentence in _kinds(served, joined):
+        say(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
+    for event in _asset_events(instance, request, served):
+        instance.report_dagster_event(event, run.run_id)
+    for sentence in list(denied.values())[:MAX_TOLD]:
+        say(instance, run, sentence, logging.ERROR)
+    if len(denied) > MAX_TOLD:
+        say(instance, run, f"{len(denied) - MAX_TOLD} more were denied.", logging.ERROR)
+    current = instance.get_run_by_id(run.run_id)
+    if current is None or current.is_finished or current.status is DagsterRunStatus.STARTING:
+        # Deleted, canceled or started in this moment.
+        return
+    # One right after the other: a run that goes on without a process is taken for one that lost it.
+    if current.status is not DagsterRunStatus.STARTED:
+        _report(instance, run, DagsterEventType.RUN_START, "Others answer this run; it needs no process.")
+    _report(instance, run, DagsterEventType.RUN_SUCCESS, "Every partition is live, or was denied with its reason.")
+
+
+def say(
+    instance: DagsterInstance,
+    run: DagsterRun,
+    message: str,
+    level: int = logging.INFO,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """One line in the log of a run that has no process."""
+    _report(instance, run, DagsterEventType.ENGINE_EVENT, message, level, EngineEventData(metadata or {}))
+
+
+def _report(
+    instance: DagsterInstance,
+    run: DagsterRun,
+    kind: DagsterEventType,
+    message: str,
+    level: int = logging.INFO,
+    data: EngineEventData | None = None,
+) -> None:
+    event = DagsterEvent(kind.value, run.job_name, message=message, event_specific_data=data)
+    instance.report_dagster_event(event, run.run_id, level)
+
+
+def _kinds(served: Iterable[str], joined: Collection[str]) -> Iterator[tuple[list[str], str]]:
+    """The refs that were live when they were asked for, and those that have been built since."""
+    reused = [ref for ref in served if ref not in joined]
+    followed = [ref for ref in served if ref in joined]
+    if reused:
+        yield reused, sayings.reused(reused)
+    if followed:
+        yield followed, f"{few_of(followed)}: live, built elsewhere while this run waited."
+
+
+def _links(served: Sequence[Served]) -> dict[str, Any]:
+    """The builds that serve: their instances, and Dagster runs to click on."""
+    runs = dict.fromkeys(each.dagster_run_id for each in served if each.dagster_run_id is not None)
+    names = [f"served by {number}" for number in range(1, len(runs) + 1)] if len(runs) > 1 else ["served by"]
+    links = {name: MetadataValue.dagster_run(run) for name, run in zip(names, list(runs)[:MAX_TOLD], strict=False)}
+    return {"instances": [each.uuid for each in served[:MAX_TOLD]], **links}
+
+
+def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[str, Served]) -> Iterator[DagsterEvent]:
+    """A backfill fails unless it is told that its partitions are materialized; so it is with what Dagster has forgotten."""
+    by_asset: dict[str, dict[str | None, Served]] = {}
+    for ref, each in served.items():
+        by_asset.setdefault(asset_of(ref), {})[partition_key_of(ref)] = each
+    left = MAX_TOLD
+    for asset, by_key in by_asset.items():
+        key = asset_key(asset)
+        partitions = request.datasets[asset].partitions
+        known = set() if BACKFILL_ID_TAG in request.run.tags else _materialized(instance, key, by_key)
+        for partition_key, each in by_key.items():
+            place = {"job_name": request.run.job_name, "step_key": request.steps[asset]}
+            partition = dagster_partition(partitions, partition_key)
+            if partition_key not in known:
+                yield _materialized_event(materialization_of(asset, partition, each), **place)
+            elif left:
+                left -= 1
+                yield _observed_event(observation_of(asset, partition, each), **place)
+
+
+def _materialized(instance: DagsterInstance, key: AssetKey, of: Iterable[str | None]) -> set[str | None]:
+    """Of these partition keys, those that Dagster shows as materialized."""
+    keys = set(of)
+    if keys != {None}:
+        return keys & instance.get_materialized_partitions(key)
+    return keys if instance.get_latest_materialization_event(key) is not None else set()
+
+
+def _materialized_event(materialization: AssetMaterialization, job_name: str, step_key: str) -> DagsterEvent:
+    return DagsterEvent(
+        DagsterEventType.ASSET_MATERIALIZATION.value,
+        job_name,
+        step_key=step_key,
+        message="Materialized before, by another Dagster run.",
+        event_specific_data=StepMaterializationData(materialization),
+    )
+
+
+def _observed_event(observation: AssetObservation, job_name: str, step_key: str) -> DagsterEvent:
+    return DagsterEvent(
+        DagsterEventType.ASSET_OBSERVATION.value,
+        job_name,
+        step_key=step_key,
+        message="Live already.",
+        event_specific_data=AssetObservationData(observation),
+    )

@@ -1,0 +1,96 @@
+"""A launch executed in this process, as an ordinary Dagster run that the UI shows while it goes on.
+
+One at a time: two Dagster runs in threads of one process deadlock, since each sets logging up anew under
+logging's lock while the other writes events. For the command line; `tune_dagster_writes` makes Dagster's own
+writes cheap.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dagster import (
+    AssetKey,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    JobDefinition,
+    RepositoryDefinition,
+)
+
+from databuild_dagster.bindings.adapter.dagster_private import (
+    IMPLICIT_ASSET_JOB_NAME,
+    ONE_PLANNED_EVENT_PER_RUN,
+    DagsterEvent,
+    DagsterExecutionInterruptedError,
+    InMemoryJob,
+    execute_run_iterator,
+)
+from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
+from databuild_dagster.bindings.building.step import end_open_hostings
+from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
+from databuild_dagster.engine import LaunchOrder, this_process
+from databuild_dagster.model.datasets import DatasetKind
+
+
+def create_run(instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder) -> DagsterRun:
+    """The Dagster run of an order, not started yet."""
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
+    with _planned_in_one_event(order.kind is DatasetKind.OURS):
+        return instance.create_run_for_job(
+            job,
+            run_config={**run_config(job), **_quiet(job)},
+            tags={**run_tags(order), PROCESS_TAG: this_process()},
+            asset_selection=selected_keys(order),
+            repository_load_data=repository.repository_load_data,
+        )
+
+
+def execute(
+    instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
+) -> Iterator[DagsterEvent]:
+    """Execute a run here, event by event. A failing run just ends; Ctrl-C ends it and raises."""
+    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
+    interrupted = False
+    try:
+        for event in execute_run_iterator(InMemoryJob(job), run, instance):
+            interrupted = interrupted or _tells_of_interrupt(event)
+            yield event
+    finally:
+        end_open_hostings()
+    if interrupted:
+        # Dagster takes Ctrl-C for the end of one run, and would have us go on with the next.
+        raise KeyboardInterrupt
+
+
+def execute_order(
+    instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder
+) -> Iterator[DagsterEvent]:
+    """Create an order's run and execute it here."""
+    run = create_run(instance, repository, order)
+    yield from execute(instance, repository, run, selected_keys(order))
+
+
+def _tells_of_interrupt(event: DagsterEvent) -> bool:
+    if event.event_type is DagsterEventType.PIPELINE_CANCELED:
+        return True
+    error = event.step_failure_data.error if event.is_step_failure else None
+    return error is not None and error.cls_name == DagsterExecutionInterruptedError.__name__
+
+
+def _quiet(job: JobDefinition) -> dict[str, object]:
+    """Dagster's own lines on the console would bury ours; its event log, for the UI, has all of them."""
+    return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
+
+
+@contextmanager
+def _planned_in_one_event(one: bool) -> Iterator[None]:
+    """Read when a run is made. Our step says itself which partitions failed; a plain asset cannot."""
+    before: Mapping[str, str] = dict(os.environ)
+    if one:
+        os.environ[ONE_PLANNED_EVENT_PER_RUN] = "1"
+    try:
+        yield
+    finally:
+        if one and ONE_PLANNED_EVENT_PER_RUN not in before:
+            del os.environ[ONE_PLANNED_EVENT_PER_RUN]

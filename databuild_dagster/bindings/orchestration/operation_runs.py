@@ -1,0 +1,358 @@
+"""Executors as Dagster runs: the job that every code location has for them, and who launches its runs (SPEC 9.4, 9.6).
+
+A run takes jobs of one operation, a batch at a time, until there is none left. How many there are to be follows from what
+has happened; a run that died, or never began, is ended in Dagster, and another takes its place.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from threading import Event, Lock
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from dagster import (
+    DagsterInstance,
+    DagsterRunStatus,
+    DefaultSensorStatus,
+    Field,
+    JobDefinition,
+    MetadataValue,
+    Nothing,
+    OpExecutionContext,
+    Out,
+    Output,
+    RunRecord,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    TableRecord,
+    in_process_executor,
+    job,
+    op,
+)
+
+from databuild_dagster.bindings.adapter.dagster_private import RUN_KEY_TAG
+from databuild_dagster.bindings.adapter.dry_run import is_dry_run
+from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_LOST, OUTCOME_TAG
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.building.operation_context import OperationContext
+from databuild_dagster.bindings.building.operations import (
+    executor_of,
+    jobs_at_once,
+    manager_of,
+    operation_resources,
+    run_jobs,
+)
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine import Engine, Judge
+from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
+from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
+from databuild_dagster.model.operations import JobState, Mark, OperationId, Trouble
+
+#: The job, and the pool that it is of, in Dagster.
+OPERATION_JOB: Final = "databuild_operation"
+#: Its one op.
+EXECUTOR_OP: Final = "databuild_executor"
+#: The sensor's name.
+OPERATIONS: Final = "databuild_operations"
+#: Runs of one operation that are looked at to see how executors fared.
+RUNS_LOOKED_AT = 50
+#: Jobs that a run's table shows, the failed ones first.
+MAX_ROWS = 1_000
+MAX_DETAIL = 500
+
+_OPEN = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+
+
+# The job
+
+
+def operation_job() -> JobDefinition:
+    """Whose runs are executors. Its queue, its pool and its tags are Dagster's own."""
+
+    @op(
+        name=EXECUTOR_OP,
+        required_resource_keys={DEPLOYMENT, SPARK},
+        config_schema={
+            "operation": Field(str, description="Its id, as `databuild operations list` shows it."),
+            "batch_size": Field(int, default_value=0, description="Jobs that it has at once; 0 for as many as suit."),
+        },
+        out=Out(Nothing),
+        pool=OPERATION_JOB,
+        description="Runs jobs of an operation, a batch at a time, until none is left.",
+    )
+    def execute(context: OpExecutionContext) -> Iterator[Any]:
+        yield Output(None, metadata=_ExecutorRun(context).run())
+
+    @job(
+        name=OPERATION_JOB,
+        executor_def=in_process_executor,
+        description="Executors of operations over whole datasets; launched by the sensor databuild_operations.",
+    )
+    def operation() -> None:
+        execute()
+
+    return operation
+
+
+class _ExecutorRun:
+    """One Dagster run as an executor."""
+
+    def __init__(self, context: OpExecutionContext) -> None:
+        self._context = context
+        self._id = OperationId.parse(context.op_config["operation"])
+        self._ended: list[tuple[str, Mark]] = []
+        deployment: Deployment = getattr(context.resources, DEPLOYMENT)
+        resources = operation_resources(
+            context.instance, deployment, spark=getattr(context.resources, SPARK), log=context.log
+        )
+        manager = manager_of(resources, deployment, actor=f"dagster run {context.run_id}")
+        self._executor = executor_of(manager, resources, on_ended=self._on_ended, on_retry=self._on_retry)
+        self._most = context.op_config["batch_size"] or jobs_at_once(manager, self._id)
+
+    def run(self) -> dict[str, Any]:
+        """What Dagster shows of it in the end."""
+        executor = self._executor
+        self._context.instance.add_run_tags(self._context.run_id, {EXECUTOR_TAG: executor.id})
+        try:
+            run_jobs(executor, self._id, self._most, pause=_pause, after_step=self._tell)
+        finally:
+            n_failed = sum(mark.state is JobState.FAILED for _, mark in self._ended)
+            self._context.log.info(f"{self._id}: {len(self._ended)} jobs done here, {n_failed} of them failed.")
+        return self._metadata(executor)
+
+    def _on_ended(self, context: JobContext, mark: Mark) -> None:
+        self._ended.append((context.partition, mark))
+        if mark.state is JobState.FAILED:
+            self._context.log.warning(f"{context.ref} failed: {_shown(mark.detail)}")
+
+    def _on_retry(self, context: JobContext, trouble: Trouble) -> None:
+        seconds = trouble.next_at - trouble.at
+        self._context.log.warning(
+            f"{context.ref} is tried again in {seconds:.0f} s, after attempt {trouble.attempts}: {trouble.error}"
+        )
+
+    def _tell(self) -> None:
+        progress = self._executor.progress(self._id)
+        if progress is not None:
+            failed = f", {progress.failed} failed" if progress.failed else ""
+            self._context.log.info(f"{self._id}: {progress.done} of {progress.total} jobs done{failed}.")
+
+    def _metadata(self, executor: Executor) -> dict[str, Any]:
+        progress = executor.progress(self._id)
+        failed_first = sorted(self._ended, key=lambda each: each[1].state is not JobState.FAILED)
+        rows = [
+            TableRecord({"partition": partition, "state": mark.state.value, "detail": _shown(mark.detail)})
+            for partition, mark in failed_first[:MAX_ROWS]
+        ]
+        standing = {"done": progress.done, "total": progress.total, "failed": progress.failed} if progress else {}
+        return {
+            "operation": str(self._id),
+            **standing,
+            "done_here": len(self._ended),
+            "failed_here": sum(mark.state is JobState.FAILED for _, mark in self._ended),
+            **({"partitions": MetadataValue.table(rows)} if rows else {}),
+        }
+
+
+def _pause(seconds: float) -> None:
+    Event().wait(seconds)
+
+
+def _shown(detail: Any) -> str:
+    text = "" if detail is None else msgspec.json.encode(detail).decode()
+    return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"
+
+
+# The sensor
+
+
+class Pass(NamedTuple):
+    """What one look after the operations has found and asks for."""
+
+    coordination: Coordination
+    requests: list[RunRequest]
+
+
+_NOTHING = Coordination({}, {}, {}, 0)
+
+
+class OperationsTick:
+    """Completes operations, and asks for executors. One per process and code location, for it remembers what it has seen."""
+
+    def __init__(self, instance: DagsterInstance, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self._instance = instance
+        resources = operation_resources(instance, deployment)
+        self._engine: Engine = resources.engine
+        self._judge = Judge()
+        manager = manager_of(resources, deployment, actor="orchestrator")
+        self.coordinator = Coordinator(manager, judge=self._judge, contexts=OperationContext)
+        self._runs = OrderCollector(instance)
+        self._lock = Lock()
+        #: The log's end when there was nothing to look after.
+        self._quiet_at: int | None = None
+        #: How many jobs of an operation were done, and since when, as far as this process has seen it.
+        self._done: dict[OperationId, tuple[int, float]] = {}
+
+    def __call__(self, *, interval_seconds: float = 0.0) -> Pass:
+        """Where nothing has happened since nothing ran, this is a look at the log's end."""
+        with self._lock:
+            self._judge.look(self._engine.clock(), interval_seconds=interval_seconds)
+            head = self._engine.queries.head().seq
+            if head == self._quiet_at:
+                return Pass(_NOTHING, [])
+            done = self.coordinator.coordinate(interval_seconds=interval_seconds)
+            self._look_how_far_they_are()
+            running = self._running()
+            is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
+            self._quiet_at = head if is_quiet else None
+            problems = {id: why for id, why in done.problems.items() if self._is_ours(id)}
+            requests = [
+                request
+                for id, n_waiting in done.waiting.items()
+                if self._is_ours(id)
+                for request in self._requests(id, n_waiting, running.get(str(id), []))
+            ]
+            return Pass(done._replace(problems=problems), requests)
+
+    def _look_how_far_they_are(self) -> None:
+        now, before = self._engine.clock(), self._done
+        self._done = {}
+        for each in self.coordinator.tracker.operations:
+            n_done = len(each.done)
+            # What was done before the first look was done nobody knows when.
+            n_seen, since = before.get(each.id, (n_done, -math.inf))
+            self._done[each.id] = n_done, since if n_done == n_seen else now
+
+    def _is_ours(self, id: OperationId) -> bool:
+        """Another code location's types, and executors, are its own affair."""
+        dataset = self._engine.queries.dataset(id.dataset)
+        return dataset is None or dataset.location == self.deployment.location
+
+    def _running(self) -> dict[str, list[RunRecord]]:
+        """Operation to its executors that are queued or running; those that never will be again are ended."""
+        records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
+        executors = [record.dagster_run.tags.get(EXECUTOR_TAG, "") for record in records]
+        heard = self._engine.heartbeats.last([each for each in executors if each]) if records else {}
+        found: dict[str, list[RunRecord]] = {}
+        for record, executor in zip(records, executors, strict=True):
+            run = record.dagster_run
+            if why := self._why_gone(record, executor, heard.get(executor)):
+                self._instance.add_run_tags(run.run_id, {OUTCOME_TAG: OUTCOME_LOST})
+                self._instance.report_run_failed(run, f"databuild: this executor is lost: {why}")
+            else:
+                found.setdefault(run.tags.get(OPERATION_TAG, ""), []).append(record)
+        return found
+
+    def _why_gone(self, record: RunRecord, executor: str, heard: float | None) -> str | None:
+        state, now = self._runs.state_of(record), self._engine.clock()
+        if state.worker is None or heard is None:
+            return self._judge.never_began(state, now)
+        return self._judge.why_gone(executor, state.worker, (heard,), now)
+
+    def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
+        """As many more executors as are useful and allowed; one that nobody has submitted is asked for again."""
+        again = [
+            self._request(id, record.dagster_run.tags[RUN_KEY_TAG])
+            for record in now_running
+            if self._runs.was_forgotten(record) and RUN_KEY_TAG in record.dagster_run.tags
+        ]
+        of_it = RunsFilter(job_name=OPERATION_JOB, tags={OPERATION_TAG: str(id)})
+        before = self._instance.get_run_records(of_it, limit=RUNS_LOOKED_AT)
+        if _is_to_wait(before, self._engine.clock(), self._done[id][1]):
+            return again
+        useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
+        n_to_begin = sum(EXECUTOR_TAG not in record.dagster_run.tags for record in now_running)
+        n_new = max(min(self.deployment.limits.executors - len(now_running), useful - n_to_begin), 0)
+        # A tick whose requests were lost asks again by the same keys, and Dagster makes one run for each.
+        n_before = self._instance.get_runs_count(of_it) if n_new else 0
+        return [*again, *(self._request(id, f"{id} executor {n_before + n}") for n in range(1, n_new + 1))]
+
+    def _request(self, id: OperationId, run_key: str) -> RunRequest:
+        return RunRequest(
+            run_key=run_key,
+            run_config={"ops": {EXECUTOR_OP: {"config": {"operation": str(id)}}}},
+            tags={OPERATION_TAG: str(id)},
+        )
+
+
+def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> bool:
+    """After executors that failed by themselves, one after another, for want of Spark for example: longer each time.
+
+    Those that failed before a job was done since, at `got_on_at`, say nothing about the next one.
+    """
+    n_failed, ended_at = 0, 0.0
+    for record in records:
+        run = record.dagster_run
+        if record.update_timestamp.timestamp() <= got_on_at:
+            break
+        if run.status is not DagsterRunStatus.FAILURE or run.tags.get(OUTCOME_TAG) == OUTCOME_LOST:
+            if run.is_finished:
+                break
+            continue
+        n_failed += 1
+        ended_at = max(ended_at, record.update_timestamp.timestamp())
+    return n_failed > 0 and now < ended_at + min(BACKOFF_SECONDS * 2.0 ** (n_failed - 1), MAX_BACKOFF_SECONDS)
+
+
+_ticks: dict[tuple[Engine, str], OperationsTick] = {}
+_ticks_lock = Lock()
+
+
+def operations_tick(instance: DagsterInstance, deployment: Deployment) -> OperationsTick:
+    """The one of this process; anew where the code location was loaded anew."""
+    key = engine_for(instance), deployment.location
+    with _ticks_lock:
+        found = _ticks.get(key)
+        if found is None or found.deployment != deployment or found.deployment.operations != deployment.operations:
+            found = _ticks[key] = OperationsTick(instance, deployment)
+        return found
+
+
+def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
+    """The sensor that has jobs of operations run, and completes operations; running as soon as it is deployed.
+
+    Not the orchestrator's, for a sensor of Dagster starts runs of an asset selection or of a job, never of both.
+    """
+
+    def evaluate(context: SensorEvaluationContext) -> SensorResult:
+        if is_dry_run(context):
+            return SensorResult(skip_reason=SkipReason("Only a test: nothing is launched by it."))
+        done, requests = operations_tick(context.instance, deployment)(interval_seconds=interval_seconds)
+        for id, why in done.problems.items():
+            context.log.warning(f"{id} cannot go on: {why}")
+        for id, outcome in done.completed.items():
+            context.log.info(f"{id} has ended: {outcome.value}")
+        if not requests:
+            return SensorResult(skip_reason=SkipReason(_summary(done)))
+        return SensorResult(run_requests=requests)
+
+    return SensorDefinition(
+        name=OPERATIONS,
+        evaluation_fn=evaluate,
+        job_name=OPERATION_JOB,
+        minimum_interval_seconds=interval_seconds,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Has the jobs of operations over whole datasets run, and completes operations.",
+    )
+
+
+def _summary(done: Coordination) -> str:
+    if done.completed:
+        return f"Completed {', '.join(map(str, done.completed))}."
+    if done.waiting:
+        return f"Nothing to launch; {sum(done.waiting.values())} jobs wait for an executor."
+    return "No operation waits for an executor."

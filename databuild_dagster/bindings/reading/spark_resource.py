@@ -1,0 +1,269 @@
+"""Resources a code location gets: the Spark session, and wanting."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from threading import Lock, Thread
+from typing import Any, Final, Literal
+
+from dagster import (
+    ConfigurableResource,
+    DagsterInstance,
+    EnvVar,
+    InitResourceContext,
+)
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+
+from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
+from databuild_dagster.bindings.registry.deployed import register_deployed
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.spark import BadSetting, SparkSettings, abandon, open_session, temporary
+from databuild_dagster.store.queries import WantView
+
+#: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs
+#: asks often.
+_sessions: dict[tuple[int, str], Any] = {}
+_sessions_lock = Lock()
+
+#: On a Dagster run: Spark settings for it alone, as a JSON object.
+SPARK_CONFIG_TAG: Final = "databuild/spark"
+
+Refs = Iterable[PartitionRef | str]
+
+
+class DatabuildSpark(LazyPySparkResource):
+    """The Spark session of a code location, opened when it is first needed.
+
+    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` a JVM per
+    process; `remote` a Spark that others run, at `url`: a Spark Connect server (`sc://host:port`) or a master
+    (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per process.
+
+    Opening raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
+    `SessionModesMixed` or `TooManyServers`.
+    """
+
+    mode: Literal["shared", "classic", "remote"] = Field(
+        default="shared", description="How processes come to their session."
+    )
+    url: str | None = Field(
+        default=None, description="For mode remote: sc://host:port, or a master such as spark://host:port."
+    )
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, flat or nested.")
+    home: str | None = Field(
+        default=None, description="Whose server is shared; by default that of the Dagster instance."
+    )
+    app_name: str = Field(default="databuild", description="How Spark's UI names us.")
+
+    _instance_home: str | None = PrivateAttr(default=None)
+    _run_config: dict[str, str] = PrivateAttr(default_factory=dict)
+    _use: SessionUse | None = PrivateAttr(default=None)
+    _is_temporary: bool = PrivateAttr(default=False)
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        # An ephemeral instance's directory ends with it: its runs share a server of this process, which ends too.
+        self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
+        if context.instance is not None and not context.instance.is_ephemeral:
+            self._instance_home = context.instance.root_directory
+            if context.run is not None:
+                self._use = SessionUse(context.instance, context.run.run_id)
+        if context.run is not None and (text := context.run.tags.get(SPARK_CONFIG_TAG)) is not None:
+            self._run_config = _config_of_tag(text)
+        # Wrong settings end the Dagster run here, before it has claimed anything.
+        self.settings().check()
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        if self._use is not None:
+            self._use.end()
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = _session_for(self.settings())
+            if self._use is not None:
+                self._use.begin(self._spark_session)
+
+    def forget_session(self) -> None:
+        """The session was lost; who asks next gets another one."""
+        self._spark_session = None
+        lost = _forget(self.settings())
+        if lost is not None:
+            abandon(lost)
+
+    def settings(self) -> SparkSettings:
+        """What the session is opened with."""
+        settings = replace(self.settings_at(self._instance_home), run_config=self._run_config)
+        return temporary(settings) if self._is_temporary else settings
+
+    def settings_at(self, home: str | None) -> SparkSettings:
+        """The same for any Dagster run of an instance, which has its files at `home`."""
+        return SparkSettings(
+            mode=self.mode,
+            url=_of_the_environment(self.url),
+            config={str(key): _text(value) for key, value in _flat(self.spark_config)},
+            app_name=self.app_name,
+            home=_of_the_environment(self.home) or home,
+        )
+
+
+def forget_session_of(resource: Any, session: Any) -> None:
+    """A resource's session was lost: whoever asks next gets another one, also from dagster-pyspark's own resources.
+
+    `getOrCreate`, by which those open theirs, otherwise answers with the dead one for the life of the process.
+    """
+    forget = getattr(resource, "forget_session", None)
+    if forget is not None:
+        forget()
+    elif session is not None:
+        abandon(session)
+        if getattr(resource, "_spark_session", None) is session:
+            resource._spark_session = None
+
+
+class Wants(ConfigurableResource[Any]):
+    """Wanting refs, for sensors and schedules: what is wanted gets built, with everything it needs."""
+
+    location: str = Field(default="", description="The code location whose assets are wanted.")
+
+    _instance: DagsterInstance | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        self._instance = context.instance
+
+    def create(
+        self,
+        refs: Refs,
+        *,
+        comment: str = "",
+        priority: int = 0,
+        ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+        sla_seconds: float | None = None,
+        data_timestamp: datetime | None = None,
+        source: str = "sensor",
+        source_id: str | None = None,
+        command_id: str | None = None,
+    ) -> str:
+        """Want each ref; returns the request's id. Raises a subclass of `Refused`, with nothing recorded.
+
+        The SLA counts from `data_timestamp`, of when the data is, or else from now (SPEC 5.5). `source` and `source_id`
+        say who asks, a sensor by its name for instance. The same `command_id` again gives the same request and wants
+        nothing new.
+        """
+        of_when = _seconds_since_1970(data_timestamp)
+        engine = self._engine()
+        outcome = engine.handle(
+            CreateWants(
+                wants=tuple((str(ref),) for ref in refs),
+                source=source,
+                source_id=source_id,
+                comment=comment,
+                priority=priority,
+                ttl_seconds=ttl_seconds,
+                sla_seconds=sla_seconds,
+                data_timestamp=of_when,
+            ),
+            command_id=command_id,
+            actor=source if source_id is None else f"{source} {source_id}",
+        )
+        assert outcome.request_id is not None
+        return outcome.request_id
+
+    def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> None:
+        """Take wants back, by want id or request id."""
+        self._engine().handle(CancelWants(ids=ids, reason=reason, terminate=terminate), actor="sensor")
+
+    def status(self, name: str) -> Sequence[WantView]:
+        """The wants of a request, or one want."""
+        return self._engine().queries.wants_named(name)
+
+    def _engine(self) -> Engine:
+        assert self._instance is not None, "Dagster sets the resource up before it is used"
+        engine = engine_for(self._instance)
+        register_deployed(engine, self.location)
+        return engine
+
+
+def _seconds_since_1970(told: object) -> float | None:
+    """Raises `InvalidRequest`: nobody knows which moment a time without a zone is."""
+    if told is None:
+        return None
+    if not isinstance(told, datetime) or told.utcoffset() is None:
+        raise InvalidRequest(what="data_timestamp", value=told, why="it must be a datetime with a time zone")
+    return told.timestamp()
+
+
+def _session_for(settings: SparkSettings) -> Any:
+    with _sessions_lock:
+        key = (os.getpid(), repr(settings))
+        if key not in _sessions:
+            _sessions[key] = open_session(settings)
+        return _sessions[key]
+
+
+def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
+    """Begin to open the session that Dagster runs of an instance will ask for, in a thread; they wait for it, or see
+    for themselves why it cannot be opened.
+    """
+
+    def try_it() -> None:
+        with suppress(Exception):
+            _session_for(spark.settings_at(home))
+
+    Thread(target=try_it, name="databuild session", daemon=True).start()
+
+
+def temporary_session() -> Any:
+    """The session of Dagster runs on ephemeral instances, which ends with this process, its server too."""
+    return _session_for(temporary(DatabuildSpark().settings_at(None)))
+
+
+def close_sessions() -> None:
+    """Close this process's sessions: once their server is stopped, closing them takes long and fails."""
+    with _sessions_lock:
+        while _sessions:
+            _sessions.popitem()[1].stop()
+
+
+def _forget(settings: SparkSettings) -> Any:
+    with _sessions_lock:
+        return _sessions.pop((os.getpid(), repr(settings)), None)
+
+
+def _config_of_tag(text: str) -> dict[str, str]:
+    """The settings of one Dagster run, from its tag. Raises `BadSetting`."""
+    what = f"Tag {SPARK_CONFIG_TAG} = {text!r}"
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadSetting(what=what, why=f"it is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise BadSetting(what=what, why="it is not a JSON object")
+    flat = dict(_flat(config))
+    for key, value in flat.items():
+        if not isinstance(value, str | int | float):
+            raise BadSetting(what=what, why=f"{key} is neither a text, a number nor true or false")
+    return {key: _text(value) for key, value in flat.items()}
+
+
+def _of_the_environment(value: str | None) -> str | None:
+    """Dagster replaces an `EnvVar` when it sets a resource up, and we also ask one that nobody has set up."""
+    return value.get_value() if isinstance(value, EnvVar) else value
+
+
+def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+"""The engine's `Foreign`: what Dagster's event log says of assets that do not report to us (SPEC 6.11).
+
+A partition of such an asset is live when its latest materialization is newer than its latest failed attempt;
+the materialization's place in Dagster's log is where its data is known from.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_key, ref_of
+from databuild_dagster.engine import Observation
+from databuild_dagster.model.refs import PartitionRef
+
+#: Dagster runs looked up in one query.
+RUNS_PER_QUERY = 200
+
+#: A failed attempt: the run, and the place in Dagster's log where it was planned.
+_Attempt = tuple[str, int]
+
+
+class ForeignAssets:
+    """Looks at what plain Dagster assets and external ones have."""
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        self._instance = instance
+
+    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+        """One observation for every ref; a handful of queries per asset, however many its partitions."""
+        keys: dict[str, list[str | None]] = defaultdict(list)
+        for ref in map(PartitionRef.parse, refs):
+            keys[ref.asset].append(ref.partition_key)
+        seen: dict[str, Observation] = {}
+        for asset, partition_keys in keys.items():
+            partitions = {key for key in partition_keys if key is not None}
+            if partitions:
+                observed = self._partitions(asset_key(asset), partitions)
+                seen.update((ref_of(asset, key), observation) for key, observation in observed.items())
+            if None in partition_keys:
+                seen[ref_of(asset, None)] = self._unpartitioned(asset_key(asset))
+        return seen
+
+    def _partitions(self, key: AssetKey, partitions: set[str]) -> dict[str, Observation]:
+        log = self._instance.event_log_storage
+        places = log.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, partitions)
+        planned = log.get_latest_asset_partition_materialization_attempts_without_materializations(key)
+        attempts = {partition: attempt for partition, attempt in planned.items() if partition in partitions}
+        failed = self._failed({run_id for run_id, _ in attempts.values()})
+        return {
+            partition: _observation(places.get(partition), attempts.get(partition), failed) for partition in partitions
+        }
+
+    def _unpartitioned(self, key: AssetKey) -> Observation:
+        log = self._instance.event_log_storage
+        place = log.get_latest_materialization_storage_ids([key]).get(key)
+        planned = log.get_latest_planned_materialization_info(key)
+        attempt = None if planned is None else (planned.run_id, planned.storage_id)
+        return _observation(place, attempt, self._failed({planned.run_id} if planned is not None else ()))
+
+    def _failed(self, run_ids: Iterable[str]) -> set[str]:
+        ids = list(run_ids)
+        failed: set[str] = set()
+        for start in range(0, len(ids), RUNS_PER_QUERY):
+            filters = RunsFilter(run_ids=ids[start : start + RUNS_PER_QUERY], statuses=[DagsterRunStatus.FAILURE])
+            failed.update(run.run_id for run in self._instance.get_runs(filters=filters))
+        return failed
+
+
+def _observation(place: int | None, attempt: _Attempt | None, failed: set[str]) -> Observation:
+    if attempt is not None and attempt[0] in failed and (place is None or attempt[1] > place):
+        return Observation(live=False, reason=f"Dagster run {attempt[0]} failed to materialize it")
+    if place is None:
+        return Observation(live=False, reason="Dagster has no materialization of it")
+    return Observation(live=True, origin=f"dagster event {place}")

@@ -1,0 +1,242 @@
+"""A code location's asset graph becomes the dataset specs that the store keeps (SPEC 5.7).
+
+Partition definitions and mappings are written with Dagster's own serialization, so that planning needs
+neither the code location nor its imports; `catalog` reads them back. An input's text holds its mapping
+together with the upstream's partitions, because what a key maps to depends on both.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
+from msgspec import UNSET, UnsetType
+
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.dagster_private import (
+    AssetGraph,
+    AssetNode,
+    PartitionsSnap,
+    deserialize_value,
+    serialize_value,
+)
+from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
+from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
+from databuild_dagster.bindings.declare.boundaries import BOUNDARY
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.engine import Engine
+from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
+from databuild_dagster.model.errors import AssetTaken
+from databuild_dagster.model.wording import few_of
+
+#: How often what was read is read again, because another location registered something at the same moment.
+MAX_RACES = 3
+
+
+def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
+    """Every asset that the code location declares, by asset. Raises `InvalidAsset`.
+
+    A dep that nothing declares is no dataset: it may be another location's, and if it is nobody's, who needs
+    it is told so.
+    """
+    specs = [
+        _dataset(graph, assets_def, graph.get(key), location)
+        for assets_def in graph.assets_defs
+        if not assets_def.is_auto_created_stub
+        for key in assets_def.keys
+    ]
+    return tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
+
+
+def register(
+    engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], *, building: Iterable[str] = ()
+) -> tuple[AssetTaken, ...]:
+    """Tell the store what the location can build, if it does not know it yet; returns what is another location's.
+
+    That is left out, and the rest is told. Raises `AssetTaken` when it is one of `building`, whose owner might
+    build it otherwise, and `LocationTaken` (SPEC 5.7).
+    """
+    told = {dataset.asset: dataset for dataset in datasets}
+    if {each.asset: each for each in engine.queries.datasets(location).values()} == told:
+        return ()
+    taken = _register_own(engine, location, told)
+    for refusal in taken:
+        if not set(building).isdisjoint(refusal.facts["taken"]):
+            raise refusal
+    return taken
+
+
+def _register_own(engine: Engine, location: str, told: dict[str, DatasetSpec]) -> tuple[AssetTaken, ...]:
+    for races in range(1, MAX_RACES + 1):
+        present = {each.asset: each for each in engine.queries.datasets().values()}
+        standings = {asset: standing_of(dataset, present.get(asset)) for asset, dataset in told.items()}
+        own = {asset: told[asset] for asset, standing in standings.items() if standing is Standing.OWN}
+        of_owner: dict[str, list[str]] = {}
+        for asset, standing in standings.items():
+            if standing is Standing.TAKEN:
+                of_owner.setdefault(present[asset].location, []).append(asset)
+        if own != {asset: dataset for asset, dataset in present.items() if dataset.location == location}:
+            try:
+                command = RegisterDatasets(location=location, datasets=tuple(own.values()))
+                engine.handle(command, actor=f"code location {location}")
+            except AssetTaken:
+                if races < MAX_RACES:
+                    continue
+                raise
+        break
+    return tuple(
+        AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
+        for owner, assets in of_owner.items()
+    )
+
+
+def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> None:
+    """Tell the store of assets that no deployed location declares: a `materialize([…])` in a script or a
+    test.
+
+    What a code location has registered stays its own.
+    """
+    known = {dataset.asset: dataset for dataset in engine.queries.datasets().values()}
+    own = {asset: dataset for asset, dataset in known.items() if dataset.location == location}
+    new = {spec.asset: spec for spec in datasets if spec.asset not in known or spec.asset in own}
+    if any(own.get(asset) != spec for asset, spec in new.items()):
+        engine.handle(
+            RegisterDatasets(location=location, datasets=tuple({**own, **new}.values())),
+            actor=f"code location {location}",
+        )
+
+
+def job_of(assets_def: AssetsDefinition) -> str:
+    """What builds the definition's outputs together: the asset itself when it is alone."""
+    keys = list(assets_def.keys)
+    return asset_text(keys[0]) if len(keys) == 1 else assets_def.node_def.name
+
+
+def partitions_text(partitions: PartitionsDefinition | None) -> str | None:
+    if partitions is None:
+        return None
+    snap: Any = PartitionsSnap.from_def(partitions)
+    return serialize_value(snap)
+
+
+def partitions_from(text: str | None) -> PartitionsDefinition | None:
+    if text is None:
+        return None
+    snap: Any = deserialize_value(text)
+    partitions: PartitionsDefinition = snap.get_partitions_definition()
+    return partitions
+
+
+def dagster_partition(text: str | None, key: str | None) -> str | None:
+    """A partition key as Dagster has it in its events: one of several dimensions knows them."""
+    partitions = partitions_from(text)
+    if key is None or not isinstance(partitions, MultiPartitionsDefinition):
+        return key
+    return partitions.get_partition_key_from_str(key)
+
+
+def mapping_text(
+    mapping: PartitionMapping | None,
+    upstream: PartitionsDefinition | None,
+    *,
+    upstream_is_here: bool,
+    place: str,
+) -> str:
+    """Raises `InvalidAsset` for a mapping of the user's own class, which no other process could read."""
+    try:
+        value: Any = mapping
+        serialized = None if value is None else serialize_value(value)
+    except Exception as error:  # Dagster raises several kinds here, none of them documented.
+        raise InvalidAsset(
+            f"{place} uses {type(mapping).__name__}, which only its own code location could evaluate; "
+            "use one of Dagster's partition mappings."
+        ) from error
+    return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
+
+
+def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
+    """(mapping, None for Dagster's default; whether the upstream is of the same location; its partitions)."""
+    if text is None:
+        return None, False, None
+    parts = json.loads(text)
+    mapping: Any = None if parts["mapping"] is None else deserialize_value(parts["mapping"])
+    return mapping, parts["here"], partitions_from(parts["partitions"])
+
+
+def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> DatasetSpec:
+    body = body_of(assets_def)
+    return DatasetSpec(
+        asset=asset_text(node.key),
+        # Dagster makes one definition of several external assets, and nothing builds those together.
+        job=job_of(assets_def) if assets_def.is_executable else asset_text(node.key),
+        location=location,
+        kind=_kind(node, body),
+        partitions=partitions_text(node.partitions_def),
+        inputs=_inputs(graph, assets_def, node, body),
+        code_version=node.code_version,
+        max_partitions_per_launch=body.max_partitions_per_launch if body else _partitions_of_a_plain_launch(assets_def),
+        concurrency=body.concurrency if body else None,
+        arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
+        version=node.tags.get(VERSION_TAG, UNSET),
+    )
+
+
+def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
+    if body is not None:
+        return DatasetKind.OURS
+    if BOUNDARY in node.metadata:
+        return DatasetKind.BOUNDARY
+    return DatasetKind.PLAIN if node.is_materializable else DatasetKind.SOURCE
+
+
+def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
+    """A plain asset takes several partitions in one run only if it says so."""
+    policy = assets_def.backfill_policy
+    if policy is None:
+        return 1
+    return policy.max_partitions_per_run or DEFAULT_MAX_PARTITIONS_PER_LAUNCH
+
+
+def _inputs(
+    graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
+) -> tuple[InputSpec, ...]:
+    parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
+    filters = {key: body.filters[each] for key, each in parameters.items() if each in body.filters} if body else {}
+    return tuple(
+        _input(graph, node, key, dep.partition_mapping, parameters.get(key), filters.get(key, UNSET))
+        for dep in assets_def.specs_by_key[node.key].deps
+        for key in [dep.asset_key]
+    )
+
+
+def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody) -> ArcSpec:
+    """A source that is a declared input has its mapping."""
+    declared = {dep.asset_key: dep for dep in assets_def.specs_by_key[node.key].deps}
+    sources = body.sources_in(assets_def)
+    return ArcSpec(
+        sources=tuple(
+            _input(graph, node, key, declared.get(key, dep).partition_mapping) for key, dep in sources.items()
+        ),
+        follow_late=body.follow_late,
+    )
+
+
+def _input(
+    graph: AssetGraph,
+    node: AssetNode,
+    key: AssetKey,
+    mapping: PartitionMapping | None,
+    param: str | None = None,
+    where: str | UnsetType = UNSET,
+) -> InputSpec:
+    # Dagster makes a stub for a dep that nothing declares.
+    here = graph.has(key) and not graph.get(key).assets_def.is_auto_created_stub
+    upstream = graph.get(key).partitions_def if here else None
+    place = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"
+    return InputSpec(
+        asset=asset_text(key),
+        mapping=mapping_text(mapping, upstream, upstream_is_here=here, place=place),
+        param=param,
+        where=where,
+    )

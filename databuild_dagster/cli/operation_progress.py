@@ -1,0 +1,284 @@
+"""An operation is followed to its end: a live table of its partitions on a terminal, plain lines elsewhere; on stderr."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
+from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
+from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.engine.orchestrator_notes import last_tick
+from databuild_dagster.model.operations import JobState, OperationId, OperationState, Trouble
+
+#: How often others' progress is looked at.
+LOOK_SECONDS = 0.5
+REFRESHES_PER_SECOND = 2
+#: Partitions that the live table shows, and failed ones that are told in the end.
+MAX_ROWS = 15
+MAX_FAILED = 20
+#: How long an orchestrator may be late before it is said that none is at work.
+LATE_SECONDS = 30.0
+#: How long nobody may have taken a job before that is looked into.
+PATIENCE_SECONDS = 2.0
+#: Jobs tried again of which is told at a time.
+MAX_TOLD = 5
+MAX_DETAIL = 120
+
+
+class Following:
+    """What is known of an operation's progress; cheap to look at again and again."""
+
+    def __init__(self, manager: DistributedOperationManager, id: OperationId) -> None:
+        self.manager = manager
+        self.id = id
+        self._tracker = Tracker(manager.meta, id)
+        self._began = time.monotonic()
+        self._told: tuple[int, int] | None = None
+        #: Partition, None for the completion, to the trouble that was told of.
+        self._told_of: dict[str | None, Trouble] = {}
+        self._lock = threading.Lock()
+        self.is_quiet = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def look(self) -> Tracked | None:
+        """None once it has ended."""
+        with self._lock:
+            self._tracker.look()
+            return self._tracker.find(self.id)
+
+    def tell(self) -> None:
+        """A line, where something has happened since the last one."""
+        tracked = self.look()
+        if self.is_quiet or tracked is None:
+            return
+        self._tell_trouble(tracked)
+        standing = len(tracked.done) - tracked.n_failed, tracked.n_failed
+        if standing != self._told:
+            self._told = standing
+            failed = f", {standing[1]} failed" if standing[1] else ""
+            self.say(f"{standing[0]} of {count(len(tracked.partitions), 'job')} done{failed}")
+
+    def _tell_trouble(self, tracked: Tracked) -> None:
+        """Each once, and of many at a time only some."""
+        found: dict[str | None, Trouble] = {}
+        found.update(tracked.troubles)
+        if tracked.trouble is not None:
+            found[None] = tracked.trouble
+        news = [each for each, trouble in found.items() if self._told_of.get(each) != trouble]
+        # The completion's comes first: it holds up the whole.
+        for place in sorted(news, key=lambda each: each is not None)[:MAX_TOLD]:
+            who = str(self.id) if place is None else str(self.id.ref(place))
+            self.say(f"{who} {trouble_of(found[place], self.manager.engine.now())}")
+        if len(news) > MAX_TOLD:
+            self.say(f"… and {len(news) - MAX_TOLD} more are tried again.")
+        self._told_of = found
+
+    def say(self, text: str) -> None:
+        click.echo(f"{self.seconds:6.1f} s  {text}", err=True)
+
+    def render(self) -> Group:
+        """For rich's own thread."""
+        tracked = self.look()
+        if tracked is None:
+            return Group(Text(f"{self.id} has ended, {self.seconds:.0f} s", style="bold"))
+        total, n_done = len(tracked.partitions), len(tracked.done) - tracked.n_failed
+        head = f"{self.id}: {n_done} of {count(total, 'job')} done, {tracked.n_failed} failed, {self.seconds:.0f} s"
+        rows = Table(box=None, pad_edge=False)
+        for name in ("partition", "state", "by"):
+            rows.add_column(name)
+        for partition, state, by, style in list(_rows(tracked, self.manager.engine.now()))[:MAX_ROWS]:
+            rows.add_row(partition or "(whole)", Text(state, style=style), by)
+        left = total - n_done - tracked.n_failed - len(tracked.taken)
+        shown: list[Text | Table] = [Text(head, style="bold"), rows, Text(f"{count(left, 'job')} waiting", style="dim")]
+        if tracked.trouble is not None:
+            shown.append(Text(f"It {trouble_of(tracked.trouble, self.manager.engine.now())}", style="red"))
+        return Group(*shown)
+
+
+def trouble_of(trouble: Trouble, now: float) -> str:
+    """What a person reads behind the name of what is tried again."""
+    seconds = trouble.next_at - now
+    due = f"in {seconds:.0f} s" if seconds > 0 else "now"
+    return f"is tried again {due}, after attempt {trouble.attempts}: {trouble.error}"
+
+
+def _rows(tracked: Tracked, now: float) -> Iterator[tuple[str, str, str, str]]:
+    for partition, state in list(tracked.done.items()):
+        if state is JobState.FAILED:
+            yield partition, "failed", "", "red"
+    troubles = dict(tracked.troubles)
+    for partition, trouble in troubles.items():
+        yield partition, "retrying", trouble_of(trouble, now), "yellow"
+    for partition, taken in list(tracked.taken.items()):
+        if partition in troubles:
+            continue
+        yield partition, "running", _process(taken.lease.holder), "cyan"
+    for partition, state in reversed(list(tracked.done.items())):
+        if state is JobState.SUCCESS:
+            yield partition, "done", "", "green"
+
+
+def _process(holder: str) -> str:
+    """host/boot/namespace/pid/start, as `engine.holders` names them."""
+    parts = holder.split("/")
+    return f"{parts[0]}, process {parts[3]}" if len(parts) == 5 else holder
+
+
+@contextmanager
+def shown(following: Following, *, is_quiet: bool = False) -> Iterator[None]:
+    """Show an operation for as long as the block lasts."""
+    console = Console(stderr=True)
+    if is_quiet or not console.is_terminal:
+        yield
+        return
+    following.is_quiet = True
+    with Live(
+        get_renderable=following.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
+    ):
+        yield
+
+
+def follow_to_end(following: Following) -> None:
+    """Wait while others do it; bounded by the operation. That nobody is there to do it is said once."""
+    wait = threading.Event().wait
+    has_complained = False
+    while (tracked := following.look()) is not None:
+        following.tell()
+        is_untouched = not tracked.taken and not tracked.done
+        if is_untouched and not has_complained and following.seconds > PATIENCE_SECONDS and not _is_at_work(following):
+            has_complained = True
+            click.echo(
+                "No orchestrator is at work that would have its jobs run: start `databuild dev`, or run them in a process "
+                f"of your own: `databuild operations watch {following.id} --local`.",
+                err=True,
+            )
+        wait(LOOK_SECONDS)
+
+
+def _is_at_work(following: Following) -> bool:
+    """Whether the dataset's code location has an orchestrator, as far as the store can tell."""
+    engine = following.manager.engine
+    dataset = engine.queries.dataset(following.id.dataset)
+    ticked = None if dataset is None else last_tick(engine, dataset.location)
+    return ticked is not None and engine.clock() - ticked.next_at <= LATE_SECONDS
+
+
+# The end
+
+
+def finished(view: OperationView, *, as_json: bool) -> None:
+    """Tell how an operation has ended. Leaves with exit code 1 if jobs failed, or what it found offends."""
+    if as_json:
+        emit(as_answer(view))
+    else:
+        tell_end(view)
+    if view.state is not OperationState.SUCCESS or offends(view.report):
+        raise Exit(FAILED)
+
+
+def detached(id: OperationId, *, is_local: bool) -> None:
+    """Ctrl-C ends the looking on, and not the operation."""
+    done = "The jobs that this process had are given back. " if is_local else ""
+    click.echo(
+        f"{done}{id} goes on without us: `databuild operations watch {id}` shows it, "
+        f"`databuild operations cancel {id}` ends it.",
+        err=True,
+    )
+    raise Exit(INTERRUPTED)
+
+
+def as_answer(view: OperationView) -> dict[str, Any]:
+    """SPEC 15; what the type's own report says stands beside it."""
+    own = {
+        "operation": str(view.id),
+        "state": view.state.value,
+        "done": view.done,
+        "failed": len(view.failed),
+        "total": view.total,
+        "failed_partitions": view.failed,
+    }
+    report = view.report if isinstance(view.report, dict) else {"report": view.report}
+    return {**report, **own}
+
+
+def offends(report: Any) -> bool:
+    """Whether a report says that something is wrong: `ok` is false, or one of its `rules` has `offending` rows."""
+    if not isinstance(report, dict):
+        return False
+    rules = report.get("rules")
+    broken = isinstance(rules, list) and any(isinstance(each, dict) and each.get("offending") for each in rules)
+    return report.get("ok") is False or broken
+
+
+def tell_end(view: OperationView) -> None:
+    if view.failed:
+        failed = list(view.failed.items())
+        rows = [(partition or "(whole)", detail_of(detail)) for partition, detail in failed[:MAX_FAILED]]
+        table(("partition", "why it failed"), rows, empty="")
+        if len(failed) > MAX_FAILED:
+            click.echo(f"… and {len(failed) - MAX_FAILED} more; `databuild operations show {view.id}` lists them.")
+    if isinstance(view.report, dict) and isinstance(view.report.get("rules"), list):
+        tell_rules(view.report)
+    elif view.report is not None:
+        click.echo(msgspec.json.format(msgspec.json.encode(view.report)).decode())
+    why = f" ({view.reason})" if view.reason else ""
+    failed_too = f", {len(view.failed)} failed" if view.failed else ""
+    click.echo(f"{view.id}: {view.state.value}{why}; {view.done} of {count(view.total, 'job')} done{failed_too}.")
+
+
+def tell_rules(report: dict[str, Any]) -> None:
+    """What `validate` has found: each rule, then where it is broken, with rows."""
+    rules = report["rules"]
+    table(
+        ("rule", "rows that offend", "partitions"),
+        [(each["rule"], each["offending"], each.get("n_partitions", "")) for each in rules],
+        empty="No rules.",
+    )
+    for each in rules:
+        if not each["offending"]:
+            continue
+        click.echo(f"\n{each['rule']}:")
+        found = each.get("partitions", [])
+        for one in found[:MAX_FAILED]:
+            samples = one.get("samples") or []
+            more = (":" if len(samples) == one["offending"] else ", for example:") if samples else ""
+            click.echo(f"  {one['ref']}  {count(one['offending'], 'row')}{more}")
+            for sample in samples:
+                click.echo(f"    {_row(sample)}")
+        if len(found) > MAX_FAILED:
+            click.echo(f"  … and {count(len(found) - MAX_FAILED, 'partition')} more; --json has them.")
+    click.echo(
+        f"\n{count(report.get('rows', 0), 'row')} in {count(report.get('partitions', 0), 'partition')} looked at."
+    )
+    if tainted := report.get("tainted"):
+        click.echo(f"Tainted {count(len(tainted), 'partition')}.")
+    if outdated := report.get("outdated"):
+        click.echo(f"{count(len(outdated), 'partition')} rebuilt or tainted meanwhile: this is of the instance before.")
+
+
+def _row(sample: Any) -> str:
+    """On one line; older reports have them as text."""
+    return sample if isinstance(sample, str) else json.dumps(sample, ensure_ascii=False, separators=(",", ":"))
+
+
+def detail_of(detail: Any) -> str:
+    if isinstance(detail, dict) and list(detail) == ["error"]:
+        return str(detail["error"])
+    text = "" if detail is None else msgspec.json.encode(detail).decode()
+    return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

@@ -1,0 +1,170 @@
+"""Storage that nobody's manifest lists: no reader sees it, and it is not given back (SPEC 10.8).
+
+What lies there is listed first and the log is asked afterwards, so that what has become somebody's meanwhile is not told.
+A manifest is written before its event, and who builds may be slow to clean up: what nobody has answered for is told once
+it is an hour old. That of an arrival says what it was decided about (`arrival_ids`): once its lot has another instance its
+event would be refused, so that it is told at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from databuild_dagster.data.arrival_ids import decided_about
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.store import Queries
+from databuild_dagster.store.queries import Kept
+from databuild_dagster.warehouse import (
+    EscapingFile,
+    InvalidInstanceUuid,
+    Manifest,
+    ManifestDamaged,
+    ManifestMissing,
+    ManifestState,
+    NewerManifest,
+    UriType,
+    Warehouse,
+    read_manifest,
+)
+from databuild_dagster.warehouse.file_index import INDEX_NAME
+from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
+from databuild_dagster.warehouse.layout import MANIFEST_NAME
+from databuild_dagster.warehouse.storage import protocol_of
+
+#: What is younger may be somebody's who has not come to say so.
+YOUNG_SECONDS = 3600.0
+
+
+class Unlisted(NamedTuple):
+    """A folder with all that is in it, or a file, that nobody reads."""
+
+    path: str
+    is_folder: bool
+    #: Of the instance whose it would be; None where there is none.
+    ref: str | None
+    uuid: str | None
+    n_files: int
+    bytes: int
+    why: str
+
+
+def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
+    """Where instances lie by the log, and where they lie unless a code location says otherwise."""
+    roots = {Warehouse(default).root: Warehouse(default)}
+    for asset, folder in queries.dataset_folders():
+        warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)
+        if warehouse.dataset_dir(asset) == folder:
+            roots.setdefault(warehouse.root, warehouse)
+    return list(roots.values())
+
+
+def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
+    """All of it in one warehouse, and, of what is being written, in this machine's place for that.
+
+    Looks at every name in the warehouse, unless the caller just has. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    staged = find_staged(warehouse)
+    stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
+    kept = queries.kept(folder.uuid for folder in stored.folders)
+    assets = {warehouse.dataset_dir(dataset.asset): dataset.asset for dataset in queries.datasets().values()}
+    found = []
+    for folder in stored.folders:
+        if folder.uuid not in kept and (arrival := _arrival_in(warehouse, folder, assets)) is not None:
+            of_arrival = _of_arrival(queries, folder, arrival, now)
+            if of_arrival is not None:
+                found += of_arrival
+                continue
+        found += _of_folder(warehouse, folder, kept.get(folder.uuid), now)
+    found += [
+        Unlisted(file.path, False, None, None, 1, file.bytes, "it lies in no instance's folder")
+        for file in stored.strays
+        if now - file.modified > YOUNG_SECONDS
+    ]
+    return found + _of_staging(queries, warehouse, staged, now)
+
+
+def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) -> Manifest | None:
+    """The manifest of a folder that holds nothing else, and lists what lies elsewhere."""
+    asset = assets.get(folder.path.rsplit("/", 2)[0])
+    path = f"{folder.path}/{MANIFEST_NAME}"
+    # Who was killed right after it had its name has left the other one.
+    others = [file.path for file in folder.files if not file.path.startswith(f"{folder.path}/.{MANIFEST_NAME}.")]
+    if asset is None or others != [path]:
+        return None
+    try:
+        manifest = read_manifest(warehouse, asset, folder.uuid)
+    except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest, InvalidInstanceUuid):
+        return None
+    return manifest if manifest.uri_type is UriType.IDENTIFIER else None
+
+
+def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float) -> list[Unlisted] | None:
+    """What is to be told of an arrival that the log does not know; None where it was to be told to another one."""
+    ref = manifest.ref
+    is_ours, seen = decided_about(queries, manifest)
+    if not is_ours:
+        return None
+    if queries.canonical([ref])[ref].uuid != seen:
+        return [
+            _whole(folder, ref, "an arrival that was broken off wrote it, and its lot has got another instance since")
+        ]
+    if now - folder.modified > YOUNG_SECONDS:
+        # Nobody's, for where the build state was put back to an older copy it was live, and the next look finds it again.
+        return [_whole(folder, None, "an arrival that was broken off wrote it, and nobody has gone on with it")]
+    return []
+
+
+def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: float) -> list[Unlisted]:
+    is_old = now - folder.modified > YOUNG_SECONDS
+    if kept is None or warehouse.instance_dir(asset_of(kept.ref), folder.uuid) != folder.path:
+        return [_whole(folder, None, "no such instance is recorded")] if is_old else []
+    if not kept.has_ended:
+        return []
+    try:
+        manifest = read_manifest(warehouse, asset_of(kept.ref), folder.uuid)
+    except ManifestMissing:
+        return [_whole(folder, kept.ref, "its job run has ended, and there is no manifest")] if is_old else []
+    except (ManifestDamaged, EscapingFile) as error:
+        # Of a live instance that is told as a manifest that cannot be read.
+        return [] if kept.is_live else [_whole(folder, kept.ref, f"nobody can read its manifest: {error.message}")]
+    except NewerManifest:
+        return []
+    start = len(folder.path) + 1
+    loose = [file.path for file in folder.files if not _lists(manifest, file.path[start:])]
+    # A file that was on its way to its name when the folder was listed has come there.
+    still_there = warehouse.storage.file_sizes(loose)
+    why = "its manifest does not list it"
+    return [Unlisted(path, False, kept.ref, folder.uuid, 1, size, why) for path, size in still_there.items()]
+
+
+def _lists(manifest: Manifest, name: str) -> bool:
+    """Whether a file of an instance's own folder, by its name there, is named by the manifest, or stands beside the files."""
+    if name in (MANIFEST_NAME, INDEX_NAME) or name in manifest.children:
+        return True
+    uris: Iterable[str] = (file.uri for file in manifest.files)
+    if manifest.state is ManifestState.REMOVED or manifest.uri_type is UriType.IDENTIFIER:
+        return False
+    if manifest.uri_type is UriType.PREFIX:
+        return any(name.startswith(uri) for uri in uris)
+    return name in uris
+
+
+def _of_staging(queries: Queries, warehouse: Warehouse, staged: dict[str, Folder], now: float) -> list[Unlisted]:
+    job_runs = queries.job_runs_named(staged)
+    found = []
+    for name, folder in staged.items():
+        if now - folder.modified <= YOUNG_SECONDS:
+            continue
+        if (run := job_runs.get(name)) is not None:
+            if run.ended_at is not None and now - run.ended_at > YOUNG_SECONDS:
+                found.append(_staged(folder, run.refs, f"job run {name}, which began it, has ended"))
+        elif protocol_of(warehouse.root) is None:
+            found.append(_staged(folder, (), "nobody that is recorded has begun it"))
+    return found
+
+
+def _whole(folder: Folder, ref: str | None, why: str) -> Unlisted:
+    return Unlisted(folder.path, True, ref, folder.uuid, len(folder.files), folder.bytes, why)
+
+
+def _staged(folder: Folder, refs: Sequence[str], why: str) -> Unlisted:
+    return Unlisted(folder.path, True, refs[0] if refs else None, None, len(folder.files), folder.bytes, why)

@@ -1,0 +1,241 @@
+"""The coordinator: completes operations whose jobs have ended, and cleans up after those that nobody else can (SPEC 9.6).
+
+Any orchestrator may be it, by a lease for each dataset; several at once do no harm, for what counts is one invoke at the end.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.operations.executor import (
+    MAX_ERROR,
+    ContextFactory,
+    Executor,
+    JobContext,
+    backoff_seconds,
+    clean_up,
+    gone_of,
+)
+from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
+from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.model import operations as ops
+from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif
+from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState, Trouble, Unclean
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.errors import StoreUnusable
+
+#: Notes of unclean jobs that one pass sees to.
+MAX_CLEANED = 100
+#: Jobs of gone executors that one pass releases.
+MAX_RELEASED = 1_000
+#: Revisions after which a coordinator has the past forgotten.
+COMPACT_EVERY = 20_000
+
+
+class Coordination(NamedTuple):
+    """What one pass has found and done."""
+
+    completed: dict[OperationId, OperationState]
+    #: Operation to why it cannot go on here; canceling always works.
+    problems: dict[OperationId, str]
+    #: Operation to how many of its jobs have nobody who runs them.
+    waiting: dict[OperationId, int]
+    cleaned: int
+    #: Jobs of ended operations that are still to be cleaned up after.
+    unclean: int = 0
+
+
+class Coordinator:
+    """One per process, asked in every tick; remembers what it has seen, so that a pass costs what has changed."""
+
+    def __init__(
+        self,
+        manager: DistributedOperationManager,
+        *,
+        judge: Judge | None = None,
+        holder: str | None = None,
+        contexts: ContextFactory = JobContext,
+    ) -> None:
+        self.manager = manager
+        self.meta = manager.meta
+        self.judge = judge or Judge()
+        self.holder = holder or this_process()
+        self.id = manager.engine.new_id()
+        self.tracker = Tracker(self.meta)
+        #: Completion code that raised: how often, and when to try again.
+        self._backoff: dict[OperationId, tuple[int, float]] = {}
+        #: Where the next pass goes on among the notes of unclean jobs.
+        self._clean_from = ""
+        self._cleans = Executor(
+            manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
+        )
+
+    def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
+        """One pass: bounded, and nothing but a question where nothing has happened."""
+        now = self.manager.engine.clock()
+        self.judge.look(now, interval_seconds=interval_seconds)
+        self.tracker.look()
+        done = Coordination({}, {}, {}, *self._clean_up())
+        running = self.tracker.operations
+        if running:
+            self.manager.engine.beat([self.id])
+        for tracked in running:
+            self._see_to(tracked, done)
+        return done
+
+    def _see_to(self, tracked: Tracked, done: Coordination) -> None:
+        id = tracked.id
+        if problem := tracked.unreadable or self.manager.problem_of(id, tracked.arg):
+            done.problems[id] = problem
+            return
+        if not tracked.is_complete:
+            if n_waiting := self.n_waiting(tracked):
+                done.waiting[id] = n_waiting
+            return
+        before = 0 if tracked.trouble is None else tracked.trouble.attempts
+        attempts, due_at = self._backoff.get(id, (before, -inf))
+        if self.manager.engine.steady() < due_at:
+            return
+        try:
+            if not self._leads(id.dataset):
+                return
+        except msgspec.MsgspecError as error:
+            done.problems[id] = f"who completes operations on {id.dataset} cannot be read: {one_line(str(error))}"
+            return
+        try:
+            outcome = self.complete(id)
+        except StoreUnusable:
+            raise
+        except Exception as error:
+            attempts += 1
+            wait = backoff_seconds(attempts)
+            self._backoff[id] = attempts, self.manager.engine.steady() + wait
+            why = f"its completion raised {type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]
+            done.problems[id] = why
+            # Everybody else hears of it so, and whoever takes over counts on.
+            now = self.manager.engine.now()
+            self.meta.invoke_all([ops.note_completion_trouble(id, Trouble(why, attempts, now, now + wait))])
+        else:
+            self._backoff.pop(id, None)
+            if outcome is not None:
+                done.completed[id] = outcome
+
+    def n_waiting(self, tracked: Tracked) -> int:
+        """Jobs that nobody has: as many executors as there are may be started for these.
+
+        What an executor has that is gone is released first, so that the next one need not find that out by itself.
+        """
+        taken = {partition: each for partition, each in tracked.taken.items() if not each.lease.released}
+        now = self.manager.engine.clock()
+        gone = gone_of((each.lease for each in taken.values()), self.manager, self.judge, now)
+        lost = [partition for partition, each in taken.items() if each.lease.executor in gone][:MAX_RELEASED]
+        if lost:
+            self.meta.invoke_all([ops.release(tracked.id, each, taken[each].value) for each in lost])
+        return len(tracked.free) + len(tracked.taken) - len(taken) + len(lost)
+
+    # Who does it
+
+    def _leads(self, dataset: str) -> bool:
+        """Whether this is the coordinator of a dataset, by now; it takes over from one that is gone."""
+        before = self.tracker.coordinators.get(dataset)
+        now = self.manager.engine.clock()
+        if before is not None:
+            lease = ops.lease_of(before)
+            if lease.executor == self.id:
+                return True
+            if not gone_of([lease], self.manager, self.judge, now):
+                return False
+        mine = Lease(self.manager.engine.new_id(), self.id, self.holder, now)
+        if not self.meta.invoke_all([ops.lead(dataset, before, mine)]).value:
+            return False
+        self.tracker.coordinators[dataset] = ops.to_bytes(mine)
+        return True
+
+    # Completing
+
+    def complete(self, id: OperationId) -> OperationState | None:
+        """SPEC 9.6: read again, run the completion code, then one invoke; once more if that was not applied.
+
+        None when somebody else had ended it. Raises what the completion code does; the operation goes on running then.
+        """
+        for _ in range(MAX_RACES):
+            run_ops = self.meta.get(DatasetKeys.of(id.dataset).run_ops)
+            seen = self.manager.read(id)
+            if not seen.is_running:
+                return None
+            completion = seen.completion()
+            if not completion.success and not completion.failed:
+                return None
+            operation = self.manager.type_named(id.type)
+            arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
+            told = completion._replace(resources=self.manager.resources)
+            report = operation.complete_operation(arg, id.dataset, told)
+            outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
+            ended = seen.ended(outcome, self.manager.engine.now(), report=report)
+            if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+                self._compact()
+                return outcome
+        raise ops.OperationRace(type_name=id.type, dataset=id.dataset)
+
+    def _compact(self) -> None:
+        head = self.manager.engine.queries.head().seq
+        if head - self.meta.queries.compacted() > COMPACT_EVERY:
+            self.meta.compact()
+
+    # Cleaning up
+
+    def _clean_up(self) -> tuple[int, int]:
+        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself.
+
+        Returns how many, and how many are left.
+        """
+        first, end = ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST
+        notes = self.meta.queries.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
+        # From where it stopped, so that those which cannot be cleaned up do not hide the others.
+        self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
+        if not notes:
+            return 0, 0
+        found = {entry: note for entry in notes if (note := _note_of(entry)) is not None}
+        gone = gone_of([note.lease for note in found.values()], self.manager, self.judge, self.manager.engine.clock())
+        n_cleaned = 0
+        for entry, note in found.items():
+            if not (note.lease.released or note.lease.executor in gone):
+                continue
+            try:
+                is_cleaned = self._clean_one(entry.key, note)
+            except StoreUnusable:
+                raise
+            except Exception:
+                # It stays noted, for the next pass or for newer code.
+                continue
+            if is_cleaned:
+                self.meta.invoke_all([iif(as_read(entry), do(Remove(entry.key), yields=True))])
+                n_cleaned += 1
+        return n_cleaned, len(notes) - n_cleaned
+
+    def _clean_one(self, key: str, note: Unclean) -> bool:
+        """False without the code of its type. Raises what cannot be read here, and what the clean-up does."""
+        name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
+        id = OperationId.parse(name)
+        if id.type not in self.manager.types:
+            return False
+        ended = ops.ended_of(id, self.meta.get(id.history).value or b"")
+        arg = self.manager.arg_for(id, ops.to_bytes(ended.arg))
+        context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+        context.is_stopped = True
+        tokens = (*note.lease.adopted_from, note.lease.token)
+        clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
+        return True
+
+
+def _note_of(entry: Entry) -> Unclean | None:
+    """None for newer code's, which stays for that."""
+    try:
+        return ops.unclean_of(entry.value or b"")
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,485 @@
+"""Operations over a whole dataset: what their authors write, and how they are started, canceled and looked at (SPEC 9, 13).
+
+An operation is keys of the meta storage; whoever dies, the keys are there (`model.operations`). Jobs are run by
+`executing`, and an operation is completed by `completing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.operations.meta_storage import MetaStorage
+from databuild_dagster.model import operations as ops
+from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.meta_storage import LAST
+from databuild_dagster.model.operations import (
+    ArgRecord,
+    DatasetKeys,
+    Ended,
+    Lease,
+    Mark,
+    NewerOperation,
+    NewerOperations,
+    OperationId,
+    OperationState,
+    Trouble,
+    TypeRule,
+    Unclean,
+    UnknownOperationType,
+)
+from databuild_dagster.model.refs import PartitionRef, partition_key_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import one_line
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+#: How often a lost race is run again by whoever must win it in the end.
+MAX_RACES = 20
+#: Jobs of an ended operation that are noted for a clean-up, at most: as many as can be under way.
+MAX_UNCLEAN = 10_000
+
+
+class Context(Protocol):
+    """What a job is told, and what it can say; `executing.JobContext`."""
+
+    #: None for what was live without one, data from outside for instance.
+    instance_uuid: str | None
+
+    @property
+    def ref(self) -> PartitionRef: ...
+
+
+class Completion(NamedTuple):
+    """How the jobs of an operation ended."""
+
+    success: bool
+    #: Partition to how its job ended, of those that have; an unpartitioned dataset's one is "".
+    marks: dict[str, Mark]
+    #: Of which operation; what is done at its end can be told apart by it.
+    id: OperationId
+    #: Whatever the manager was given for its operations: where they run, a way to Spark.
+    resources: Any = None
+
+    @property
+    def failed(self) -> dict[str, Any]:
+        """Partition to what its job said."""
+        return {key: mark.detail for key, mark in self.marks.items() if mark.state is ops.JobState.FAILED}
+
+
+class DistributedOperation(Generic[A]):
+    """An operation's code: one object for each type, that knows nothing of a single operation.
+
+    A job may be run again at any time, by another process, with the one before still going on for a while: what it
+    writes has to bear that, by being told apart with `context.token`, or by coming out the same.
+    """
+
+    #: A text that is never changed, for it stands in keys.
+    type_name: ClassVar[str]
+    #: Whether several may run on a dataset at once.
+    many: ClassVar[bool] = False
+    #: Types that may not run beside it.
+    apart_from: ClassVar[frozenset[str]] = frozenset()
+    #: Whether a job may end in failure, and the operation with it. Otherwise what fails is tried again, for ever.
+    can_fail: ClassVar[bool] = True
+    #: Whether a job goes on from what it has saved. A volatile one begins anew.
+    resumable: ClassVar[bool] = False
+    #: Whether an executor hands several jobs to one call: `start_or_resume_jobs`.
+    batched: ClassVar[bool] = False
+    #: Raised when older code could not read today's argument any more.
+    version: ClassVar[int] = 1
+    #: What the argument, which is stored as JSON, is converted to.
+    arg_type: ClassVar[Any] = Any
+
+    def object_id(self, arg: A) -> str | None:
+        """What it is about, for a type of which several may run: not two at once about the same."""
+        return None
+
+    def check_start(self, arg: A, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
+        """Raise a `Refused` for an argument that cannot work here, before anything is started."""
+
+    def argument_to_keep(self, arg: A, dataset: str, instances: Mapping[PartitionRef, str | None], resources: Any) -> A:
+        """The argument that every job is given: with what they have to agree on, found out once, as it starts.
+
+        `instances` has the partitions that the operation is about. May refuse, as `check_start` does.
+        """
+        return arg
+
+    def upgraded(self, arg: Any, version: int) -> Any:
+        """An older version's argument, as stored, in today's shape."""
+        return arg
+
+    def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
+        """Do one partition's job. Returning is success, unless `context.mark_job_complete` has said otherwise; raising is failure."""
+        raise NotImplementedError
+
+    def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
+        """Of a batched type: do several partitions' jobs at once, as many as an executor takes.
+
+        Each says by its `context.mark_job_complete` how it ended; one that says nothing succeeded. If this raises, halves
+        are tried, down to one job alone, whose failure it is then: nothing may come of a job being done twice.
+        """
+        raise NotImplementedError
+
+    def cancel_job_and_cleanup(self, arg: A, partition: PartitionRef, context: Any) -> None:
+        """Take away what a job has left that failed, was given up or taken over; `context.token` says which. Twice is once."""
+
+    def complete_operation(self, arg: A, dataset: str, completion: Completion) -> Any:
+        """What is to be done when the jobs have ended, and what to tell in the history (JSON). May be run twice: twice is once."""
+        return None
+
+
+class OperationView(NamedTuple):
+    """One operation, as it stands or stood."""
+
+    id: OperationId
+    state: OperationState
+    total: int
+    done: int
+    #: Partition to what its job said.
+    failed: dict[str, Any]
+    started_at: float | None
+    ended_at: float | None = None
+    #: Partition to who has its job, of those that have not ended.
+    executors: dict[str, Lease] = {}  # noqa: RUF012
+    report: Any = None
+    #: Why nobody here can go on with it; canceling always works.
+    problem: str | None = None
+    reason: str = ""
+    #: Partition to why its job is tried again, of those that have not ended.
+    troubles: dict[str, Trouble] = {}  # noqa: RUF012
+    #: Why its completion is; `problem` says so too.
+    trouble: Trouble | None = None
+
+
+class DistributedOperationManager:
+    """Knows the types, and starts, cancels and shows operations."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        types: Iterable[DistributedOperation[Any]] = (),
+        *,
+        actor: str = "databuild",
+        resources: Any = None,
+    ) -> None:
+        self.engine = engine
+        self.meta = MetaStorage(engine, actor=actor)
+        self.actor = actor
+        #: For the operations' own checks and completions.
+        self.resources = resources
+        self.types: dict[str, DistributedOperation[Any]] = {}
+        for each in types:
+            self.register(each)
+
+    def register(self, operation: DistributedOperation[Any]) -> None:
+        """Raises `InvalidRequest` for a name that cannot be."""
+        self.types[ops.check_name("an operation's type_name", operation.type_name)] = operation
+
+    # Starting
+
+    def start_operation(
+        self,
+        type_id: str,
+        dataset: str,
+        arg: Any,
+        *,
+        partitions: Iterable[str] | None = None,
+        command_id: str | None = None,
+    ) -> int:
+        """The instance id. See `start`."""
+        return self.start(type_id, dataset, arg, partitions=partitions, command_id=command_id).instance
+
+    def start(
+        self,
+        type_id: str,
+        dataset: str,
+        arg: Any,
+        *,
+        partitions: Iterable[str] | None = None,
+        command_id: str | None = None,
+    ) -> OperationId:
+        """Start an operation on every live partition, or on those named by key (SPEC 9.3).
+
+        Raises `UnknownOperationType`, `NotFound`, `InvalidOperation`, what the type's own check does,
+        `IncompatibleOperation`; and `OperationRace` when somebody was faster. Then no key is written.
+        """
+        operation = self.type_named(type_id)
+        if self.engine.queries.dataset(dataset) is None:
+            raise NotFound(kind="dataset", name=dataset)
+        converted, raw = self._converted(operation, dataset, arg)
+        object_id = operation.object_id(converted)
+        if object_id is not None:
+            ops.check_name("an operation's object", object_id)
+        if command_id is not None and (known := self._started_by(command_id, type_id, dataset, object_id)):
+            return known
+        chosen = ops.check_partitions(dataset, type_id, self._live(dataset), partitions)
+        refs = [PartitionRef(dataset, key or None) for key in chosen]
+        operation.check_start(converted, dataset, refs, self.resources)
+        instances = dict(zip(refs, chosen.values(), strict=True))
+        kept = operation.argument_to_keep(converted, dataset, instances, self.resources)
+        if kept is not converted:
+            raw = msgspec.json.decode(msgspec.json.encode(kept))
+        run_ops, next_id = self.meta.get_all(
+            [DatasetKeys.of(dataset).run_ops, ops.next_instance_id(dataset, type_id)]
+        ).entries
+        running = ops.run_ops_of(dataset, run_ops.value)
+        rules = {name: _rule(each) for name, each in self.types.items()}
+        if why := ops.why_incompatible(rules[type_id], object_id, running, rules):
+            raise ops.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
+        id = OperationId(dataset, type_id, object_id, int(next_id.value or b"1"))
+        record = ArgRecord(ops.FORMAT, operation.version, raw, self.engine.now(), self.actor)
+        answers = self.meta.invoke_all([ops.start(id, record, chosen, run_ops, next_id)], command_id=command_id)
+        if answers.value is False:
+            raise ops.OperationRace(type_name=type_id, dataset=dataset)
+        assert isinstance(answers.value, int), "it yields the instance id"
+        return id._replace(instance=answers.value)
+
+    def _converted(self, operation: DistributedOperation[Any], dataset: str, arg: Any) -> tuple[Any, Any]:
+        """The argument as its type has it, and as it is stored."""
+        try:
+            raw = msgspec.json.decode(msgspec.json.encode(arg))
+            return msgspec.convert(raw, operation.arg_type), raw
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            why = f"its argument is wrong: {one_line(str(error))}"
+            raise ops.InvalidOperation(type_name=operation.type_name, dataset=dataset, why=why) from None
+
+    def _live(self, dataset: str) -> dict[str, str | None]:
+        return {
+            partition_key_of(each.ref) or "": each.uuid
+            for each in self.engine.queries.canonical_of_dataset(dataset)
+            if each.state is InstanceState.LIVE
+        }
+
+    def _started_by(self, command_id: str, type_id: str, dataset: str, object_id: str | None) -> OperationId | None:
+        """What a command id has started before: today that would not be compatible with itself."""
+        value = self.meta.answer_of(command_id)
+        return OperationId(dataset, type_id, object_id, value) if isinstance(value, int) and value else None
+
+    # Canceling
+
+    def cancel(self, id: OperationId, reason: str = "") -> bool:
+        """Stop an operation, whoever knows its type; false if it had ended before. Executors stop as they hear of it (SPEC 9.7).
+
+        Raises `NotFound` for one that never was.
+        """
+        for _ in range(MAX_RACES):
+            run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries
+            if state.value is None:
+                if self.meta.get(id.history).value is None:
+                    raise NotFound(kind="operation", name=str(id))
+                return False
+            seen = self.read(id)
+            ended = seen.ended(OperationState.CANCELED, self.engine.now(), reason=reason)
+            if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+                return True
+        raise ops.OperationRace(type_name=id.type, dataset=id.dataset)
+
+    # Looking
+
+    def type_named(self, type_id: str) -> DistributedOperation[Any]:
+        """Raises `UnknownOperationType`."""
+        found = self.types.get(type_id)
+        if found is None:
+            raise UnknownOperationType(type_name=type_id, known=", ".join(sorted(self.types)) or "none")
+        return found
+
+    def arg_for(self, id: OperationId, value: bytes) -> Any:
+        """The argument as today's code has it. Raises `UnknownOperationType`, `NewerOperation`."""
+        operation, record = self.type_named(id.type), ops.arg_of(id, value)
+        if record.type_version > operation.version:
+            why = f"version {record.type_version} of {id.type}, and {operation.version} is installed"
+            raise NewerOperation(id=str(id), why=why)
+        raw = record.arg
+        if record.type_version < operation.version:
+            raw = operation.upgraded(raw, record.type_version)
+        return msgspec.convert(raw, operation.arg_type)
+
+    def problem_of(self, id: OperationId, arg: bytes | None) -> str | None:
+        """Why nothing here can go on with an operation."""
+        try:
+            self.arg_for(id, arg or b"")
+        except Refused as refused:
+            return refused.message
+        except Exception as error:  # Of the type's own `upgraded`, anything.
+            return f"its argument cannot be read: {one_line(str(error))}"
+        return None
+
+    def read(self, id: OperationId) -> Seen:
+        """All keys of an operation, at one moment."""
+        return Seen.of(id, {entry.key: entry.value for entry in self.meta.prefix(id.under).entries})
+
+    def operation(self, id: OperationId) -> OperationView:
+        """Raises `NotFound`."""
+        seen = self.read(id)
+        if seen.is_running:
+            return self._running(seen)
+        ended = self.meta.get(id.history).value
+        if ended is None:
+            raise NotFound(kind="operation", name=str(id))
+        return _ended(id, ended)
+
+    def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:
+        """Those that run; and those that have ended."""
+        found = [self.operation(id) for id in self.running(dataset)]
+        if ended:
+            prefix = _under(ops.HISTORY, dataset)
+            for entry in self.meta.prefix(prefix).entries:
+                try:
+                    id = OperationId.parse(entry.key.removeprefix(ops.HISTORY + ops.SEPARATOR))
+                except NotFound:
+                    # A name as only newer code gives it: nobody here could ask for it. It stays where it is.
+                    continue
+                found.append(_ended(id, entry.value or b""))
+        return found
+
+    def running(self, dataset: str | None = None) -> list[OperationId]:
+        """Asks for few keys, however many jobs there are.
+
+        Raises `NewerOperations` for the dataset that is named; among all datasets such a one is passed over, and `check` tells.
+        """
+        datasets = self._datasets() if dataset is None else [dataset]
+        entries = self.meta.get_all(DatasetKeys.of(name).run_ops for name in datasets).entries
+        found: list[OperationId] = []
+        for name, entry in zip(datasets, entries, strict=True):
+            try:
+                found += ops.run_ops_of(name, entry.value)
+            except NewerOperations:
+                if dataset is not None:
+                    raise
+        return found
+
+    def _datasets(self) -> list[str]:
+        """That have had an operation, be they registered or not: from one to the next, past all keys of each."""
+        found: list[str] = []
+        start, end = _under(ops.ROOT, None), _under(ops.ROOT, None) + LAST
+        while first := self.meta.queries.range(start, end, limit=1).entries:
+            part = first[0].key.split(ops.SEPARATOR)[1]
+            found.append(ops.unescape(part))
+            start = f"{ops.ROOT}{ops.SEPARATOR}{part}{ops.SEPARATOR}{LAST}"
+        return found
+
+    def _running(self, seen: Seen) -> OperationView:
+        trouble = seen.trouble
+        problem = self.problem_of(seen.id, seen.values.get(seen.id.arg))
+        completion = seen.completion()
+        return OperationView(
+            seen.id,
+            OperationState.RUNNING,
+            total=len(seen.partitions),
+            done=len(completion.marks) - len(completion.failed),
+            failed=completion.failed,
+            started_at=seen.started_at,
+            executors={key: note.lease for key, note in seen.unfinished().items()},
+            problem=problem or (None if trouble is None else trouble.error),
+            troubles=seen.troubles(),
+            trouble=trouble,
+        )
+
+
+class Seen(NamedTuple):
+    """An operation's keys as they stood at one moment. What newer code has written there is passed over: canceling works."""
+
+    id: OperationId
+    values: Mapping[str, bytes | None]
+    partitions: dict[str, str | None]
+
+    @classmethod
+    def of(cls, id: OperationId, values: Mapping[str, bytes | None]) -> Seen:
+        return cls(id, values, _readable(ops.partitions_of, values.get(id.partitions)) or {})
+
+    @property
+    def is_running(self) -> bool:
+        return self.values.get(self.id.state) == ops.RUNNING
+
+    @property
+    def arg(self) -> ArgRecord:
+        value = self.values.get(self.id.arg)
+        try:
+            return ops.arg_of(self.id, value or b"")
+        except (Refused, msgspec.MsgspecError):
+            return ArgRecord(ops.FORMAT, 0, _readable(msgspec.json.decode, value), 0.0)
+
+    @property
+    def started_at(self) -> float | None:
+        return self.arg.started_at or None
+
+    def completion(self) -> Completion:
+        found = {key: _readable(ops.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
+        marks = {key: mark for key, mark in found.items() if mark is not None}
+        failed = any(mark.state is ops.JobState.FAILED for mark in marks.values())
+        return Completion(len(marks) == len(self.partitions) and not failed, marks, self.id)
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Of its completion."""
+        return _readable(ops.trouble_of, self.values.get(self.id.trouble))
+
+    def troubles(self) -> dict[str, Trouble]:
+        """Of jobs that have not ended."""
+        found = {key: _readable(ops.trouble_of, self.values.get(self.id.job(key).trouble)) for key in self.partitions}
+        return {key: trouble for key, trouble in found.items() if trouble is not None}
+
+    def unfinished(self) -> dict[str, Unclean]:
+        """Jobs that somebody has."""
+        found: dict[str, Unclean] = {}
+        for key, instance in self.partitions.items():
+            job = self.id.job(key)
+            lease = _readable(ops.lease_of, self.values.get(job.executor))
+            if lease is not None and self.values.get(job.state) is None:
+                found[key] = Unclean(lease, instance)
+                if len(found) == MAX_UNCLEAN:
+                    break
+        return found
+
+    def ended(self, outcome: OperationState, at: float, *, report: Any = None, reason: str = "") -> Ended:
+        completion = self.completion()
+        return Ended(
+            ops.FORMAT,
+            outcome,
+            self.arg,
+            n_partitions=len(self.partitions),
+            n_succeeded=len(completion.marks) - len(completion.failed),
+            failed=completion.failed,
+            ended_at=at,
+            report=report,
+            reason=reason,
+        )
+
+
+def _readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
+    try:
+        return None if value is None else decode(value)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _ended(id: OperationId, value: bytes) -> OperationView:
+    try:
+        ended = ops.ended_of(id, value)
+    except (Refused, msgspec.MsgspecError) as error:
+        why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
+        return OperationView(id, OperationState.UNREADABLE, 0, 0, {}, None, problem=why)
+    return OperationView(
+        id,
+        ended.outcome,
+        total=ended.n_partitions,
+        done=ended.n_succeeded,
+        failed=ended.failed,
+        started_at=ended.arg.started_at or None,
+        ended_at=ended.ended_at,
+        report=ended.report,
+        reason=ended.reason,
+    )
+
+
+def _under(prefix: str, dataset: str | None) -> str:
+    return prefix + ops.SEPARATOR + ("" if dataset is None else ops.escape(dataset) + ops.SEPARATOR)
+
+
+def _rule(operation: DistributedOperation[Any]) -> TypeRule:
+    return TypeRule(operation.type_name, operation.many, operation.apart_from)

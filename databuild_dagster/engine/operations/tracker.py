@@ -1,0 +1,212 @@
+"""What running operations' keys say, kept up to date by what has happened to them since the last look (SPEC 9.6).
+
+A look costs what has changed, however many jobs are done already. Only the first one, and one after a past that was
+forgotten in between, reads all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.engine.operations.meta_storage import MetaStorage, Watch
+from databuild_dagster.model import operations as ops
+from databuild_dagster.model.meta_storage import CompactedRevision, Entry
+from databuild_dagster.model.operations import DatasetKeys, JobState, Lease, NewerOperations, OperationId, Trouble
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.meta_storage import MAX_BATCHES
+
+#: Looks one after another that catch up with what happened meanwhile.
+MAX_CATCH_UPS = 1_000
+
+
+class Taken(NamedTuple):
+    """Who has a job."""
+
+    #: As it stands under the key, to be compared.
+    value: bytes
+    lease: Lease
+
+
+class Tracked:
+    """One running operation."""
+
+    def __init__(self, id: OperationId) -> None:
+        self.id = id
+        self.arg: bytes | None = None
+        self.is_running = False
+        #: Partition to the instance that it had.
+        self.partitions: dict[str, str | None] = {}
+        #: Jobs that nobody has, in order.
+        self.free: dict[str, None] = {}
+        #: Jobs that somebody has, with the fence token.
+        self.taken: dict[str, Taken] = {}
+        self.done: dict[str, JobState] = {}
+        self.n_failed = 0
+        #: Why jobs that have not ended are tried again.
+        self.troubles: dict[str, Trouble] = {}
+        #: Why its completion is.
+        self.trouble: Trouble | None = None
+        #: What cannot be read here: newer code has written it.
+        self.unreadable: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """SPEC 9.6: a job failed, or all succeeded."""
+        return self.is_running and (
+            self.n_failed > 0 or (bool(self.partitions) and len(self.done) == len(self.partitions))
+        )
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """One of its keys has another value; None is removed."""
+        try:
+            self._apply(key, value)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.unreadable = f"{key} cannot be read here: {one_line(str(error))}"
+
+    def _apply(self, key: str, value: bytes | None) -> None:
+        rest = key[len(self.id.under) :].split(ops.SEPARATOR)
+        match rest:
+            case ["state"]:
+                self.is_running = value == ops.RUNNING
+            case ["arg"]:
+                self.arg = value
+            case ["partitions"] if value is not None:
+                self.partitions = ops.partitions_of(value)
+                self.free = {each: None for each in self.partitions if each not in self.taken and each not in self.done}
+            case ["trouble"]:
+                self.trouble = _trouble(value)
+            case [part, "trouble"]:
+                self._in_trouble(ops.unescape(part), value)
+            case [part, "executor"]:
+                self._taken(ops.unescape(part), value)
+            case [part, "state"] if value is not None:
+                self._ended(ops.unescape(part), value)
+
+    def _taken(self, partition: str, lease: bytes | None) -> None:
+        if partition in self.done:
+            return
+        if lease is None:
+            self.taken.pop(partition, None)
+            self.free[partition] = None
+        else:
+            self.free.pop(partition, None)
+            self.taken[partition] = Taken(lease, ops.lease_of(lease))
+
+    def _in_trouble(self, partition: str, value: bytes | None) -> None:
+        trouble = _trouble(value)
+        if trouble is None or partition in self.done:
+            self.troubles.pop(partition, None)
+        else:
+            self.troubles[partition] = trouble
+
+    def _ended(self, partition: str, mark: bytes) -> None:
+        self.troubles.pop(partition, None)
+        self.free.pop(partition, None)
+        self.taken.pop(partition, None)
+        self.done[partition] = ops.mark_of(mark).state
+        self.n_failed += self.done[partition] is JobState.FAILED
+
+
+def _trouble(value: bytes | None) -> Trouble | None:
+    """Newer code's word about it is passed over: nothing depends on it."""
+    try:
+        return None if value is None else ops.trouble_of(value)
+    except msgspec.MsgspecError:
+        return None
+
+
+class Tracker:
+    """The running operations of all datasets, or one of them alone."""
+
+    def __init__(self, meta: MetaStorage, only: OperationId | None = None) -> None:
+        self._meta = meta
+        self._only = only
+        self._prefix = f"{ops.ROOT}{ops.SEPARATOR}" if only is None else only.under
+        self._watch: Watch | None = None
+        #: By root.
+        self._tracked: dict[str, Tracked] = {}
+        #: Dataset to who completes its operations.
+        self.coordinators: dict[str, bytes] = {}
+        #: Keys that were looked at so far, of which a measurement can ask.
+        self.n_applied = 0
+
+    @property
+    def operations(self) -> list[Tracked]:
+        return [each for each in self._tracked.values() if each.is_running]
+
+    def find(self, id: OperationId) -> Tracked | None:
+        found = self._tracked.get(id.root)
+        return found if found is not None and found.is_running else None
+
+    def look(self) -> None:
+        """Hear of everything that has happened up to now."""
+        if self._watch is None:
+            self._read_all()
+            return
+        try:
+            for _ in range(MAX_CATCH_UPS):
+                batches = self._watch.poll()
+                for batch in batches:
+                    self._apply(batch.entries)
+                if len(batches) < MAX_BATCHES:
+                    return
+        except CompactedRevision:
+            self._read_all()
+
+    def _read_all(self) -> None:
+        self._tracked.clear()
+        self.coordinators.clear()
+        if self._only is not None:
+            self._tracked[self._only.root] = Tracked(self._only)
+        look = self._meta.prefix(self._prefix)
+        self._apply(look.entries)
+        self._watch = self._meta.watch(self._prefix, after=look.revision)
+
+    def _apply(self, entries: Iterable[Entry]) -> None:
+        """Which operations there are comes first, wherever it stands among the keys."""
+        changed = list(entries)
+        self.n_applied += len(changed)
+        if self._only is None:
+            for dataset, key, value in _of_datasets(changed):
+                if key == "runOps":
+                    self._run(dataset, value)
+                elif value is None:
+                    self.coordinators.pop(dataset, None)
+                else:
+                    self.coordinators[dataset] = value
+        for entry in changed:
+            tracked = self._of(entry.key)
+            if tracked is not None:
+                tracked.apply(entry.key, entry.value)
+
+    def _run(self, dataset: str, value: bytes | None) -> None:
+        try:
+            running = {id.root: id for id in ops.run_ops_of(dataset, value)}
+        except NewerOperations:
+            # Newer code's: other datasets go on, and `check` tells of it.
+            return
+        under = DatasetKeys.of(dataset).under
+        for root in [root for root in self._tracked if root.startswith(under) and root not in running]:
+            del self._tracked[root]
+        for root, id in running.items():
+            self._tracked.setdefault(root, Tracked(id))
+
+    def _of(self, key: str) -> Tracked | None:
+        if self._only is not None:
+            return self._tracked[self._only.root]
+        parts = key.split(ops.SEPARATOR)
+        for n_parts in (4, 5):
+            if (found := self._tracked.get(ops.SEPARATOR.join(parts[:n_parts]))) is not None and len(parts) > n_parts:
+                return found
+        return None
+
+
+def _of_datasets(entries: Iterable[Entry]) -> Iterator[tuple[str, str, bytes | None]]:
+    """(dataset, key, value) of what is about a dataset's operations altogether."""
+    for entry in entries:
+        parts = entry.key.split(ops.SEPARATOR)
+        if len(parts) == 3 and parts[2] in ("runOps", "coordinator"):
+            yield ops.unescape(parts[1]), parts[2], entry.value

@@ -1,0 +1,128 @@
+"""When each launch was last heard of (SPEC 6.9), and which processes work in which session of a server.
+
+Outside the log, in a place of its own: neither is a fact worth keeping, and a heartbeat must never wait for the
+lock of the log behind a long transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+
+from databuild_dagster.store import schema
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.schema import HEARTBEATS, SESSIONS
+
+_BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
+_READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
+_FORGET = f"DELETE FROM {HEARTBEATS} WHERE launch_id IN (SELECT launch_id FROM {HEARTBEATS} WHERE at < ? LIMIT ?)"
+_NOTE_SESSION = (
+    f"INSERT INTO {SESSIONS} (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (dagster_run_id, address) DO UPDATE SET holder = excluded.holder, at = excluded.at"
+)
+_READ_SESSIONS = f"SELECT dagster_run_id, address, holder, at FROM {SESSIONS} ORDER BY at"
+_FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address = ?"
+
+_CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {schema.HEARTBEAT_COLUMNS} WITHOUT ROWID"
+_CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {schema.SESSION_COLUMNS} WITHOUT ROWID"
+
+#: Heartbeats dropped at once.
+MAX_FORGOTTEN = 10_000
+
+
+class NotedSession(NamedTuple):
+    """A session on a server outside our processes, which does not end when its user does."""
+
+    dagster_run_id: str
+    #: How others reach it; no secret in it.
+    address: str
+    #: The process that uses it.
+    holder: str
+    #: Since when, in seconds since 1970 UTC.
+    at: float
+
+
+class Aside(Protocol):
+    """A place outside of the log, where every statement is a transaction of its own."""
+
+    def aside(self) -> AbstractContextManager[Connection]: ...
+
+
+class Heartbeats:
+    """Last heartbeats by launch, and sessions in use. Raises `StoreUnusable`."""
+
+    def __init__(self, place: Aside) -> None:
+        self._place = place
+
+    def beat(self, launch_ids: Iterable[str], at: float) -> None:
+        """Say that launches are alive at a time, in seconds since 1970 UTC."""
+        beats = [(launch_id, at) for launch_id in launch_ids]
+        with self._place.aside() as connection:
+            connection.executemany(_BEAT, beats)
+
+    def last(self, launch_ids: Iterable[str]) -> dict[str, float]:
+        """When each was last heard of; those never heard of are left out."""
+        with self._place.aside() as connection:
+            rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
+            return {row[0]: row[1] for row in rows if row}
+
+    def forget_before(self, at: float) -> None:
+        """Drop heartbeats of launches that ended long ago; of very many some, for others wait to beat meanwhile."""
+        with self._place.aside() as connection:
+            connection.execute(_FORGET, (at, MAX_FORGOTTEN))
+
+    def note_session(self, session: NotedSession) -> None:
+        """A Dagster run works in this session from now on; others learn of it, should its process die."""
+        with self._place.aside() as connection:
+            connection.execute(_NOTE_SESSION, session)
+
+    def sessions(self) -> list[NotedSession]:
+        """Every session that was noted and not forgotten, the oldest first: those in use, and dead processes'."""
+        with self._place.aside() as connection:
+            return [NotedSession(*row) for row in connection.execute(_READ_SESSIONS)]
+
+    def forget_session(self, dagster_run_id: str, address: str) -> None:
+        """The Dagster run is done with it, or it has been seen to. Twice is once."""
+        with self._place.aside() as connection:
+            connection.execute(_FORGET_SESSION, (dagster_run_id, address))
+
+
+class FileAside:
+    """A small SQLite file, whose loss harms nobody; without a path, in this process."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._lock = threading.RLock()
+        self._shared = None if path is not None else self._opened(":memory:")
+
+    @contextmanager
+    def aside(self) -> Iterator[Connection]:
+        if self._shared is not None:
+            with self._lock:
+                yield self._shared
+            return
+        try:
+            yield self._connection()
+        except sqlite3.Error as error:
+            raise StoreUnusable(url=self.path, why=str(error)) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        assert self.path is not None
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.connection, self._local.pid = self._opened(self.path), os.getpid()
+        found: sqlite3.Connection = self._local.connection
+        return found
+
+    def _opened(self, path: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        for statement in (_CREATE, _CREATE_SESSIONS):
+            connection.execute(statement)
+        return connection

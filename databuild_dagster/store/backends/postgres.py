@@ -1,0 +1,414 @@
+"""The build state in PostgreSQL, for who outgrows a file: several machines, many writers, a database that is looked after.
+
+One writer at a time behind an advisory lock that its transaction holds, so that seqs are gapless and in the order of
+commits. What a transaction asks goes through psycopg's pipeline: only what it waits for costs a way to the server and
+back. A few connections are kept for whoever needs one next; a forked child makes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as dialect
+
+from databuild_dagster.store import schema
+from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys, statements_of
+from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
+from databuild_dagster.store.errors import MissingDriver, StoreUnusable
+
+try:
+    import psycopg
+    from psycopg.pq import PipelineStatus
+    from psycopg.types.array import ListDumper
+except ImportError:
+    raise MissingDriver() from None
+
+#: The database's own; anything else that it complains of is a fault of ours, and shown as it is.
+_TROUBLE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.InternalError,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.InvalidSchemaName,
+)
+
+#: What a line that was cut says first, before it is seen to be closed.
+_CUT = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
+#: What a single question meets whose tables are swapped in that moment.
+_SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
+_AGAIN = (psycopg.OperationalError, *_SWAPPED)
+
+#: A connection that nobody used for so long is asked whether it still lives.
+DOUBT_AFTER_SECONDS = 10.0
+#: Connections kept for the next one who needs one; threads come and go, and a server has but a hundred.
+MAX_KEPT = 4
+#: A process that stands still within a transaction holds up every other writer; so long, then the server ends it.
+STANDSTILL_SECONDS = 60
+#: Rows that one statement writes.
+ROWS_AT_ONCE = 10_000
+#: Fewer are written one by one, which the server need not plan anew.
+FEW_ROWS = 4
+
+#: Each statement sees what was committed before it: the first that asks comes after the lock, whatever the role's defaults.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+#: Who looks waits until tables have been swapped: a look that began before would find the new ones empty. It takes no snapshot.
+_SHARE = f"LOCK TABLE {schema.meta.name} IN ACCESS SHARE MODE"
+_EXCLUDE = f"LOCK TABLE {schema.meta.name} IN ACCESS EXCLUSIVE MODE"
+#: A question whose answer says that the line is there.
+_PING = "SELECT 1"
+_TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = 0"
+#: Ours among the advisory locks of a database; one log for each schema.
+_LOCK_SPACE = 0x64617461
+_LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema()))"
+_TRY = f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
+_FREE = f"SELECT pg_advisory_unlock({_LOCK_SPACE}, hashtext(current_schema() || ?))"
+
+_PARTS = """
+SELECT CASE relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index' ELSE 'view' END, relname::text FROM pg_class
+WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'i', 'v')
+UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger
+WHERE tgrelid = (
+    SELECT oid FROM pg_class WHERE relname = 'databuild_events' AND relnamespace = to_regnamespace(current_schema()))
+  AND tgenabled <> 'D' AND NOT tgisinternal"""
+_HAS_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = ?"
+_COLUMNS = (
+    "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
+)
+
+
+class _Answered(list[Any]):
+    """Rows that have been fetched before somebody asked for them."""
+
+    def fetchone(self) -> Any:
+        return self[0] if self else None
+
+    def fetchall(self) -> list[Any]:
+        return self
+
+
+class PostgresConnection:
+    """`database.Connection` over one of psycopg's."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = parameters
+        self.raw = self._connected()
+        self.in_transaction = False
+        self.used_at = time.monotonic()
+        self._pipeline: Any = None
+        #: What was asked before somebody wanted to know.
+        self._answered: dict[str, _Answered] = {}
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        try:
+            raw = psycopg.connect(**self._parameters, autocommit=True)
+        except psycopg.ProgrammingError as error:
+            # Of an option in the url that libpq does not know.
+            raise psycopg.OperationalError(str(error)) from None
+        raw.adapters.register_dumper(Keys, ListDumper)
+        return raw
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
+        if (answered := self._answered.pop(sql, None)) is not None:
+            return answered
+        return self.raw.execute(translated(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
+        statement, rows = in_bulk(sql), iter(parameters)
+        while chunk := list(islice(rows, ROWS_AT_ONCE)):
+            if statement is None or len(chunk) < FEW_ROWS or not _are_apart(chunk, statement.key):
+                with self.raw.cursor() as cursor:
+                    cursor.executemany(translated(sql), chunk)
+            else:
+                columns = zip(statement.types, zip(*chunk, strict=True), strict=True)
+                self.raw.execute(statement.sql, [_array(kind, values) for kind, values in columns])
+        return None
+
+    def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
+        """They go to the server with what comes next, or with what will be asked `soon`, which is asked now.
+
+        On a new line if the server, or somebody on the way, has cut the old one: nothing has happened on it yet.
+        """
+        assert not self.in_transaction, "a transaction within another would commit half of it"
+        try:
+            self._begin(statements, soon)
+        except psycopg.OperationalError as error:
+            self.again_if_cut(error)
+            self._begin(statements, soon)
+
+    def _begin(self, statements: Sequence[str], soon: Sequence[str]) -> None:
+        self._answered.clear()
+        self.in_transaction = True
+        pipeline = self.raw.pipeline()
+        pipeline.__enter__()
+        self._pipeline = pipeline
+        for statement in statements:
+            self.raw.execute(statement)
+        sent = {sql: self.execute(sql) for sql in soon}
+        self._answered = {sql: _Answered(cursor.fetchall()) for sql, cursor in sent.items()}
+
+    def again_if_cut(self, error: psycopg.Error) -> None:
+        """Connect anew if the line was cut; else raise the error."""
+        if not self.raw.closed and not isinstance(error, _CUT):
+            raise error
+        self.raw.close()
+        self.undo()
+        self.raw = self._connected()
+
+    def commit(self) -> None:
+        assert self.in_transaction, "what was undone cannot be committed"
+        self._answered.clear()
+        done = self.raw.execute("COMMIT")
+        self._end_pipeline()
+        if done.statusmessage != "COMMIT":
+            # After an error that somebody has swallowed.
+            raise psycopg.OperationalError(f"a transaction that had failed was ended by {done.statusmessage}")
+        self.in_transaction = False
+
+    def undo(self) -> None:
+        """In whatever state it is; a connection that cannot even roll back is closed, which undoes as well."""
+        try:
+            with suppress(psycopg.Error):
+                self._end_pipeline()
+            self._pipeline = None
+            if self.raw.pgconn.pipeline_status != PipelineStatus.OFF:
+                raise psycopg.OperationalError("interrupted between entering a pipeline and knowing of it")
+            self.raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.raw.close()
+        self._answered.clear()
+        self.in_transaction = False
+
+    def _end_pipeline(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.__exit__(None, None, None)
+            self._pipeline = None
+
+    def lives(self, *, for_sure: bool = False) -> bool:
+        """Asks the server, if it was not used for a while."""
+        if not self.raw.closed and (for_sure or time.monotonic() - self.used_at > DOUBT_AFTER_SECONDS):
+            try:
+                self.raw.execute(_PING)
+            except psycopg.Error:
+                self.raw.close()
+        return not self.raw.closed
+
+
+class PostgresDatabase(Database):
+    """A schema of a PostgreSQL database: the first on the search path of whoever the URL logs in as."""
+
+    dialect = "postgresql"
+    errors = (psycopg.Error,)
+
+    def __init__(self, url: str, parsed: sa.URL) -> None:
+        self.url = url
+        self.place = parsed.render_as_string(hide_password=True)
+        self._parameters = _parameters_of(parsed)
+        self._local = threading.local()
+        self._free: list[PostgresConnection] = []
+        self._pid = os.getpid()
+
+    # Connections
+
+    def connection(self) -> PostgresConnection:
+        self._forget_the_parents()
+        connection: PostgresConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._take()
+        return connection
+
+    def _take(self, *, for_sure: bool = False) -> PostgresConnection:
+        self._forget_the_parents()
+        while self._free:
+            with suppress(IndexError):
+                connection = self._free.pop()
+                if connection.lives(for_sure=for_sure):
+                    return connection
+        return PostgresConnection(self._parameters)
+
+    def _give_back(self, connection: PostgresConnection) -> None:
+        if getattr(self._local, "connection", None) is connection:
+            self._local.connection = None
+        connection.used_at = time.monotonic()
+        if not connection.raw.closed and not connection.in_transaction and len(self._free) < MAX_KEPT:
+            self._free.append(connection)
+        else:
+            connection.raw.close()
+
+    def _forget_the_parents(self) -> None:
+        """After a fork: psycopg leaves alone what another process has opened."""
+        if self._pid != os.getpid():
+            self._free, self._local, self._pid = [], threading.local(), os.getpid()
+
+    # Transactions
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        """In the schema that the lock is of: another one on the search path may hold another's log."""
+        return connection.execute(_HAS_TABLE, (name,)).fetchone() is not None
+
+    def begin(self, connection: Connection, *soon: str) -> None:
+        ours = _ours(connection)
+        try:
+            ours.begin(_BEGIN, _LOCK, soon=soon)
+        except AssertionError:
+            # The transaction that is there is not ours to undo.
+            raise
+        except BaseException:
+            self.end(ours)
+            raise
+
+    def commit(self, connection: Connection) -> None:
+        _ours(connection).commit()
+
+    def end(self, connection: Connection) -> None:
+        """The lock goes with the transaction."""
+        ours = _ours(connection)
+        try:
+            if ours.in_transaction:
+                ours.undo()
+        finally:
+            if getattr(self._local, "connection", None) is ours:
+                self._give_back(ours)
+
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        connection = self.connection()
+        if connection.in_transaction:
+            yield connection
+            return
+        try:
+            connection.begin(_LOOK, _SHARE, soon=(_PING,))
+            yield connection
+            connection.commit()
+        except BaseException:
+            connection.undo()
+            raise
+        finally:
+            self._give_back(connection)
+
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        connection = self.connection()
+        try:
+            try:
+                return connection.execute(sql, parameters).fetchall()
+            except _AGAIN as error:
+                if connection.in_transaction:
+                    raise
+                if not isinstance(error, _SWAPPED):
+                    connection.again_if_cut(error)
+                return connection.execute(sql, parameters).fetchall()
+        finally:
+            if not connection.in_transaction:
+                self._give_back(connection)
+
+    @contextmanager
+    def aside(self) -> Iterator[Connection]:
+        try:
+            connection = self._take(for_sure=True)
+        except psycopg.Error as error:
+            self.raise_trouble(error)
+        try:
+            yield connection
+        except psycopg.Error as error:
+            self.raise_trouble(error)
+        finally:
+            self._give_back(connection)
+
+    def exclude_lookers(self, connection: Connection) -> None:
+        _ours(connection).raw.execute(_EXCLUDE)
+
+    def take_time(self, connection: Connection) -> None:
+        _ours(connection).raw.execute(_TAKE_TIME)
+
+    @contextmanager
+    def apart(self, connection: Connection) -> Iterator[None]:
+        with _ours(connection).raw.transaction():
+            yield
+
+    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
+        return statements_of(tables, schema.metadata, dialect.dialect())
+
+    def raise_trouble(self, error: BaseException) -> NoReturn:
+        if isinstance(error, _TROUBLE):
+            raise StoreUnusable(url=self.place, why=_one_line(error)) from error
+        raise error
+
+    def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
+        return dict.fromkeys(connection.execute(_PARTS), "")
+
+    def columns(self, connection: Connection, table: str) -> set[str]:
+        return {name for (name,) in connection.execute(_COLUMNS, (table,))}
+
+    def damage(self, connection: Connection, most: int) -> list[str]:
+        """That is for whoever looks after the server: `pg_amcheck`."""
+        return []
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        with self.aside() as connection:
+            is_free = bool(connection.execute(_TRY, (name,)).fetchone()[0])
+            try:
+                yield is_free
+            finally:
+                if is_free:
+                    try:
+                        connection.execute(_FREE, (name,))
+                    except BaseException:
+                        # With the line the lock goes too.
+                        _ours(connection).raw.close()
+                        raise
+
+    def close(self) -> None:
+        self._forget_the_parents()
+        kept, self._free = self._free, []
+        mine = getattr(self._local, "connection", None)
+        self._local.connection = None
+        for connection in (*kept, *((mine,) if mine is not None else ())):
+            connection.raw.close()
+
+
+def _ours(connection: Connection) -> PostgresConnection:
+    assert isinstance(connection, PostgresConnection)
+    return connection
+
+
+def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
+    """What libpq is told; the driver that the URL names is that of whoever else uses it."""
+    named = {
+        "host": parsed.host,
+        "port": parsed.port,
+        "user": parsed.username,
+        "password": parsed.password,
+        "dbname": parsed.database,
+    }
+    query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
+    # In no other encoding are refs and reasons what they were.
+    named["client_encoding"] = "UTF8"
+    options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
+    given = {name: value for name, value in named.items() if value is not None}
+    return {"application_name": "databuild", **given, **query, "options": options}
+
+
+def _are_apart(rows: Sequence[Sequence[Any]], key: Sequence[int]) -> bool:
+    """No row of the table is written twice."""
+    return not key or len({tuple(row[place] for place in key) for row in rows}) == len(rows)
+
+
+_CONVERT = {"bigint": int, "float8": float, "text": str}
+
+
+def _array(kind: str, column: Sequence[Any]) -> list[Any]:
+    """Of one type: psycopg asks for no less."""
+    convert = _CONVERT[kind]
+    return [None if value is None else convert(value) for value in column]
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split()).rstrip(".")

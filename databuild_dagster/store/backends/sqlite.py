@@ -1,0 +1,203 @@
+"""The build state in one SQLite file.
+
+WAL, so that readers never wait; one writer at a time behind a fair kernel lock; one connection per thread, new after
+fork. Everything that the disk can do wrong becomes `StoreUnusable`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite as dialect
+
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.store import schema
+from databuild_dagster.store.backends.base import Connection, Database, Keys, statements_of
+from databuild_dagster.store.backends.file_systems import network_file_system_of
+from databuild_dagster.store.backends.heartbeats import FileAside
+from databuild_dagster.store.backends.write_lock import WriteLock
+from databuild_dagster.store.errors import NetworkFileSystem, StoreUnusable
+
+#: How long a statement waits for a writer that does not use our lock, a backup for instance.
+BUSY_TIMEOUT_SECONDS = 30.0
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA cache_size = -16000",
+    "PRAGMA foreign_keys = OFF",
+)
+
+# A state is stored as its text. Told to sqlite3, which else looks for a way to do so with every one that it meets.
+for _states in (InstanceState, JobRunState, WantState):
+    sqlite3.register_adapter(_states, attrgetter("_value_"))
+
+_to_json = msgspec.json.Encoder().encode
+sqlite3.register_adapter(Keys, lambda keys: _to_json(keys).decode())
+
+
+class SqliteDatabase(Database):
+    """A file, or, without a name, a database of this process alone."""
+
+    dialect = "sqlite"
+    errors = (sqlite3.Error,)
+
+    def __init__(self, url: str, parsed: sa.URL) -> None:
+        self.url = self.place = url
+        named = parsed.database and parsed.database != ":memory:"
+        self.path = os.path.abspath(str(parsed.database)) if named else None
+        self._local = threading.local()
+        self._shared: sqlite3.Connection | None = None
+        self._aside = FileAside(None if self.path is None else f"{self.path}.heartbeats")
+        self._lock = WriteLock(None if self.path is None else f"{self.path}.lock")
+        if self.path is not None:
+            try:
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                self.raise_trouble(error)
+
+    def check_place(self) -> None:
+        if self.path is not None and (kind := network_file_system_of(os.path.dirname(self.path))) is not None:
+            raise NetworkFileSystem(url=self.url, kind=kind)
+
+    def connection(self) -> sqlite3.Connection:
+        if self.path is None:
+            if self._shared is None:
+                self._shared = _connect(":memory:")
+            return self._shared
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.connection = _connect(self.path)
+            self._local.pid = os.getpid()
+        connection: sqlite3.Connection = self._local.connection
+        return connection
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+    def begin(self, connection: Connection, *soon: str) -> None:
+        try:
+            self._lock.acquire()
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            # An interrupt is raised when the call that it came in has returned: by then it may have begun.
+            self.end(connection)
+            raise
+
+    def commit(self, connection: Connection) -> None:
+        connection.execute("COMMIT")
+
+    def end(self, connection: Connection) -> None:
+        try:
+            self._undo(connection)
+        finally:
+            self._lock.release()
+
+    def _undo(self, connection: Connection) -> None:
+        """A connection that cannot even roll back would show this thread what never happened; so it is given up."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        connection = self.connection()
+        if self.path is None:
+            self._lock.acquire()
+            try:
+                yield connection
+            finally:
+                self._lock.release()
+            return
+        if connection.in_transaction:
+            yield connection
+            return
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            self._undo(connection)
+
+    def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        if self.path is not None:
+            return self.connection().execute(sql, parameters).fetchall()
+        self._lock.acquire()
+        try:
+            return self.connection().execute(sql, parameters).fetchall()
+        finally:
+            self._lock.release()
+
+    def aside(self) -> AbstractContextManager[Connection]:
+        return self._aside.aside()
+
+    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
+        return statements_of(tables, schema.metadata, dialect.dialect())
+
+    def raise_trouble(self, error: BaseException) -> NoReturn:
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
+            raise StoreUnusable(url=self.url, why=str(error)) from error
+        folder = os.path.dirname(self.path or "")
+        place = str(error.filename) if isinstance(error, OSError) else ""
+        # In the folder, or one above it that could not be made.
+        if isinstance(error, OSError) and place and folder and (place.startswith(folder) or folder.startswith(place)):
+            raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
+        raise error
+
+    def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master")
+        return {(kind, name): sql or "" for kind, name, sql in found}
+
+    def others(self, connection: Connection) -> list[str]:
+        """A file is for one."""
+        return [name for kind, name in self.parts(connection) if kind == "table"]
+
+    def columns(self, connection: Connection, table: str) -> set[str]:
+        return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+    def damage(self, connection: Connection, most: int) -> list[str]:
+        return [str(told) for (told,) in connection.execute(f"PRAGMA integrity_check({most})") if told != "ok"]
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        if self.path is None:
+            yield True
+            return
+        with open(f"{self.path}.{name}", "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+        elif getattr(self._local, "pid", None) == os.getpid():
+            self._local.connection.close()
+            self._local.pid = None
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    # Autocommit, so that BEGIN and COMMIT are ours; a big statement cache, because the hot statements are few and long.
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+    durability = "FULL" if os.environ.get("DATABUILD_SQLITE_SYNCHRONOUS", "").upper() == "FULL" else "NORMAL"
+    connection.execute(f"PRAGMA synchronous = {durability}")
+    return connection

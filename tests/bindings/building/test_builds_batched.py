@@ -1,0 +1,686 @@
+"""A batched asset: called once for all partitions of a launch, written by one Spark job, split into instances."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import dagster as dg
+import pandas as pd
+import pyspark.sql.functions as F
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
+from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark import server_status, stop_server
+from databuild_dagster.warehouse import Warehouse, read_manifest
+from tests.support.cluster import wait_until
+from tests.support.spark_ui import spark_jobs
+
+pytestmark = pytest.mark.long
+
+LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+weekly = dg.WeeklyPartitionsDefinition(start_date="2013-01-06", end_date="2013-12-29")
+colours = dg.StaticPartitionsDefinition(["blue", "red/dark", "yellow=1 %41"])
+DAYS = [f"2013-01-{day:02}" for day in range(1, 32)]
+WEEK = DAYS[:7]
+#: No test needs more.
+MAX_RETRIES = 5
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def numbers(context: BuildContext) -> pd.DataFrame:
+    """Frames of pandas: a test whose subject is not Spark never opens a session."""
+    keys = list(context.partition_keys)
+    return pd.DataFrame({"partition_key": keys, "day": keys, "n": [int(key[-2:]) for key in keys]}).astype(
+        {"n": "int32"}
+    )
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def doubled(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("partition_key", "day", "n * 2 as n")
+
+
+def refs(asset: str, keys: list[str]) -> list[str]:
+    return [f"{asset}@{key}" for key in keys]
+
+
+def launches_of(site: Any, asset: str) -> set[str]:
+    """Those that became a process: a dep miss that the orchestrator saw itself is none."""
+    runs = site.engine.queries.job_runs(most=1000)
+    return {run.launch_id for run in runs if run.job == asset and run.started_at is not None}
+
+
+def test_a_week_of_days_is_one_launch_and_each_day_has_its_rows_and_inputs(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+
+    site.build(*refs("doubled", WEEK))
+
+    assert [site.rows(f"doubled@{day}") for day in WEEK] == [[{"day": d, "n": 2 * int(d[-2:])}] for d in WEEK]
+    assert len(launches_of(site, "doubled")) == len(launches_of(site, "numbers")) == 1
+    assert site.materialized("doubled") == WEEK
+    sources = site.engine.queries.canonical(refs("numbers", WEEK))
+    inputs = [site.engine.queries.history(f"doubled@{day}")[-1].inputs for day in WEEK]
+    assert inputs == [(sources[f"numbers@{day}"].uuid,) for day in WEEK]
+
+
+def test_days_become_weeks_in_one_job(deploy: Any) -> None:
+    @databuild_asset(partitions_def=weekly, batched=True)
+    def total(numbers: DataFrame) -> DataFrame:
+        return numbers.groupBy("partition_key").agg(F.sum("n").alias("n"), F.count("*").alias("days"))
+
+    site = deploy(numbers, total)
+
+    site.build("total@2013-01-06", "total@2013-01-13")
+
+    assert site.rows("total@2013-01-06") == [{"n": sum(range(6, 13)), "days": 7}]
+    assert site.rows("total@2013-01-13") == [{"n": sum(range(13, 20)), "days": 7}]
+    assert len(launches_of(site, "total")) == 1
+
+
+def test_a_row_that_serves_several_outputs_comes_once_for_each(deploy: Any) -> None:
+    window = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"numbers": window})
+    def three_days(numbers: DataFrame) -> DataFrame:
+        return numbers.groupBy("partition_key").agg(
+            F.sum("n").alias("n"), F.sort_array(F.collect_list("n")).alias("of")
+        )
+
+    site = deploy(numbers, three_days)
+
+    site.build(*refs("three_days", DAYS[:4]))
+
+    assert [site.rows(f"three_days@{day}") for day in DAYS[:4]] == [
+        [{"n": 1, "of": [1]}],
+        [{"n": 3, "of": [1, 2]}],
+        [{"n": 6, "of": [1, 2, 3]}],
+        [{"n": 9, "of": [2, 3, 4]}],
+    ]
+
+
+def test_an_asset_that_builds_on_its_own_yesterday_is_not_broken_by_a_batch(deploy: Any) -> None:
+    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"running": before})
+    def running(numbers: pd.DataFrame, running: pd.DataFrame) -> pd.DataFrame:
+        if "n" not in running.columns:
+            return numbers[["partition_key", "n"]]
+        both = numbers.merge(running, "left", "partition_key", suffixes=("", "_before"))
+        return both.assign(n=both.n + both.n_before.fillna(0).astype("int32"))[["partition_key", "n"]]
+
+    site = deploy(numbers, running)
+
+    site.build(*refs("running", DAYS[:3]))
+
+    assert [site.rows(f"running@{day}")[0]["n"] for day in DAYS[:3]] == [1, 3, 6]
+
+
+def test_an_input_that_does_not_follow_the_key_comes_without_keys(deploy: Any) -> None:
+    """In a batch of any size, as a frame of Spark or of pandas."""
+
+    def named(asset: str, partitions: Any) -> Any:
+        @databuild_asset(name=asset, partitions_def=partitions)
+        def names(context: BuildContext) -> pd.DataFrame:
+            return pd.DataFrame({"name": [context.partition_key if context.has_partition_key else "only"]})
+
+        return names
+
+    ins = {
+        "every": dg.AssetIn(partition_mapping=dg.AllPartitionMapping()),
+        "last": dg.AssetIn(partition_mapping=dg.LastPartitionMapping()),
+        "some": dg.AssetIn(partition_mapping=dg.SpecificPartitionsPartitionMapping(["blue", "red/dark"])),
+    }
+
+    @databuild_asset(partitions_def=daily, batched=True, ins=ins)
+    def met(
+        numbers: pd.DataFrame, whole: DataFrame, every: DataFrame, last: pd.DataFrame, some: pd.DataFrame
+    ) -> pd.DataFrame:
+        frames = (whole.toPandas(), every.toPandas(), last, some)
+        assert [list(frame.columns) for frame in frames] == [["name"]] * 4
+        names = [", ".join(sorted(frame.name)) for frame in frames]
+        return numbers[["partition_key"]].assign(names="; ".join(names))
+
+    site = deploy(numbers, named("whole", None), *(named(asset, colours) for asset in ins), met)
+
+    site.build("met@2013-01-01")
+    site.build("met@2013-01-02", "met@2013-01-03")
+
+    expected = "only; blue, red/dark, yellow=1 %41; yellow=1 %41; blue, red/dark"
+    assert [site.rows(f"met@{day}") for day in DAYS[:3]] == [[{"names": expected}]] * 3
+
+
+def test_a_static_mapping_sends_each_input_to_its_output(deploy: Any) -> None:
+    kinds = dg.StaticPartitionsDefinition(["warm", "cold"])
+    mapping = dg.StaticPartitionMapping({"blue": "cold", "red/dark": "warm", "yellow=1 %41": {"warm", "cold"}})
+
+    @databuild_asset(partitions_def=colours, batched=True)
+    def paint(context: BuildContext) -> pd.DataFrame:
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "name": keys})
+
+    @databuild_asset(partitions_def=kinds, batched=True, ins={"paint": dg.AssetIn(partition_mapping=mapping)})
+    def kind(paint: pd.DataFrame) -> pd.DataFrame:
+        return paint[["partition_key", "name"]]
+
+    site = deploy(paint, kind)
+
+    site.build("kind@warm", "kind@cold")
+
+    assert sorted(row["name"] for row in site.rows("kind@warm")) == ["red/dark", "yellow=1 %41"]
+    assert sorted(row["name"] for row in site.rows("kind@cold")) == ["blue", "yellow=1 %41"]
+
+
+def test_one_dimension_of_a_multi_partition_key_maps_to_its_day(deploy: Any) -> None:
+    by_day = dg.MultiPartitionsDefinition({"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily})
+    to_day = dg.AssetIn(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))
+
+    @databuild_asset(partitions_def=by_day, batched=True, ins={"numbers": to_day})
+    def painted(numbers: pd.DataFrame) -> pd.DataFrame:
+        return numbers.assign(colour=numbers.partition_key.str.split("|").str[0])
+
+    site = deploy(numbers, painted)
+
+    site.build("painted@blue|2013-01-01", "painted@red|2013-01-02")
+
+    assert site.rows("painted@blue|2013-01-01") == [{"day": "2013-01-01", "n": 1, "colour": "blue"}]
+    assert site.rows("painted@red|2013-01-02") == [{"day": "2013-01-02", "n": 2, "colour": "red"}]
+
+
+def test_each_dimension_has_its_own_mapping_to_the_dimensions_upstream(deploy: Any) -> None:
+    """The colour is the same, the day is the one before."""
+    two = {"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily}
+    by_day = dg.MultiPartitionsDefinition(two)
+    mapping = dg.MultiPartitionMapping(
+        {
+            "colour": dg.DimensionPartitionMapping("colour", dg.IdentityPartitionMapping()),
+            "day": dg.DimensionPartitionMapping("day", dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)),
+        }
+    )
+
+    @databuild_asset(partitions_def=by_day, batched=True)
+    def coats(context: BuildContext) -> pd.DataFrame:
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "of": keys})
+
+    @databuild_asset(partitions_def=by_day, batched=True, ins={"coats": dg.AssetIn(partition_mapping=mapping)})
+    def coats_before(coats: pd.DataFrame) -> pd.DataFrame:
+        return coats
+
+    site = deploy(coats, coats_before)
+
+    site.build("coats_before@blue|2013-01-02", "coats_before@blue|2013-01-03", "coats_before@red|2013-01-03")
+
+    assert site.rows("coats_before@blue|2013-01-02") == [{"of": "blue|2013-01-01"}]
+    assert site.rows("coats_before@blue|2013-01-03") == [{"of": "blue|2013-01-02"}]
+    assert site.rows("coats_before@red|2013-01-03") == [{"of": "red|2013-01-02"}]
+
+
+def test_dynamic_partitions_are_batched_too(deploy: Any, instance: dg.DagsterInstance) -> None:
+    people = dg.DynamicPartitionsDefinition(name="people")
+    instance.add_dynamic_partitions("people", ["Ann é|x", "Bob"])
+
+    @databuild_asset(partitions_def=people, batched=True)
+    def greeting(context: BuildContext) -> pd.DataFrame:
+        keys = list(context.partition_keys)
+        return pd.DataFrame({"partition_key": keys, "text": [f"Hello, {key}" for key in keys]})
+
+    site = deploy(greeting)
+
+    site.build("greeting@Ann é|x", "greeting@Bob")
+
+    assert site.rows("greeting@Ann é|x") == [{"text": "Hello, Ann é|x"}]
+
+
+def test_a_plain_asset_as_input_carries_the_key_of_the_day_that_reads_it(deploy: Any) -> None:
+    """The first day has no day before it."""
+
+    @dg.asset(partitions_def=daily)
+    def plain(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        return pd.DataFrame({"n": [int(context.partition_key[-2:])]})
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def tripled(plain: pd.DataFrame) -> pd.DataFrame:
+        return plain.assign(n=plain.n * 3)
+
+    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @databuild_asset(partitions_def=daily, batched=True, ins={"plain": before})
+    def day_before(plain: pd.DataFrame) -> pd.DataFrame:
+        return plain
+
+    site = deploy(plain, tripled, day_before)
+
+    site.build(*refs("tripled", DAYS[:2]), *refs("day_before", DAYS[:2]))
+
+    assert [site.rows(f"tripled@{day}") for day in DAYS[:2]] == [[{"n": 3}], [{"n": 6}]]
+    assert [site.rows(f"day_before@{day}") for day in DAYS[:2]] == [[], [{"n": 1}]]
+
+
+def test_a_frame_of_pandas_is_split_by_key_without_spark(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def with_pandas(numbers: pd.DataFrame) -> pd.DataFrame:
+        assert list(numbers.columns) == ["day", "n", "partition_key"]
+        return numbers[numbers.n != 2]
+
+    site = deploy(numbers, with_pandas)
+
+    site.build(*refs("with_pandas", DAYS[:3]))
+
+    assert [len(site.rows(f"with_pandas@{day}")) for day in DAYS[:3]] == [1, 0, 1]
+    assert site.engine.queries.canonical(["with_pandas@2013-01-02"])["with_pandas@2013-01-02"].manifest_state == "empty"
+
+
+def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def odd(numbers: DataFrame) -> DataFrame:
+        return numbers.filter("n % 2 = 1")
+
+    site = deploy(numbers, odd)
+
+    site.build(*refs("odd", DAYS[:3]))
+
+    canonical = site.engine.queries.canonical(refs("odd", DAYS[:3]))
+    assert [each.manifest_state for each in canonical.values()] == ["complete", "empty", "complete"]
+    warehouse = Warehouse(warehouse_of(site.instance))
+    of_two = read_manifest(warehouse, "odd", canonical["odd@2013-01-02"].uuid)
+    assert [column.name for column in of_two.schema.columns] == ["day", "n"]
+
+
+def test_a_batch_of_nothing_is_live_and_reads_as_no_rows(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def none_of_them(numbers: pd.DataFrame) -> pd.DataFrame:
+        return EMPTY if "2013-01-02" in set(numbers.day) else numbers
+
+    site = deploy(numbers, none_of_them)
+
+    site.build("none_of_them@2013-01-01")
+    site.build("none_of_them@2013-01-02", "none_of_them@2013-01-03")
+
+    assert site.rows("none_of_them@2013-01-02") == []
+    canonical = site.engine.queries.canonical(["none_of_them@2013-01-03"])["none_of_them@2013-01-03"]
+    assert canonical.manifest_state == "empty"
+
+
+def test_one_bad_day_of_a_week_fails_alone(deploy: Any) -> None:
+    """Its rows are wrong only when Spark writes them."""
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def fragile(numbers: DataFrame) -> DataFrame:
+        # Made here: a function of Spark belongs to the kind of session that is open.
+        @F.udf("int")
+        def checked(n: int) -> int:
+            if n == 7:
+                raise ValueError("seven is no number")
+            return n
+
+        return numbers.withColumn("n", checked("n"))
+
+    site = deploy(numbers, fragile)
+
+    site.build(*refs("fragile", WEEK))
+
+    states = site.engine.queries.states(refs("fragile", WEEK))
+    assert [ref for ref, state in states.items() if state is not LIVE] == ["fragile@2013-01-07"]
+    assert site.failure() == (
+        "1 of 7 partitions failed: 2013-01-07. First: A Python function in Spark raised ValueError: seven is no number"
+    )
+    assert site.red("fragile") == ["2013-01-07"]
+
+
+def test_a_function_that_raises_for_one_key_of_its_batch_fails_that_key_alone(deploy: Any) -> None:
+    calls: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def picky(context: BuildContext, numbers: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(context.partition_keys))
+        if "2013-01-07" in context.partition_keys:
+            raise ValueError("not on the 7th")
+        return numbers
+
+    site = deploy(numbers, picky)
+
+    site.build(*refs("picky", DAYS[:16]))
+
+    states = site.engine.queries.states(refs("picky", DAYS[:16]))
+    assert [ref for ref, state in states.items() if state is not LIVE] == ["picky@2013-01-07"]
+    # Halves: as many calls as it takes to find one of 16, and no more.
+    assert len(calls) <= 2 * 4 + 1
+
+
+BAD_COLUMNS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "drops": (lambda frame: frame.drop("partition_key"), "has no column partition_key"),
+    "changes": (
+        lambda frame: frame.withColumn("partition_key", F.lit(1)),
+        "has a column partition_key that is not text",
+    ),
+    "invents": (
+        lambda frame: frame.withColumn("partition_key", F.explode(F.array("partition_key", F.lit("2013-01-20")))),
+        "returned rows for '2013-01-20', which the batch of 1 was not asked for",
+    ),
+    "forgets": (
+        lambda frame: frame.withColumn("partition_key", F.lit(None).cast("string")),
+        "returned rows for a null key",
+    ),
+    "duplicates": (
+        lambda frame: frame.select("*", F.col("partition_key")),
+        "has 2 columns partition_key",
+    ),
+}
+
+
+def test_a_function_that_mistreats_the_partition_key_fails_with_a_sentence(deploy: Any) -> None:
+    def bad(how: str) -> Any:
+        @databuild_asset(name=how, partitions_def=daily, batched=True)
+        def mistreats(numbers: DataFrame) -> DataFrame:
+            return BAD_COLUMNS[how][0](numbers)
+
+        return mistreats
+
+    site = deploy(numbers, *(bad(how) for how in BAD_COLUMNS))
+
+    for how, (_, sentence) in BAD_COLUMNS.items():
+        site.build(f"{how}@2013-01-01", f"{how}@2013-01-02") if how == "drops" else site.build(f"{how}@2013-01-01")
+
+        assert site.state(f"{how}@2013-01-01") is FAILED, how
+        assert sentence in site.failure(), how
+    assert site.state("drops@2013-01-02") is FAILED, "all of the batch"
+    assert site.state("invents@2013-01-20") is None, "it was not asked for"
+
+
+def test_returning_nothing_at_all_is_a_failure_that_says_what_to_return(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def forgetful(numbers: pd.DataFrame) -> pd.DataFrame:
+        return None
+
+    site = deploy(numbers, forgetful)
+
+    site.build("forgetful@2013-01-01")
+
+    assert "forgetful returned nothing (None); return a DataFrame of Spark or pandas, or EMPTY" in site.failure()
+
+
+def test_a_batch_may_say_which_of_its_days_miss_what_and_the_others_go_on(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def patient(context: BuildContext) -> pd.DataFrame:
+        late = {}
+        for key in context.partition_keys:
+            if key == "2013-01-02":
+                try:
+                    context.read(f"numbers@{key}")
+                except DepMiss as miss:
+                    late[key] = miss.refs
+        if late:
+            raise DepMiss(late)
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(numbers, patient)
+
+    site.build(*refs("patient", DAYS[:3]))
+
+    assert [site.state(f"patient@{day}") for day in DAYS[:3]] == [LIVE] * 3
+    states = [(run.partition_key, run.state.value) for run in site.engine.queries.job_runs() if run.job == "patient"]
+    assert sorted(states) == [
+        ("2013-01-01", "Succeeded"),
+        ("2013-01-02", "DepMissed"),
+        ("2013-01-02", "Succeeded"),
+        ("2013-01-03", "Succeeded"),
+    ]
+
+
+def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def confused(context: BuildContext) -> pd.DataFrame:
+        raise DepMiss({"2013-05-05": ["numbers@2013-05-05"]})
+
+    site = deploy(numbers, confused)
+
+    site.build("confused@2013-01-01")
+
+    assert (
+        "confused raised DepMiss for '2013-05-05', which this call does not build: it builds '2013-01-01'."
+        in site.failure()
+    )
+
+
+def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(deploy: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "tried"
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def flaky(numbers: pd.DataFrame) -> pd.DataFrame:
+        if not flag.exists():
+            flag.touch()
+            raise Transient("the service is down")
+        return numbers
+
+    site = deploy(numbers, flaky)
+    site.build(*refs("numbers", DAYS[:2]))
+
+    site.build(*refs("flaky", DAYS[:2]))
+
+    states = {run.state.value for run in site.engine.queries.job_runs() if run.job == "flaky"}
+    assert states == {"Failed"}
+    assert site.state("flaky@2013-01-01") is InstanceState.UP_FOR_RETRY
+
+
+def test_one_day_whose_service_stays_down_does_not_take_the_others_with_it(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def of_services(context: BuildContext) -> pd.DataFrame:
+        if "2013-01-02" in context.partition_keys:
+            raise Transient("the service of the 2nd is down")
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(of_services)
+    site.build(*refs("of_services", DAYS[:4]))
+    assert {site.state(ref) for ref in refs("of_services", DAYS[:4])} == {InstanceState.UP_FOR_RETRY}
+
+    built_in_the_end(site, [f"of_services@{day}" for day in (DAYS[0], *DAYS[2:4])])
+
+    assert site.state("of_services@2013-01-02") is not LIVE
+
+
+def test_a_mistake_of_the_function_is_not_looked_for_day_by_day(deploy: Any) -> None:
+    calls: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def typo(context: BuildContext, numbers: pd.DataFrame) -> pd.DataFrame:
+        calls.append(len(context.partition_keys))
+        return numbers.drop(columns="partition_key")
+
+    site = deploy(numbers, typo)
+
+    site.build(*refs("typo", WEEK))
+
+    assert calls == [7]
+
+
+def test_a_batched_function_never_has_the_one_partition_key(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def single(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"partition_key": [context.partition_key], "n": [1]})
+
+    site = deploy(single)
+
+    site.build("single@2013-01-01")
+
+    assert "single@2013-01-01 is built in a batch of 1; use context.partition_keys." in site.failure()
+
+
+def test_inputs_that_are_nothing_but_empty_make_results_that_are_empty(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, batched=True)
+    def nothing() -> DataFrame:
+        return EMPTY  # type: ignore[return-value]
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def passed_on(nothing: DataFrame) -> DataFrame:
+        return nothing
+
+    site = deploy(nothing, passed_on)
+
+    site.build(*refs("passed_on", DAYS[:2]))
+
+    assert {site.state(ref) for ref in refs("passed_on", DAYS[:2])} == {LIVE}
+
+
+def test_a_column_that_is_called_partition_key_already_is_not_overwritten(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def own(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"Partition_Key": ["mine"]})
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def with_own(own: pd.DataFrame) -> pd.DataFrame:
+        return own
+
+    site = deploy(own, with_own)
+
+    site.build("with_own@2013-01-01")
+
+    assert "own has a column partition_key of its own, so partition keys cannot come under that name" in site.failure()
+
+
+def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) -> None:
+    long = "k" * 300
+    keys = dg.StaticPartitionsDefinition(["short", long])
+
+    @databuild_asset(partitions_def=keys, batched=True)
+    def named(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
+
+    site = deploy(named)
+
+    site.build("named@short", f"named@{long}")
+
+    assert site.state("named@short") is LIVE
+    assert "bytes as the name of a folder" in site.failure()
+
+
+def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+    site.build(*refs("numbers", DAYS[:2]))
+    warehouse = Warehouse(warehouse_of(site.instance))
+    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
+    folder = Path(warehouse.instance_dir("numbers", uuid))
+    (part,) = folder.glob("part-*.parquet")
+    (folder / "part-99999-stray.parquet").write_bytes(part.read_bytes())
+    (folder / "_SUCCESS").touch()
+
+    site.build(*refs("doubled", DAYS[:2]))
+
+    assert len(site.rows("doubled@2013-01-01")) == 1
+    assert os.listdir(Path(warehouse.root, ".staging")) == []
+
+
+@pytest.mark.parametrize(
+    "n_inputs",
+    [pytest.param(1, id="from one table"), pytest.param(2, id="from two tables", marks=pytest.mark.extended)],
+)
+def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str, n_inputs: int) -> None:
+    """Counted by Spark itself. With adaptive execution every shuffle would count as a job of its own."""
+    sessions: set[str] = set()
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def counted(numbers: DataFrame, doubled: DataFrame, spark: SparkSession) -> DataFrame:
+        sessions.add(cast(Any, spark).session_id)
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        other = doubled.select("partition_key", F.col("n").alias("twice"))
+        return numbers.join(other, "partition_key") if n_inputs == 2 else numbers.filter("n > 3")
+
+    deploy(numbers, doubled).build(*refs("doubled", WEEK))
+    own = DatabuildSpark(home=spark_home, app_name=f"one job {n_inputs}")
+    site = deploy(numbers, doubled, counted, spark=own)
+
+    site.build(*refs("counted", WEEK))
+
+    assert site.state("counted@2013-01-07") is LIVE
+    (session,) = sessions
+    status = server_status(spark_home)
+    assert status is not None
+    assert status.ui_url is not None
+    url = status.ui_url
+    # The UI hears of jobs a little late.
+    wait_until(lambda: spark_jobs(url, session), "the UI of Spark knows the job that wrote `counted`", 120)
+    assert len(spark_jobs(url, session)) == 1
+    assert site.runs[-1].tags["databuild/spark_ui"].startswith("http://127.0.0.1:")
+
+
+@pytest.mark.extended
+def test_a_lost_session_is_no_partitions_fault_and_the_retry_has_another(
+    deploy: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("lost")
+    tries: list[int] = []
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def unlucky(context: BuildContext, spark: SparkSession) -> DataFrame:
+        tries.append(len(context.partition_keys))
+        frame = spark.createDataFrame([(key, 1) for key in context.partition_keys], "partition_key string, n int")
+        if len(tries) == 1:
+            status = server_status(home)
+            assert status is not None
+            os.kill(status.pid, signal.SIGKILL)
+        return frame
+
+    site = deploy(unlucky, spark=DatabuildSpark(home=str(home)))
+    try:
+        site.build(*refs("unlucky", DAYS[:3]))
+        assert {site.state(ref) for ref in refs("unlucky", DAYS[:3])} == {InstanceState.UP_FOR_RETRY}
+        assert "The Spark server was lost" in site.failure()
+
+        built_in_the_end(site, refs("unlucky", DAYS[:3]))
+
+        # Not halved: the whole batch once more.
+        assert tries == [3, 3]
+    finally:
+        stop_server(home)
+
+
+def built_in_the_end(site: Any, wanted: list[str]) -> None:
+    """Build after each backoff until all are live; a halved batch takes a retry for each half."""
+    clock = site.engine.clock
+    for retry in range(1, MAX_RETRIES + 1):
+        site.engine.clock = lambda hours=retry: clock() + 3600 * hours
+        site.build()
+        if all(site.state(ref) is LIVE for ref in wanted):
+            return
+    raise AssertionError(f"not live after {MAX_RETRIES} retries: {wanted}")
+
+
+def test_a_warehouse_that_disappears_is_one_sentence_and_no_ref_is_to_blame(deploy: Any, tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+
+    @databuild_asset(partitions_def=daily, batched=True)
+    def robbed(numbers: DataFrame) -> DataFrame:
+        shutil.rmtree(warehouse / "numbers")
+        return numbers
+
+    site = deploy(numbers, robbed, warehouse=warehouse)
+    site.build(*refs("numbers", DAYS[:2]))
+
+    site.build(*refs("robbed", DAYS[:2]))
+
+    assert {site.state(ref) for ref in refs("robbed", DAYS[:2])} == {FAILED}
+    assert "has no manifest at" in site.failure() or "is listed but not there" in site.failure()
+
+
+def test_a_listed_file_that_is_gone_is_never_read_as_no_rows(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+    site.build(*refs("numbers", DAYS[:2]))
+    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
+    folder = Path(Warehouse(warehouse_of(site.instance)).instance_dir("numbers", uuid))
+    (part,) = folder.glob("part-*.parquet")
+    part.unlink()
+
+    site.build(*refs("doubled", DAYS[:2]))
+
+    assert site.state("doubled@2013-01-01") is FAILED
+    assert site.state("doubled@2013-01-02") is LIVE
+    assert str(part) in site.failure()

@@ -1,0 +1,168 @@
+"""A receipt is enough to build an instance again and compare it (SPEC 4.6)."""
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.adapter.run_tags import REBUILD_TAG
+from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
+from databuild_dagster.cli.main import cli
+from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
+from databuild_dagster.model.events import BufferedRun, JobRunStarted, OutputFact, RunSuccess
+from databuild_dagster.model.states import InstanceState
+
+from ..conftest import Site
+
+Deploy = Callable[..., Site]
+
+#: What the source of this test has at the moment.
+FOUND: dict[str, int] = {}
+
+
+class Scaling(dg.Config):
+    factor: int = 1
+
+
+class Api(dg.ConfigurableResource):  # type: ignore[type-arg]
+    token: str
+
+
+@databuild_asset
+def numbers() -> pd.DataFrame:
+    return pd.DataFrame({"n": [FOUND["n"]]})
+
+
+@databuild_asset
+def scaled(numbers: pd.DataFrame, config: Scaling) -> pd.DataFrame:
+    return pd.DataFrame({"n": numbers["n"] * config.factor})
+
+
+@databuild_asset
+def asked(api: Api) -> pd.DataFrame:
+    return pd.DataFrame({"letters": [len(api.token)]})
+
+
+@pytest.fixture
+def ask(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setenv("DAGSTER_HOME", instance.root_directory)
+
+    def ask_(*arguments: str) -> Any:
+        done = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    return ask_
+
+
+def made_of(receipt: Any) -> dict[str, Any]:
+    """The entry of each ref in it."""
+    return {each["ref"]: each for each in receipt["instances"]}
+
+
+def test_what_a_receipt_says_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: Callable[..., Any]) -> None:
+    """SPEC 4.6: after the config is forgotten, and the input is another one."""
+    site = deploy(numbers, scaled)
+    FOUND["n"] = 6
+    site.launch(["numbers"])
+    site.launch(["scaled"], run_config={"ops": {"scaled": {"config": {"factor": 7}}}})
+    first, receipt = site.rows("scaled"), ask("receipt", "scaled")
+    FOUND["n"] = 100
+    site.launch(["numbers", "scaled"], tags={REBUILD_TAG: "true"})
+    assert first == [{"n": 42}]
+    assert site.rows("scaled") == [{"n": 100}]
+
+    told = made_of(receipt)
+    for uuid in told["scaled"]["inputs"]:
+        (ref,) = [name for name, each in told.items() if each["uuid"] == uuid]
+        ask("revert", ref, "--to", uuid)
+    site.launch(["scaled"], run_config=told["scaled"]["config"], tags={REBUILD_TAG: "true"} | told["scaled"]["tags"])
+
+    again = made_of(ask("receipt", "scaled"))
+    same = ("code", "code_version", "config", "tags", "versions", "inputs", "schema", "rows", "job")
+    assert site.rows("scaled") == first
+    assert again["scaled"]["uuid"] != told["scaled"]["uuid"]
+    assert {name: again["scaled"][name] for name in same} == {name: told["scaled"][name] for name in same}
+    assert [each["checksum"] for each in again["scaled"]["files"]] == [
+        each["checksum"] for each in told["scaled"]["files"]
+    ]
+
+
+def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, ask: Callable[..., Any]) -> None:
+    """SPEC 4.6"""
+    site = deploy(numbers, scaled)
+    FOUND["n"] = 6
+    config = {"ops": {"scaled": {"config": {"factor": 7}}}}
+    settings = json.dumps({"spark.sql.shuffle.partitions": "3"})
+    site.launch(["numbers", "scaled"], run_config=config, tags={SPARK_CONFIG_TAG: settings})
+
+    told = made_of(ask("receipt", "scaled"))
+
+    assert told["scaled"]["config"] == config
+    assert told["numbers"]["config"] == {}
+    assert told["scaled"]["tags"] == {SPARK_CONFIG_TAG: settings}
+    assert told["scaled"]["dagster_run_id"] == site.runs[-1].run_id
+    assert told["scaled"]["code"].startswith("code-sha256:")
+    assert told["scaled"]["code"] != told["numbers"]["code"]
+    assert (
+        told["scaled"]["versions"] | {"dagster": version("dagster"), "pyspark": version("pyspark")}
+        == (told["scaled"]["versions"])
+    )
+    assert {"python", "databuild_dagster"} <= told["scaled"]["versions"].keys()
+
+
+def test_what_the_orchestrator_had_built_has_a_whole_receipt_too(deploy: Deploy, ask: Callable[..., Any]) -> None:
+    """SPEC 4.6: a launch of the tick's, and one event for all that it builds."""
+    site = deploy(numbers, scaled)
+    FOUND["n"] = 6
+    site.build("scaled")
+
+    told = made_of(ask("receipt", "scaled"))
+
+    assert [each["config"] for each in told.values()] == [{}, {}]
+    assert all(each["code"] and each["versions"]["python"] for each in told.values())
+
+
+def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
+    deploy: Deploy, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_TOKEN", "hush-hush")
+    site = deploy(asked, resources={"api": Api(token="none")})
+    site.launch(["asked"], run_config={"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}})
+
+    told = made_of(ask("receipt", "asked"))
+
+    assert site.rows("asked") == [{"letters": len("hush-hush")}]
+    assert told["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}
+    assert "hush-hush" not in str(site.engine.queries.raw_events())
+
+
+def test_what_an_older_version_has_built_is_not_known_and_says_so(deploy: Deploy, ask: Callable[..., Any]) -> None:
+    """SPEC 3.1: its events have no such field."""
+    site = deploy(numbers)
+    FOUND["n"] = 6
+    claim = ClaimRefs(
+        launch_id="L",
+        job="numbers",
+        location="tests",
+        dagster_run_id="R",
+        holder="somewhere",
+        runs=(BufferedRun(site.engine.new_id(), ("numbers",)),),
+    )
+    (job_run_id,) = site.engine.handle(claim).job_run_ids
+    success = RunSuccess(job_run_id, (OutputFact(ref="numbers", origin="somewhere"),))
+    site.engine.handle(SucceedJobRuns(runs=(success,)))
+
+    (entry,) = ask("receipt", "numbers")["instances"]
+
+    (started,) = [e.fact for e in site.engine.queries.events() if isinstance(e.fact, JobRunStarted)]
+    assert started.made_with is None
+    assert "made_with" not in str(site.engine.queries.raw_events())
+    assert (entry["code"], entry["config"], entry["versions"]) == (None, None, None)
+    assert site.state("numbers") is InstanceState.LIVE

@@ -1,0 +1,307 @@
+"""What a Dagster run over our assets does: whoever starts it, per partition, and for the steps after it."""
+
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import EMPTY, BuildContext, DepMiss, Transient, databuild_asset
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
+from databuild_dagster.model.commands import TaintPartitions
+from databuild_dagster.model.states import InstanceState
+
+pytestmark = pytest.mark.long
+
+LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+weekly = dg.WeeklyPartitionsDefinition(start_date="2013-01-06", end_date="2013-02-03")
+DAYS = [f"2013-01-0{day}" for day in range(1, 6)]
+
+
+@databuild_asset(partitions_def=daily)
+def numbers(context: BuildContext) -> pd.DataFrame:
+    """Without Spark: the day and its number."""
+    return pd.DataFrame({"day": [context.partition_key], "n": [int(context.partition_key[-2:])]})
+
+
+@databuild_asset(partitions_def=daily)
+def doubled(numbers: pd.DataFrame) -> pd.DataFrame:
+    return numbers.assign(n=numbers.n * 2)
+
+
+@databuild_asset(partitions_def=weekly)
+def total(numbers: DataFrame, context: BuildContext, spark: SparkSession) -> DataFrame:
+    """By Spark."""
+    assert context.spark is spark
+    assert context.partition_time_window.start.weekday() == 6
+    return numbers.selectExpr("sum(n) as n", "count(*) as days")
+
+
+@dg.asset(partitions_def=daily, deps=["doubled"])
+def plain(context: dg.AssetExecutionContext) -> None:
+    context.log.info("built")
+
+
+@dg.asset_check(asset="numbers")
+def there_are_numbers() -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=True)
+
+
+def test_a_wanted_day_is_built_by_a_launch_and_read_back(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+
+    site.build("doubled@2013-01-02")
+
+    assert site.rows("doubled@2013-01-02") == [{"day": "2013-01-02", "n": 4}]
+    assert site.materialized("numbers") == ["2013-01-02"]
+    assert [run.status for run in site.runs] == [SUCCESS, SUCCESS]
+
+
+def test_a_week_is_made_of_its_days_and_what_is_live_is_not_built_again(deploy: Any) -> None:
+    site = deploy(numbers, total)
+    site.build("numbers@2013-01-08")
+
+    site.build("total@2013-01-06")
+
+    assert site.rows("total@2013-01-06") == [{"n": sum(range(6, 13)), "days": 7}]
+    assert len(site.materialized("numbers")) == 7
+    assert len(site.engine.queries.history("numbers@2013-01-08")) == 1
+    assert [run.tags.get("dagster/asset_partition_range_end") for run in site.runs] == [
+        None,
+        "2013-01-12",
+        None,
+    ]
+
+
+def test_what_is_live_is_not_built_again_by_a_run_from_the_ui(deploy: Any) -> None:
+    site = deploy(numbers)
+    site.build("numbers@2013-01-01")
+    before = site.engine.queries.canonical(["numbers@2013-01-01"])
+
+    run = site.launch(["numbers"], DAYS[:2])
+
+    assert run.status is SUCCESS
+    assert site.engine.queries.canonical(["numbers@2013-01-01"]) == before
+    assert site.state("numbers@2013-01-02") is LIVE
+
+
+def test_several_steps_of_one_run_all_execute_with_checks_and_plain_assets(deploy: Any) -> None:
+    site = deploy(numbers, doubled, plain, asset_checks=[there_are_numbers])
+
+    run = site.launch(["numbers", "doubled", "plain"], DAYS[:2])
+
+    assert run.status is SUCCESS
+    assert site.steps == dict.fromkeys(["numbers", "numbers_there_are_numbers", "doubled", "plain"], "success")
+    assert site.materialized("plain") == DAYS[:2]
+
+
+def test_steps_after_a_missed_input_do_not_execute(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def source(context: BuildContext) -> pd.DataFrame:
+        raise DepMiss("numbers@2013-01-01")
+
+    @databuild_asset(partitions_def=daily)
+    def after(source: pd.DataFrame) -> pd.DataFrame:
+        return source
+
+    @dg.asset(partitions_def=daily, deps=["after"])
+    def last() -> None:
+        """Plain."""
+
+    @dg.asset_check(asset="source")
+    def good() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    site = deploy(numbers, source, after, last, asset_checks=[good])
+
+    run = site.launch(["source", "after", "last"], DAYS[:1])
+
+    assert run.status is SUCCESS
+    assert run.tags[OUTCOME_TAG] == "dep_miss"
+    assert site.steps == {
+        "source": "success",
+        "source_good": "skipped",
+        "after": "skipped",
+        "last": "skipped",
+    }
+    assert site.materialized("source") == []
+    assert site.state("source@2013-01-01") is WAITING
+
+
+def test_one_bad_day_fails_alone_and_only_it_is_red(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def picky(numbers: pd.DataFrame) -> pd.DataFrame:
+        if numbers["n"][0] == 3:
+            raise ValueError("three is bad")
+        return numbers
+
+    site = deploy(numbers, picky)
+
+    site.build(*(f"picky@{day}" for day in DAYS))
+
+    assert site.runs[-1].status is FAILURE
+    assert site.failure() == "1 of 5 partitions failed: 2013-01-03. First: ValueError: three is bad"
+    assert site.materialized("picky") == [day for day in DAYS if day != "2013-01-03"]
+    assert site.red("picky") == ["2013-01-03"]
+    assert site.state("picky@2013-01-03") is FAILED
+
+
+def test_days_that_missed_are_not_painted_red_by_one_that_failed(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @databuild_asset(partitions_def=daily)
+    def mixed(context: BuildContext) -> pd.DataFrame:
+        if context.partition_key == DAYS[0]:
+            raise DepMiss("numbers@2013-05-05")
+        raise ValueError("bad")
+
+    site = deploy(numbers, mixed)
+    monkeypatch.delenv("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", raising=False)
+
+    run = site.launch(["mixed"], DAYS[:2])
+
+    assert run.status is FAILURE
+    assert site.red("mixed") == [DAYS[1]]
+
+
+def test_a_person_opens_what_has_failed_and_a_schedule_is_refused(deploy: Any) -> None:
+    broken = [True]
+
+    @databuild_asset
+    def fragile() -> pd.DataFrame:
+        if broken[0]:
+            raise ValueError("not today")
+        return pd.DataFrame({"n": [1]})
+
+    site = deploy(fragile)
+    site.build("fragile")
+    broken[0] = False
+
+    refused = site.launch(["fragile"], tags={"dagster/schedule_name": "nightly"})
+    assert refused.tags[OUTCOME_TAG] == "denied"
+    assert site.state("fragile") is FAILED
+
+    site.launch(["fragile"])
+    assert site.state("fragile") is LIVE
+
+
+def test_a_transient_failure_is_tried_again_and_not_for_ever(deploy: Any) -> None:
+    @databuild_asset
+    def shaky() -> pd.DataFrame:
+        raise Transient("the service is down")
+
+    site = deploy(shaky)
+
+    site.build("shaky")
+
+    assert site.state("shaky") is InstanceState.UP_FOR_RETRY
+    assert site.failure() == "shaky failed: Transient: the service is down"
+
+
+def test_empty_is_live_and_has_no_rows(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def sometimes(context: BuildContext) -> pd.DataFrame:
+        return EMPTY if context.partition_key == DAYS[1] else pd.DataFrame({"n": [1]})
+
+    @databuild_asset(partitions_def=daily)
+    def after(sometimes: pd.DataFrame) -> pd.DataFrame:
+        return sometimes
+
+    site = deploy(sometimes, after)
+
+    site.build(f"after@{DAYS[0]}", f"after@{DAYS[1]}")
+
+    assert site.rows(f"after@{DAYS[1]}") == []
+    assert site.engine.queries.canonical([f"sometimes@{DAYS[1]}"])[f"sometimes@{DAYS[1]}"].manifest_state == "empty"
+
+
+def test_a_wrong_answer_is_one_sentence(deploy: Any) -> None:
+    answers: dict[str, Any] = {"nothing": None, "a list": [1, 2]}
+
+    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(list(answers)))
+    def wrong(context: BuildContext):  # type: ignore[no-untyped-def]
+        return answers[str(context.partition_key)]
+
+    site = deploy(wrong)
+
+    site.build(*(f"wrong@{key}" for key in answers))
+
+    said = [str(each.reason) for each in site.engine.queries.canonical([f"wrong@{key}" for key in answers]).values()]
+    assert "wrong returned nothing (None); return a DataFrame of Spark or pandas" in said[0]
+    assert "wrong returned a builtins.list; return a DataFrame of Spark or pandas" in said[1]
+
+
+def test_a_missing_input_column_is_one_sentence(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily)
+    def lost(numbers: DataFrame) -> DataFrame:
+        return numbers.select("nowhere")
+
+    site = deploy(numbers, lost)
+
+    site.build(f"lost@{DAYS[0]}")
+
+    assert "There is no column `nowhere`" in site.failure()
+
+
+def test_a_tainted_input_is_rebuilt_before_its_reader(deploy: Any) -> None:
+    site = deploy(numbers, doubled)
+    site.build(f"doubled@{DAYS[0]}")
+    before = site.engine.queries.canonical([f"numbers@{DAYS[0]}"])[f"numbers@{DAYS[0]}"].uuid
+    site.engine.handle(TaintPartitions(refs=(f"numbers@{DAYS[0]}", f"doubled@{DAYS[0]}"), reason="wrong"))
+
+    site.build(f"doubled@{DAYS[0]}")
+
+    canonical = site.engine.queries.canonical([f"numbers@{DAYS[0]}", f"doubled@{DAYS[0]}"])
+    rebuilt = canonical[f"numbers@{DAYS[0]}"].uuid
+    assert rebuilt != before
+    (reader,) = [one for one in site.engine.queries.history(f"doubled@{DAYS[0]}") if one.canonical]
+    assert reader.inputs == (rebuilt,)
+
+
+def test_yesterday_of_the_first_day_is_a_frame_without_columns(deploy: Any) -> None:
+    yesterday = dg.AssetIn("running", partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
+
+    @databuild_asset(partitions_def=daily, ins={"before": yesterday})
+    def running(before: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"n": [1 if before.empty else int(before["n"][0]) + 1]})
+
+    site = deploy(running)
+
+    site.build(f"running@{DAYS[2]}")
+
+    assert [site.rows(f"running@{day}") for day in DAYS[:3]] == [[{"n": 1}], [{"n": 2}], [{"n": 3}]]
+
+
+def test_resources_and_config_are_given_by_annotation(deploy: Any) -> None:
+    class Greeting(dg.ConfigurableResource):  # type: ignore[type-arg]
+        word: str
+
+    class Settings(dg.Config):
+        times: int = 1
+
+    @databuild_asset
+    def greeted(greeting: Greeting, config: Settings, context: BuildContext) -> pd.DataFrame:
+        context.add_output_metadata({"times": config.times})
+        return pd.DataFrame({"said": [greeting.word * config.times]})
+
+    site = deploy(greeted, resources={"greeting": Greeting(word="ho")})
+
+    site.launch(["greeted"], run_config={"ops": {"greeted": {"config": {"times": 3}}}})
+
+    assert site.rows("greeted") == [{"said": "hohoho"}]
+    event = site.instance.get_latest_materialization_event(dg.AssetKey("greeted"))
+    assert event is not None
+    materialization = event.asset_materialization
+    assert materialization is not None
+    assert materialization.metadata["times"].value == 3
+    assert (materialization.tags or {})["dagster/data_version"] == materialization.metadata["databuild/instance"].value
+
+
+def test_materialize_works_without_any_deployment() -> None:
+    result = dg.materialize([numbers], partition_key=DAYS[0])
+
+    assert result.success
+    (event,) = result.get_asset_materialization_events()
+    assert event.partition == DAYS[0]

@@ -1,0 +1,117 @@
+"""What the orchestrator sees of a launch that Dagster has been told to start (SPEC 6.9)."""
+
+import time
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
+from databuild_dagster.bindings.claims.launcher import (
+    OrderCollector,
+    run_config,
+    run_request,
+    run_tags,
+    selected_keys,
+)
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.engine import TickReport, this_process
+from databuild_dagster.model.states import InstanceState
+
+
+@databuild_asset
+def alone() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+
+@pytest.fixture
+def site(deploy: Any) -> Any:
+    return deploy(alone)
+
+
+def requested(site: Any) -> tuple[str, dg.DagsterRun]:
+    """A launch, and the Dagster run that the daemon has made for it."""
+    launcher = OrderCollector(site.instance)
+    site.want("alone")
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+    job = site.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
+    run = site.instance.create_run_for_job(
+        job, run_config=run_config(job), tags=run_tags(order), asset_selection=selected_keys(order)
+    )
+    return order.launch_id, run
+
+
+def told(site: Any, run: dg.DagsterRun, event_type: dg.DagsterEventType) -> None:
+    event = DagsterEvent(event_type_value=event_type.value, job_name=run.job_name)
+    site.instance.report_dagster_event(event, run_id=run.run_id)
+
+
+def test_a_started_run_has_a_deadline_to_report_its_process(site: Any) -> None:
+    launch_id, run = requested(site)
+    launcher = OrderCollector(site.instance)
+
+    def begin_by() -> float | None:
+        return launcher.dagster_runs({launch_id: None})[launch_id].begin_by
+
+    assert begin_by() is None
+    told(site, run, dg.DagsterEventType.PIPELINE_STARTING)
+    (record,) = site.instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+    assert begin_by() == record.update_timestamp.timestamp() + 180
+    told(site, run, dg.DagsterEventType.PIPELINE_START)
+    assert begin_by() is not None, "its process may die before it has said which one it is"
+
+
+def test_a_worker_says_which_process_it_is_before_its_step_begins(site: Any) -> None:
+    _, run = requested(site)
+    site.launch(["alone"], tags=run.tags)
+
+    (_, executed) = site.instance.get_runs(filters=dg.RunsFilter(tags=dict(run.tags)))[::-1]
+
+    assert executed.tags["databuild/worker"] == this_process()
+    assert site.state("alone") is InstanceState.LIVE
+
+
+def test_a_launch_whose_worker_died_before_its_first_report_is_launched_again(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut: Dagster shows the run as starting, for ever."""
+    launch_id, run = requested(site)
+    told(site, run, dg.DagsterEventType.PIPELINE_STARTING)
+    began = time.time() + 1
+    launcher = OrderCollector(site.instance)
+
+    def tick_after(seconds: int) -> TickReport:
+        monkeypatch.setattr(site.engine, "clock", lambda: began + seconds)
+        return run_tick(site.instance, site.repository, site.deployment, launcher)
+
+    reports = {seconds: tick_after(seconds) for seconds in range(0, 200, 10)}
+
+    assert [seconds for seconds, report in reports.items() if report.lost] == [180]
+    assert "no process has begun" in reports[180].lost[launch_id]
+    assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+    (order,) = launcher.take_orders()
+    assert order.launch_id != launch_id
+
+
+def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's sensor daemon resumes an interrupted tick once, and leaves the run as not started for ever then."""
+    launch_id, run = requested(site)
+    began = time.time() + 1
+    launcher = OrderCollector(site.instance)
+
+    def tick_after(seconds: int) -> TickReport:
+        monkeypatch.setattr(site.engine, "clock", lambda: began + seconds)
+        return run_tick(site.instance, site.repository, site.deployment, launcher)
+
+    reports = {seconds: tick_after(seconds) for seconds in (0, 60, 120, 170, 180)}
+
+    assert [seconds for seconds, report in reports.items() if report.launched] == [180]
+    (order,) = launcher.take_orders()
+    assert run_request(order, site.repository).run_key == launch_id
+    assert len(site.engine.queries.job_runs_of_launch(launch_id)) == 1
+    assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.NOT_STARTED, "Dagster submits it"

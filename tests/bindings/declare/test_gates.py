@@ -1,0 +1,325 @@
+"""Blocking checks run on a new instance before it is live; what does not pass never becomes live."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import EMPTY, BuildContext, InvalidAsset, Transient, databuild_asset, databuild_multi_asset
+from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse import Warehouse
+
+pytestmark = pytest.mark.long
+
+LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+DAYS = [f"2013-01-0{day}" for day in range(1, 6)]
+
+
+def no_sevens(rows: DataFrame) -> DataFrame:
+    """Seven brings bad luck."""
+    return rows.filter("n = 3")
+
+
+def has_rows(rows: pd.DataFrame) -> bool:
+    return len(rows) > 0
+
+
+def refs(asset: str) -> list[str]:
+    return [f"{asset}@{day}" for day in DAYS]
+
+
+def asset_with(*checks: Any, batched: bool) -> Any:
+    if batched:
+
+        @databuild_asset(partitions_def=daily, blocking_checks=checks, batched=True)
+        def numbers(context: BuildContext) -> pd.DataFrame:
+            keys = list(context.partition_keys)
+            return pd.DataFrame({"partition_key": keys, "n": [int(key[-2:]) for key in keys]})
+    else:
+
+        @databuild_asset(partitions_def=daily, blocking_checks=checks)
+        def numbers(context: BuildContext) -> pd.DataFrame:
+            return pd.DataFrame({"n": [int(context.partition_key[-2:])]})
+
+    return numbers
+
+
+BOTH = pytest.mark.parametrize("batched", [False, True], ids=["per partition", "batched"])
+
+
+@BOTH
+def test_the_day_with_wrong_rows_fails_alone_under_a_partial_manifest(deploy: Any, batched: bool) -> None:
+    """Dagster shows each verdict as that of any check."""
+    site = deploy(asset_with(no_sevens, has_rows, batched=batched))
+
+    site.build(*refs("numbers"))
+
+    states = site.engine.queries.states(refs("numbers"))
+    assert {ref: state for ref, state in states.items() if state is not LIVE} == {"numbers@2013-01-03": FAILED}
+    assert site.failure() == (
+        "1 of 5 partitions failed: 2013-01-03. First: Check no_sevens of numbers@2013-01-03: 1 row is wrong."
+    )
+    assert site.red("numbers") == ["2013-01-03"]
+
+    (run,) = [run for run in site.engine.queries.job_runs() if run.refs == ("numbers@2013-01-03",)]
+    manifest = manifest_of(site, run)
+    said = json.loads(manifest.read_text())
+    assert (said["state"], said["comment"]) == (
+        "partial",
+        "check no_sevens of numbers@2013-01-03: 1 row is wrong",
+    )
+    (file,) = said["files"]
+    assert pd.read_parquet(manifest.parent / file["uri"]).n.tolist() == [3]
+
+    found = {
+        event.asset_check_evaluation_data.check_name: event.asset_check_evaluation_data
+        for record in site.instance.all_logs(site.runs[-1].run_id)
+        if (event := record.dagster_event) is not None and event.event_type_value == "ASSET_CHECK_EVALUATION"
+    }
+    assert {name: data.passed for name, data in found.items()} == {
+        "no_sevens": False,
+        "has_rows": True,
+        "no_tainted_partitions": True,
+    }
+    assert found["no_sevens"].metadata["databuild/refs"].value == 5
+    assert found["no_sevens"].description == "1 of 5 did not pass. First: 1 row is wrong"
+
+
+def manifest_of(site: Any, run: Any) -> Path:
+    """Of the one ref of a job run."""
+    (ref,) = run.refs
+    return Path(Warehouse(warehouse_of(site.instance)).manifest_path("numbers", derive_partition_uuid(run.id, ref)))
+
+
+@BOTH
+def test_a_bool_is_the_verdict_on_the_rows_it_was_shown(deploy: Any, batched: bool) -> None:
+    def small(rows: pd.DataFrame, context: BuildContext) -> bool:
+        return bool((rows.n < 4).all())
+
+    site = deploy(asset_with(small, batched=batched))
+
+    site.build(*refs("numbers"))
+
+    assert [site.state(ref) for ref in refs("numbers")] == [LIVE, LIVE, LIVE, FAILED, FAILED]
+    assert "Check small of numbers@2013-01-0" in site.failure()
+
+
+@BOTH
+def test_a_warning_is_shown_and_keeps_nothing_back(deploy: Any, batched: bool) -> None:
+    def odd(rows: pd.DataFrame) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description="odd numbers")
+
+    site = deploy(asset_with(odd, batched=batched))
+
+    site.build(*refs("numbers"))
+
+    assert {site.state(ref) for ref in refs("numbers")} == {LIVE}
+    assert site.runs[-1].status is SUCCESS
+
+
+@BOTH
+def test_a_check_that_raises_closes_the_gate_and_says_so(deploy: Any, batched: bool) -> None:
+    def broken(rows: pd.DataFrame) -> bool:
+        raise KeyError("no such thing")
+
+    site = deploy(asset_with(broken, batched=batched))
+
+    site.build("numbers@2013-01-01", "numbers@2013-01-02")
+
+    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
+    assert "it raised KeyError: 'no such thing'" in site.failure()
+    (first, *_) = site.engine.queries.job_runs()
+    assert json.loads(manifest_of(site, first).read_text())["state"] == "partial"
+
+
+def test_a_check_that_answers_nothing_is_told_what_to_answer(deploy: Any) -> None:
+    def silent(rows: pd.DataFrame) -> None:
+        rows.count()
+
+    site = deploy(asset_with(silent, batched=False))
+
+    site.build("numbers@2013-01-01")
+
+    assert (
+        "Check 'silent' returned nothing (None); return a bool, an AssetCheckResult, or a DataFrame" in site.failure()
+    )
+
+
+@BOTH
+def test_wrong_rows_of_an_unknown_partition_are_never_taken_for_a_pass(deploy: Any, batched: bool) -> None:
+    def mangles(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(partition_key=None)
+
+    site = deploy(asset_with(mangles, batched=batched))
+
+    site.build("numbers@2013-01-01", "numbers@2013-01-02")
+
+    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
+    assert batched is ("returned wrong rows of None, which is no partition that it was shown" in site.failure())
+
+
+def test_numpys_own_bool_is_a_bool(deploy: Any) -> None:
+    def positive(rows: pd.DataFrame) -> bool:
+        return (rows.n > 0).all()  # type: ignore[no-any-return]
+
+    site = deploy(asset_with(positive, batched=False))
+
+    site.build("numbers@2013-01-01")
+
+    assert site.state("numbers@2013-01-01") is LIVE
+
+
+@BOTH
+def test_a_check_may_say_that_a_retry_helps(deploy: Any, batched: bool) -> None:
+    def flaky(rows: pd.DataFrame) -> bool:
+        raise Transient("the catalogue is down")
+
+    site = deploy(asset_with(flaky, batched=batched))
+
+    site.build("numbers@2013-01-01", "numbers@2013-01-02")
+
+    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is InstanceState.UP_FOR_RETRY
+
+
+def test_the_gates_see_zero_rows_too(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, blocking_checks=[has_rows])
+    def hollow(context: BuildContext) -> pd.DataFrame:
+        return pd.DataFrame({"n": pd.Series([], dtype="int64")})
+
+    site = deploy(hollow)
+
+    site.build("hollow@2013-01-01")
+
+    assert site.state("hollow@2013-01-01") is FAILED
+
+
+def test_what_never_had_columns_has_nothing_to_check(deploy: Any) -> None:
+    @databuild_asset(partitions_def=daily, blocking_checks=[no_sevens])
+    def nothing(context: BuildContext) -> pd.DataFrame:
+        return EMPTY  # type: ignore[return-value]
+
+    site = deploy(nothing)
+
+    site.build("nothing@2013-01-01")
+
+    assert site.state("nothing@2013-01-01") is LIVE
+
+
+def test_one_output_that_does_not_pass_fails_its_job_run_with_all_outputs(deploy: Any) -> None:
+    outs = {"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b")}
+
+    @databuild_multi_asset(outs=outs, partitions_def=daily, blocking_checks={"b": [no_sevens]})
+    def two(spark: SparkSession) -> dict[str, DataFrame]:
+        return {"a": spark.range(2).toDF("n"), "b": spark.range(5).toDF("n")}
+
+    site = deploy(two)
+
+    site.build("a@2013-01-01", "b@2013-01-01")
+
+    assert site.state("a@2013-01-01") is site.state("b@2013-01-01") is FAILED
+    assert "Check no_sevens of b@2013-01-01: 1 row is wrong." in site.failure()
+
+
+def test_a_check_that_cannot_work_is_refused_at_import() -> None:
+    def two_frames(one: DataFrame, other: DataFrame) -> bool:
+        return True
+
+    def no_frame(context: BuildContext) -> bool:
+        return True
+
+    def wants_config(rows: DataFrame, config: dg.Config) -> bool:
+        return True
+
+    def says(text: str, *checks: Any) -> None:
+        with pytest.raises(InvalidAsset, match=text):
+            asset_with(*checks, batched=False)
+
+    says("must have exactly one DataFrame parameter: the new rows", two_frames)
+    says("must have exactly one DataFrame parameter: the new rows", no_frame)
+    says("a blocking check takes the new rows as one DataFrame", wants_config)
+    says("has two blocking checks called 'has_rows'", has_rows, has_rows)
+    says("which is not a function", "has_rows")
+
+
+# Columns
+
+
+def column_asset(frames: dict[str, pd.DataFrame], **options: Any) -> Any:
+    @databuild_asset(partitions_def=daily, **options)
+    def table(context: BuildContext) -> pd.DataFrame:
+        return frames[context.partition_key]
+
+    return table
+
+
+INCOMPATIBLE = {
+    "a column is gone": (pd.DataFrame({"a": [1]}), "it has no column 'b'"),
+    "a type is narrower": (
+        pd.DataFrame({"a": pd.Series([1], dtype="int32"), "b": ["x"]}),
+        "column 'a' is int, not bigint",
+    ),
+    "a type is another": (pd.DataFrame({"a": ["1"], "b": ["x"]}), "column 'a' is string, not bigint"),
+}
+
+
+@pytest.mark.parametrize("how", INCOMPATIBLE)
+def test_columns_that_do_not_fit_the_instance_before_are_a_clear_error(deploy: Any, how: str) -> None:
+    frame, said = INCOMPATIBLE[how]
+    site = deploy(column_asset({DAYS[0]: pd.DataFrame({"a": [1], "b": ["x"]}), DAYS[1]: frame}))
+    site.build(f"table@{DAYS[0]}")
+
+    site.build(f"table@{DAYS[1]}")
+
+    assert site.state(f"table@{DAYS[1]}") is FAILED
+    assert f"table@{DAYS[1]} cannot become live: {said}, unlike table@{DAYS[0]}" in site.failure()
+    assert "or set allow_schema_change=True on the asset" in site.failure()
+
+
+def test_new_and_wider_columns_fit(deploy: Any) -> None:
+    narrow = pd.DataFrame({"a": pd.Series([1], dtype="int32")})
+    wide = pd.DataFrame({"a": [1], "b": ["x"]})
+    site = deploy(column_asset({DAYS[0]: narrow, DAYS[1]: wide}))
+
+    site.build(f"table@{DAYS[0]}")
+    site.build(f"table@{DAYS[1]}")
+
+    assert site.state(f"table@{DAYS[1]}") is LIVE
+
+
+def test_any_change_of_columns_may_be_allowed(deploy: Any) -> None:
+    frames = {DAYS[0]: pd.DataFrame({"a": [1]}), DAYS[1]: pd.DataFrame({"b": ["x"]})}
+    site = deploy(column_asset(frames, allow_schema_change=True))
+
+    site.build(f"table@{DAYS[0]}")
+    site.build(f"table@{DAYS[1]}")
+
+    assert site.state(f"table@{DAYS[1]}") is LIVE
+
+
+def test_a_lost_manifest_of_one_day_does_not_hold_up_another(deploy: Any) -> None:
+    site = deploy(column_asset({DAYS[0]: pd.DataFrame({"a": [1]}), DAYS[1]: pd.DataFrame({"a": [2]})}))
+    site.build(f"table@{DAYS[0]}")
+    shutil.rmtree(Path(warehouse_of(site.instance)) / "table")
+
+    site.build(f"table@{DAYS[1]}")
+
+    assert site.state(f"table@{DAYS[1]}") is LIVE
+
+
+def test_first_days_that_are_built_together_must_fit_each_other(deploy: Any) -> None:
+    frames = {day: pd.DataFrame({"a": [1] if day == DAYS[0] else ["x"]}) for day in DAYS[:2]}
+    site = deploy(column_asset(frames))
+
+    site.build(f"table@{DAYS[0]}", f"table@{DAYS[1]}")
+
+    assert {site.state(f"table@{day}") for day in DAYS[:2]} == {LIVE, FAILED}

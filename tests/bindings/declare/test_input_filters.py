@@ -1,0 +1,381 @@
+"""Inputs with a filter: the function gets some rows, and files without any of them are not read (SPEC 9.8)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import (
+    EMPTY,
+    BuildContext,
+    ByFile,
+    ByKey,
+    DatabuildSpark,
+    InvalidAsset,
+    databuild_asset,
+    databuild_multi_asset,
+)
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
+from databuild_dagster.bindings.building.provided.build_index import BuildIndexArg
+from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
+from databuild_dagster.engine.annotating import annotate
+from databuild_dagster.engine.operations.coordinator import Coordinator
+from databuild_dagster.model.commands import TaintPartitions
+from databuild_dagster.model.plan import plan
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse import FilesRead, Warehouse
+from tests.support.dagster_files import fresh_instance
+
+from ..conftest import Site, deployed
+from ..module_site import module_site
+
+pytestmark = pytest.mark.long
+
+LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
+days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
+DAYS = ["mon", "tue", "wed"]
+FILES = 4
+
+
+def only(where: Any, **options: Any) -> dict[str, dg.AssetIn]:
+    return {"numbers": dg.AssetIn(metadata={"where": where}, **options)}
+
+
+@databuild_asset(partitions_def=days)
+def numbers(context: BuildContext, spark: SparkSession) -> DataFrame:
+    """Each file has ten numbers of its own: 0 to 39 on Monday, 40 to 79 on Tuesday; there are none on Wednesday."""
+    place = DAYS.index(context.partition_key)
+    if place == 2:
+        return EMPTY  # type: ignore[return-value]
+    frame = spark.range(40 * place, 40 * place + 40, numPartitions=FILES)
+    return frame.selectExpr("id as n", "concat('k', id % 3) as k")
+
+
+@databuild_asset(partitions_def=days, ins=only("n between 40 and 49"))
+def some(numbers: DataFrame) -> DataFrame:
+    return numbers
+
+
+def build_index(site: Site, asset: str = "numbers") -> None:
+    resources = operation_resources(site.instance, site.deployment, spark=site.deployment.spark)
+    manager = manager_of(resources, site.deployment, actor="user")
+    id = manager.start("build_index", asset, BuildIndexArg())
+    run_jobs(executor_of(manager, resources), id, 100, pause=lambda seconds: None)
+    Coordinator(manager).coordinate()
+    assert manager.operation(id).failed == {}
+
+
+@pytest.fixture(scope="module")
+def indexed(spark_home: str) -> Iterator[Site]:
+    """Numbers of three days, with an index."""
+    with module_site(spark_home, numbers) as site:
+        site.build(*refs("numbers"))
+        build_index(site)
+        yield site
+
+
+@pytest.fixture
+def site(indexed: Site, spark_home: str) -> Iterator[Site]:
+    """A copy of its home that uses the same warehouse, where the index is."""
+    with fresh_instance(indexed.instance.root_directory) as instance:
+        yield deployed(instance, spark_home, numbers, warehouse=warehouse_of(indexed.instance))
+
+
+def refs(asset: str) -> list[str]:
+    return [f"{asset}@{day}" for day in DAYS]
+
+
+def found(site: Site, ref: str) -> list[int]:
+    return sorted(row["n"] for row in site.rows(ref))
+
+
+def files_read(site: Site, asset: str, key: str | None = None) -> Any:
+    """What Dagster shows of it."""
+    records = site.instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=asset_key(asset), asset_partitions=None if key is None else [key]), limit=1
+    ).records
+    materialization = records[0].asset_materialization
+    assert materialization is not None
+    told = materialization.metadata.get("databuild/files_read")
+    return None if told is None else told.value
+
+
+def again(site: Site, *assets: Any) -> Site:
+    """The same instance, with other assets beside the numbers."""
+    assert isinstance(site.deployment.spark, DatabuildSpark)
+    home, warehouse = str(site.deployment.spark.home), site.deployment.warehouse
+    return deployed(site.instance, home, numbers, *assets, warehouse=warehouse)
+
+
+# The rows, and the files
+
+
+def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some(site: Site) -> None:
+    site = again(site, some)
+
+    site.build("some@mon", "some@tue")
+
+    assert found(site, "some@tue") == list(range(40, 50))
+    assert files_read(site, "some", "tue") == {"numbers": "1 of 4"}
+    assert found(site, "some@mon") == [], "there is none on Monday"
+    assert files_read(site, "some", "mon") == {"numbers": "0 of 4"}
+    messages = [entry.message for entry in site.instance.all_logs(site.runs[-1].run_id)]
+    assert any("1 of 4 files of numbers are read where n between 40 and 49." in message for message in messages)
+
+
+def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
+    """SPEC 8.6: of what is live; and nothing of what is not built"""
+    site = again(site, some)
+    engine = site.engine
+    engine.handle(TaintPartitions(refs=("numbers@mon",), reason="wrong"))
+
+    def planned() -> list[PlannedRead]:
+        datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
+        graph = plan(["some@mon", "some@tue"], datasets, engine.catalog)
+        return list(planned_reads(engine.queries, Warehouse(str(site.deployment.warehouse)), annotate(engine, graph)))
+
+    assert planned() == [PlannedRead("some", "numbers", "n between 40 and 49", 1, 2, FilesRead(1, 4))]
+    site.build("some@mon", "some@tue")
+    assert planned() == []
+
+
+def test_without_an_index_all_files_are_read_and_the_rows_are_the_same(deploy: Any) -> None:
+    site = deploy(numbers, some)
+
+    site.build("some@tue")
+
+    assert found(site, "some@tue") == list(range(40, 50))
+    assert files_read(site, "some", "tue") == {"numbers": "4 of 4"}
+
+
+def test_pandas_gets_the_same_rows(site: Site) -> None:
+    @databuild_asset(partitions_def=days, ins=only("n between 40 and 49 and k = 'k1'"))
+    def small(numbers: pd.DataFrame) -> pd.DataFrame:
+        assert isinstance(numbers, pd.DataFrame)
+        return numbers
+
+    site = again(site, small)
+    site.build("small@mon", "small@tue")
+
+    assert found(site, "small@tue") == [40, 43, 46, 49]
+    assert found(site, "small@mon") == []
+    assert files_read(site, "small", "tue") == {"numbers": "1 of 4"}
+
+
+@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: Site, frame: type) -> None:
+    def taken(numbers: Any) -> Any:
+        return numbers
+
+    taken.__annotations__ = {"numbers": frame, "return": frame}
+    asset = databuild_asset(partitions_def=days, batched=True, ins=only("n >= 35 and n < 50"))(taken)
+    site = again(site, asset)
+
+    site.build(*refs("taken"))
+
+    assert [found(site, ref) for ref in refs("taken")] == [list(range(35, 40)), list(range(40, 50)), []]
+    told = [files_read(site, "taken", day) for day in DAYS]
+    assert told == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
+
+
+def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> None:
+    @databuild_asset(ins=only("n = 7 or n = 77", partition_mapping=dg.AllPartitionMapping()))
+    def two(numbers: DataFrame) -> DataFrame:
+        return numbers
+
+    site = again(site, two)
+    site.build("two")
+
+    assert found(site, "two") == [7, 77]
+    assert files_read(site, "two") == {"numbers": "2 of 8"}
+
+
+def test_both_outputs_of_a_function_say_what_was_read_for_them(site: Site) -> None:
+    @databuild_multi_asset(
+        outs={"odd": dg.AssetSpec("odd"), "even": dg.AssetSpec("even")}, partitions_def=days, ins=only("n < 10")
+    )
+    def halves(numbers: DataFrame) -> dict[str, DataFrame]:
+        return {"odd": numbers.where("n % 2 = 1"), "even": numbers.where("n % 2 = 0")}
+
+    site = again(site, halves)
+    site.build("odd@mon", "even@mon")
+
+    assert (found(site, "odd@mon"), found(site, "even@mon")) == ([1, 3, 5, 7, 9], [0, 2, 4, 6, 8])
+    assert files_read(site, "odd", "mon") == files_read(site, "even", "mon") == {"numbers": "1 of 4"}
+
+
+def test_the_whole_instance_is_the_input_in_the_lineage(site: Site) -> None:
+    site = again(site, some)
+    site.build("some@mon")
+
+    whole = site.engine.queries.canonical(["numbers@mon"])["numbers@mon"].uuid
+    assert site.engine.queries.history("some@mon")[-1].inputs == (whole,)
+
+
+@databuild_asset(partitions_def=days)
+def grown(context: BuildContext) -> pd.DataFrame:
+    """Has a column more from Tuesday on."""
+    more = {} if context.partition_key == "mon" else {"extra": [5, 6]}
+    return pd.DataFrame({"n": [1, 2], **more})
+
+
+@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("extra is null", [1, 2]),
+        pytest.param("extra = 6", [2], marks=pytest.mark.extended),
+        pytest.param("extra = 7", [], marks=pytest.mark.extended),
+    ],
+)
+def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
+    deploy: Any, frame: type, where: str, rows: list[int]
+) -> None:
+    def whole(grown: Any) -> Any:
+        return grown[["n"]]
+
+    def by_day(grown: Any) -> Any:
+        return grown[["n", "partition_key"]]
+
+    whole.__annotations__ = by_day.__annotations__ = {"grown": frame, "return": frame}
+    metadata = {"where": where}
+    every_day = {"grown": dg.AssetIn(metadata=metadata, partition_mapping=dg.AllPartitionMapping())}
+    site = deploy(
+        grown,
+        databuild_asset(ins=every_day)(whole),
+        databuild_asset(partitions_def=days, batched=True, ins={"grown": dg.AssetIn(metadata=metadata)})(by_day),
+    )
+    site.build("grown@mon")
+    site.build("grown@tue", "grown@wed")
+    build_index(site, "grown")
+
+    site.build("whole", *refs("by_day"))
+
+    expected = {"mon": rows if where == "extra is null" else [], "tue": [2] if rows == [2] else []}
+    assert [found(site, f"by_day@{day}") for day in ("mon", "tue")] == list(expected.values())
+    assert found(site, "whole") == sorted([*expected["mon"], *expected["tue"] * 2]), "of Wednesday as of Tuesday"
+
+
+# Parts
+
+
+def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
+    seen: list[list[int]] = []
+
+    @databuild_asset(partitions_def=days, parts=ByFile("numbers", parts=4), ins=only("n < 15"))
+    def parted(numbers: DataFrame) -> DataFrame:
+        seen.append(sorted(row.n for row in numbers.collect()))
+        return numbers
+
+    site = again(site, parted)
+    site.build("parted@mon")
+
+    assert sorted(seen) == [list(range(10)), list(range(10, 15))]
+    assert found(site, "parted@mon") == list(range(15))
+    assert files_read(site, "parted", "mon") == {"numbers": "2 of 4"}
+
+
+def test_parts_by_key_are_of_the_matching_rows_and_differ_by_filter(site: Site) -> None:
+    """What an earlier attempt kept was made of other rows."""
+    fail = {"k1"}
+
+    def parted_where(where: str) -> Any:
+        @databuild_asset(
+            partitions_def=days, parts=ByKey("numbers", "k"), ins=only(where), code_version="never changes"
+        )
+        def parted(numbers: DataFrame) -> DataFrame:
+            if numbers.first().k in fail:  # type: ignore[union-attr]
+                raise ValueError("no such key")
+            return numbers
+
+        return parted
+
+    site = again(site, parted_where("k <> 'k2' and n < 20"))
+    site.build("parted@mon")
+    assert site.state("parted@mon") is FAILED, "k0 is kept"
+    fail.clear()
+
+    site.engine.handle(TaintPartitions(refs=("parted@mon",), reason="once more"))
+    site = again(site, parted_where("k <> 'k2' and n < 10"))
+    site.build("parted@mon")
+
+    assert found(site, "parted@mon") == [0, 1, 3, 4, 6, 7, 9]
+
+
+# What cannot be asked
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
+@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+def test_a_filter_on_a_missing_column_fails_the_build_without_a_call(site: Site, frame: type, batched: bool) -> None:
+    called: list[Any] = []
+
+    def taken(numbers: Any) -> Any:
+        called.append(numbers)
+        return numbers
+
+    taken.__annotations__ = {"numbers": frame, "return": frame}
+    site = again(site, databuild_asset(partitions_def=days, batched=batched, ins=only("carrier = 'AA'"))(taken))
+
+    site.build(*refs("taken"))
+
+    assert [site.state(ref) for ref in refs("taken")] == [FAILED] * 3
+    why = next(run.error for run in site.engine.queries.job_runs() if run.refs == ("taken@wed",))
+    assert why is not None
+    assert "The filter \"carrier = 'AA'\" cannot be asked" in why
+    assert "\n" not in why
+    assert called == []
+
+
+def test_what_was_never_anything_but_empty_has_no_columns_to_ask_for(deploy: Any) -> None:
+    site = deploy(numbers, some)
+
+    site.build("some@wed")
+
+    assert site.state("some@wed") is LIVE
+    assert found(site, "some@wed") == []
+
+
+@pytest.mark.parametrize("where", ["carrier =", "", "n > 1 group by n", 3, None])
+def test_what_is_no_condition_is_refused_when_the_definitions_load(where: Any) -> None:
+    with pytest.raises(InvalidAsset, match=r"ins of asset 'taken'.*'numbers'"):
+
+        @databuild_asset(ins=only(where))
+        def taken(numbers: DataFrame) -> DataFrame:
+            return numbers
+
+
+# Others' data, and no build at all
+
+
+@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
+def test_a_plain_assets_frame_is_filtered_once_it_is_loaded(deploy: Any, frame: type, batched: bool) -> None:
+    @dg.asset(partitions_def=days)
+    def plain() -> pd.DataFrame:
+        return pd.DataFrame({"n": [1, 2, 3], "x": [0.5, None, 2.5]}, index=[7, 8, 9])
+
+    def taken(plain: Any) -> Any:
+        return plain
+
+    taken.__annotations__ = {"plain": frame, "return": frame}
+    where = dg.AssetIn(metadata={"where": "n > 1 and x is not null"})
+    site = deploy(plain, databuild_asset(partitions_def=days, batched=batched, ins={"plain": where})(taken))
+
+    site.build("taken@mon", "taken@tue")
+
+    assert (found(site, "taken@mon"), found(site, "taken@tue")) == ([3], [3])
+    assert files_read(site, "taken", "mon") is None, "whose files are whose, Dagster does not say"
+
+
+def test_called_directly_it_is_the_function_and_nothing_is_filtered() -> None:
+    @databuild_asset(ins=only("n > 1"))
+    def taken(numbers: pd.DataFrame) -> pd.DataFrame:
+        return numbers
+
+    assert list(taken(pd.DataFrame({"n": [1, 2]})).n) == [1, 2]

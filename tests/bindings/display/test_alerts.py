@@ -1,0 +1,203 @@
+"""Who hears of a want that has missed its SLA: a webhook, a command, once (SPEC 5.5)."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildContext, CommandAlert, WebhookAlert, databuild_asset
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.display import alerts
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.model.commands import CreateWants
+
+
+@databuild_asset
+def report(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+
+class Chat:
+    """A chat service that takes messages, or is down."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.is_down = False
+        chat = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if not chat.is_down:
+                    chat.messages.append(message)
+                self.send_response(503 if chat.is_down else 200)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    chat = Chat()
+    yield chat
+    chat.server.shutdown()
+    chat.thread.join()
+    chat.server.server_close()
+
+
+def late(site: Any) -> str:
+    """A want whose time is up already: the data is an hour old, and was to be there within a minute."""
+    command = CreateWants(wants=(("report",),), sla_seconds=60.0, data_timestamp=site.engine.clock() - 3600)
+    return str(site.engine.handle(command).want_ids[0])
+
+
+def turn(site: Any) -> None:
+    run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
+
+
+def test_a_webhook_and_a_command_hear_once_of_a_missed_sla(deploy: Any, chat: Chat, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = CommandAlert(
+        [sys.executable, "-c", f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + chr(10))"]
+    )
+    site = deploy(report, alerts=[WebhookAlert(chat.url), command])
+    want = late(site)
+
+    for _ in range(3):
+        turn(site)
+
+    (message,) = chat.messages
+    assert (message["want_id"], message["refs"]) == (want, ["report"])
+    assert f"Want {want} for report was to be successful by" in message["text"]
+    assert [json.loads(line) for line in told.read_text().splitlines()] == [message]
+
+
+def test_who_is_down_is_told_later_and_holds_nobody_up(deploy: Any, chat: Chat) -> None:
+    chat.is_down = True
+    site = deploy(report, alerts=[WebhookAlert(chat.url)])
+    want = late(site)
+
+    turn(site)
+    assert site.engine.queries.wants_named(want)[0].state.value == "Building", "it was launched all the same"
+    chat.is_down = False
+    turn(site)
+    turn(site)
+
+    assert [message["want_id"] for message in chat.messages] == [want]
+
+
+def test_who_never_answers_is_given_up(deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "MAX_TRIES", 2)
+    chat.is_down = True
+    site = deploy(report, alerts=[WebhookAlert(chat.url)])
+    late(site)
+    for _ in range(3):
+        turn(site)
+
+    chat.is_down = False
+    turn(site)
+
+    assert chat.messages == []
+
+
+class Phone:
+    """Somebody's own alert, which may cost its process the life."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.dies_before: int | None = None
+
+    def send(self, late: Any) -> None:
+        if len(self.told) == self.dies_before:
+            self.dies_before = None
+            raise KeyboardInterrupt
+        self.told.append(late.want_id)
+
+
+def test_who_is_well_hears_once_of_every_want_while_another_is_down(deploy: Any, chat: Chat) -> None:
+    """SPEC 5.5"""
+    chat.is_down = True
+    phone = Phone()
+    site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
+    wants = [late(site) for _ in range(3)]
+
+    for _ in range(3):
+        turn(site)
+    assert sorted(phone.told) == sorted(wants)
+
+    chat.is_down = False
+    turn(site)
+    assert sorted(message["want_id"] for message in chat.messages) == sorted(wants)
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_a_tick_that_is_killed_repeats_nothing_it_had_told(deploy: Any) -> None:
+    """SPEC 5.5: what was told is kept want by want."""
+    phone = Phone()
+    site = deploy(report, alerts=[phone])
+    wants = [late(site) for _ in range(4)]
+
+    phone.dies_before = 2
+    with pytest.raises(KeyboardInterrupt):
+        turn(site)
+    assert len(phone.told) == 2
+    turn(site)
+
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_alerts_take_no_more_than_their_time_and_go_on_in_the_next_tick(
+    deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.5, 11.1: what is due is not held up by many late wants, nor they by who is down."""
+    monkeypatch.setattr(alerts, "TICK_SECONDS", 0.0)
+    chat.is_down = True
+    phone = Phone()
+    site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
+    wants = [late(site) for _ in range(3)]
+
+    told_after = []
+    for _ in range(7):
+        turn(site)
+        told_after.append(len(phone.told))
+
+    # One alert a tick: the log, who is down, the phone; from then on the log and the phone.
+    assert told_after == [0, 0, 1, 1, 2, 2, 3]
+    assert sorted(phone.told) == sorted(wants)
+
+
+def test_an_alert_that_is_new_hears_of_what_is_late_from_now_on(deploy: Any) -> None:
+    first, second = Phone(), Phone()
+    site = deploy(report, alerts=[first])
+    before = late(site)
+    turn(site)
+
+    site = deploy(report, alerts=[first, second])
+    after = late(site)
+    turn(site)
+
+    assert first.told == [before, after]
+    assert second.told == [after]
+
+
+def test_another_locations_wants_are_told_by_it(deploy: Any, chat: Chat) -> None:
+    site = deploy(report, location="here")
+    elsewhere = deploy(location="elsewhere", alerts=[WebhookAlert(chat.url)])
+    late(site)
+
+    turn(site)
+    turn(elsewhere)
+
+    assert chat.messages == []

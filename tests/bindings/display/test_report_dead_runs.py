@@ -1,0 +1,98 @@
+"""What is live is shown by Dagster also where the process died between telling our log and telling Dagster (SPEC 6.9)."""
+
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildContext, databuild_asset
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, WORKER_TAG
+from databuild_dagster.bindings.claims.launcher import IN_PROCESS
+from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.engine import this_process
+from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
+from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.spark import write_instance
+from databuild_dagster.warehouse import Warehouse
+from tests.support.dead_process import dead_process
+
+REF = "numbers@2013-01-01"
+
+
+@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01"))
+def numbers(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
+
+
+@pytest.fixture
+def site(deploy: Any) -> Any:
+    return deploy(numbers)
+
+
+def built_and_not_told(site: Any, holder: str) -> dg.DagsterRun:
+    """A launch that has told our log of its success, and Dagster of nothing but its start."""
+    launch_id, job_run = site.engine.new_id(), site.engine.new_id()
+    run = site.instance.create_run_for_job(
+        site.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection={dg.AssetKey("numbers")}),
+        run_config=IN_PROCESS,
+        tags={"dagster/partition": "2013-01-01", LAUNCH_TAG: launch_id, WORKER_TAG: holder},
+        asset_selection=frozenset({dg.AssetKey("numbers")}),
+    )
+    event = DagsterEvent(event_type_value=dg.DagsterEventType.PIPELINE_START.value, job_name=run.job_name)
+    site.instance.report_dagster_event(event, run_id=run.run_id)
+    site.engine.handle(
+        ClaimRefs(
+            launch_id=launch_id,
+            job="numbers",
+            location="tests",
+            dagster_run_id=run.run_id,
+            holder=holder,
+            runs=(BufferedRun(job_run, (REF,), "2013-01-01"),),
+        )
+    )
+    warehouse, uuid = Warehouse(warehouse_of(site.instance)), derive_partition_uuid(job_run, REF)
+    rows = pd.DataFrame({"day": ["2013-01-01"]})
+    manifest = write_instance(rows, warehouse, ref=REF, uuid=uuid, job_run=job_run)
+    fact = ManifestFact(
+        state=manifest.state.value, uri=warehouse.manifest_path("numbers", uuid), files=1, rows=1, bytes=manifest.bytes
+    )
+    site.engine.handle(SucceedJobRuns(runs=(RunSuccess(job_run, (OutputFact(ref=REF, manifest=fact),)),)))
+    return run
+
+
+def status(site: Any, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+    found: dg.DagsterRunStatus = site.instance.get_run_by_id(run.run_id).status
+    return found
+
+
+def test_what_a_dead_process_had_built_is_shown_and_its_dagster_run_ends(site: Any) -> None:
+    run = built_and_not_told(site, dead_process())
+    assert site.materialized("numbers") == []
+
+    site.build()
+
+    assert site.materialized("numbers") == ["2013-01-01"]
+    assert status(site, run) is dg.DagsterRunStatus.FAILURE
+    assert site.colours("numbers") == {"2013-01-01": "green"}
+
+
+def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site: Any) -> None:
+    run = built_and_not_told(site, dead_process())
+    site.instance.report_run_failed(run)
+
+    site.build()
+
+    assert site.materialized("numbers") == ["2013-01-01"]
+    assert site.colours("numbers") == {"2013-01-01": "green"}
+
+
+def test_what_a_live_process_is_about_to_tell_is_left_to_it(site: Any) -> None:
+    run = built_and_not_told(site, this_process())
+
+    site.build()
+
+    assert site.materialized("numbers") == []
+    assert status(site, run) is dg.DagsterRunStatus.STARTED

@@ -1,0 +1,327 @@
+"""Taints as Dagster shows them: red until rebuilt or taken back, the reason in the run that stands for the taint."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildContext, DepMiss, databuild_asset
+from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.display import taint_ui as taint_painting
+from databuild_dagster.bindings.display.partition_status import taint_run_id
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.model.commands import CancelJobRuns, RevertCanonical, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.states import InstanceState
+from tests.support.dagster_files import fresh_instance
+
+from ..module_site import module_site
+
+pytestmark = pytest.mark.long
+
+daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
+ONE, TWO = "2013-01-01", "2013-01-02"
+DAY_SECONDS = 86_400
+REFS = [f"numbers@{ONE}", f"numbers@{TWO}"]
+
+
+class Numbers:
+    """Two days of numbers; a day may miss an input."""
+
+    def __init__(self) -> None:
+        self.misses = ""
+
+        @databuild_asset(partitions_def=daily)
+        def numbers(context: BuildContext) -> pd.DataFrame:
+            if context.partition_key == self.misses:
+                raise DepMiss("elsewhere@x")
+            return pd.DataFrame({"day": [context.partition_key]})
+
+        self.asset = numbers
+
+
+@databuild_asset
+def shops() -> pd.DataFrame:
+    return pd.DataFrame({"shop": ["here"]})
+
+
+@pytest.fixture
+def numbers() -> Numbers:
+    return Numbers()
+
+
+elsewhere = dg.AssetSpec("elsewhere", partitions_def=dg.StaticPartitionsDefinition(["x"]))
+
+
+@pytest.fixture(scope="module")
+def given(spark_home: str) -> Iterator[str]:
+    """The home of a deployment where Dagster runs of a person have built everything."""
+    with module_site(spark_home, Numbers().asset, shops, elsewhere) as site:
+        site.launch(["numbers"], [ONE, TWO])
+        site.launch(["shops"])
+        only_tick(site)
+        yield site.instance.root_directory
+
+
+@pytest.fixture
+def instance(given: str) -> Iterator[dg.DagsterInstance]:
+    with fresh_instance(given) as instance:
+        yield instance
+
+
+@pytest.fixture
+def live(deploy: Any, numbers: Numbers) -> Any:
+    """Everything was built so long ago that no want brings a rebuild."""
+    site = deploy(numbers.asset, shops, elsewhere)
+    site.engine.clock = lambda: time.time() + 2 * DAY_SECONDS
+    only_tick(site)
+    return site
+
+
+def taint(site: Any, *refs: str, reason: str = "a shop was missing") -> str:
+    taint_id = site.engine.handle(TaintPartitions(refs=refs, reason=reason), actor="user").taint_id
+    assert taint_id is not None
+    return str(taint_id)
+
+
+def only_tick(site: Any) -> None:
+    """What is due is launched by nobody."""
+    run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
+
+
+def test_a_tainted_partition_is_red_with_the_reason_one_click_away(live: Any) -> None:
+    taint_id = taint(live, REFS[0])
+
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+    planned = live.instance.get_latest_planned_materialization_info(dg.AssetKey("numbers"), partition=ONE)
+    run = live.instance.get_run_by_id(planned.run_id)
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert run.tags["databuild/taint"] == taint_id
+    assert run.asset_selection == {dg.AssetKey("numbers")}
+    (failure,) = [
+        record.dagster_event.message
+        for record in live.instance.all_logs(run.run_id)
+        if record.dagster_event.event_type_value == "PIPELINE_FAILURE"
+    ]
+    assert failure.startswith(f"{REFS[0]} was tainted by user at ")
+    assert "a shop was missing." in failure
+    assert f"databuild untaint {taint_id}" in failure
+    assert f"databuild build {REFS[0]}" in failure
+
+
+def test_painting_twice_is_painting_once(live: Any) -> None:
+    taint_id = taint(live, *REFS)
+    only_tick(live)
+    runs = live.instance.get_runs_count()
+
+    # As another process would, that read the cursor before.
+    cursor = {"databuild/taints_painted/tests": '{"seq": 1, "tainted": {}}'}
+    live.instance.daemon_cursor_storage.set_cursor_values(cursor)
+    taint_painting._painted.clear()
+    only_tick(live)
+
+    assert live.instance.get_runs_count() == runs
+    assert live.colours("numbers") == {ONE: "red", TWO: "red"}
+    events = [record.dagster_event.event_type_value for record in live.instance.all_logs(taint_run_id(taint_id))]
+    assert events.count("PIPELINE_FAILURE") == 1
+
+
+def test_a_tick_without_news_asks_dagster_nothing(live: Any) -> None:
+    taint(live, REFS[0])
+    only_tick(live)
+    live.instance.event_log_storage.wipe_asset_cached_status(dg.AssetKey("numbers"))
+    before = live.instance.get_event_records(dg.EventRecordsFilter(dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED))
+
+    only_tick(live)
+
+    after = live.instance.get_event_records(dg.EventRecordsFilter(dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED))
+    assert len(after) == len(before)
+
+
+def test_a_rebuild_makes_it_green_again(live: Any) -> None:
+    taint(live, REFS[0])
+    only_tick(live)
+
+    live.launch(["numbers"], [ONE])
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+    only_tick(live)
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+
+
+def test_taking_the_taint_back_makes_it_green_again_and_sets_no_automation_going(live: Any) -> None:
+    materialized = len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records)
+    taint_id = taint(live, REFS[0])
+    only_tick(live)
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+
+    live.engine.handle(UntaintPartitions(taint_id=taint_id))
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+    assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
+
+
+def test_a_downstream_taint_is_red_wherever_it_goes_and_a_revert_makes_it_green(live: Any) -> None:
+    """SPEC 7.3, 7.4"""
+    first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
+    live.engine.handle(TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True))
+    only_tick(live)
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+
+    live.engine.handle(RevertCanonical(ref=REFS[0], uuid=first))
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+
+
+def test_one_of_two_taints_taken_back_leaves_it_red(live: Any) -> None:
+    first, second = taint(live, REFS[0]), taint(live, REFS[0], reason="the till was broken")
+    only_tick(live)
+
+    live.engine.handle(UntaintPartitions(taint_id=second))
+    only_tick(live)
+    assert live.colours("numbers")[ONE] == "red"
+
+    live.engine.handle(UntaintPartitions(taint_id=first))
+    only_tick(live)
+    assert live.colours("numbers")[ONE] == "green"
+
+
+def test_an_asset_without_partitions_has_a_failed_last_run_until_it_is_untainted(live: Any) -> None:
+    taint_id = taint(live, "shops")
+
+    only_tick(live)
+
+    assert _last_run_id(live, "shops") == taint_run_id(taint_id)
+    live.engine.handle(UntaintPartitions(taint_id=taint_id))
+    only_tick(live)
+    assert _last_run_id(live, "shops") != taint_run_id(taint_id)
+
+
+def test_a_taint_that_a_rebuild_answers_at_once_is_not_painted(live: Any) -> None:
+    """A want within its TTL brings the rebuild (SPEC 7.1): in the same tick it is launched."""
+    live.want(REFS[0])
+    taint_id = taint(live, REFS[0])
+
+    live.build()
+
+    assert live.instance.get_run_by_id(taint_run_id(taint_id)) is None
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+
+
+def test_a_rebuild_that_waits_for_an_input_leaves_it_red_for_it_is_not_live(live: Any, numbers: Numbers) -> None:
+    taint_id = taint(live, REFS[0])
+    numbers.misses = ONE
+
+    live.launch(["numbers"], [ONE])
+    only_tick(live)
+
+    assert live.state(REFS[0]) is InstanceState.UPSTREAM_BUILDING
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+    planned = live.instance.get_latest_planned_materialization_info(dg.AssetKey("numbers"), partition=ONE)
+    assert planned.run_id == taint_run_id(taint_id)
+
+
+def test_a_rebuild_that_is_canceled_before_it_began_leaves_it_red(live: Any) -> None:
+    live.want(REFS[0])
+    taint_id = taint(live, REFS[0])
+    only_tick(live)
+    assert live.state(REFS[0]) is InstanceState.BUILDING
+    (job_run,) = live.engine.queries.job_runs(open_only=True)
+
+    live.engine.handle(CancelJobRuns(job_run_ids=(job_run.id,), reason="not today", keep_wants=False))
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
+    assert live.instance.get_run_by_id(taint_run_id(taint_id)) is not None
+
+
+def test_a_dagster_that_was_never_told_shows_what_is_tainted_now(live: Any) -> None:
+    taint(live, REFS[1])
+    live.instance.daemon_cursor_storage.set_cursor_values(
+        {"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'}
+    )
+    taint_painting._painted.clear()
+
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "red"}
+
+
+# The check
+
+
+def test_a_check_counts_the_tainted_partitions_and_is_told_when_the_number_changes(live: Any) -> None:
+    assert _check(live) == (True, 0, [])
+
+    taint_id = taint(live, *REFS)
+    only_tick(live)
+    assert _check(live) == (False, 2, REFS)
+    told = _n_told(live)
+    only_tick(live)
+    assert _n_told(live) == told
+
+    live.engine.handle(UntaintPartitions(taint_id=taint_id))
+    only_tick(live)
+    assert _check(live) == (True, 0, [])
+
+
+def test_a_rebuild_brings_the_number_up_to_date_in_the_very_step_that_rebuilds(live: Any) -> None:
+    taint(live, *REFS)
+    only_tick(live)
+
+    live.launch(["numbers"], [ONE])
+
+    assert _check(live) == (False, 1, [REFS[1]])
+    assert live.steps == {"numbers": "success"}
+
+
+def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) -> None:
+    taint(live, REFS[0])
+    job_runs = len(live.engine.queries.job_runs())
+    key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
+    job = live.repository.get_job("__ASSET_JOB").get_subset(asset_selection=frozenset(), asset_check_selection={key})
+
+    result = job.execute_in_process(instance=live.instance)
+
+    assert result.success
+    assert _check(live) == (False, 1, [REFS[0]])
+    assert len(live.engine.queries.job_runs()) == job_runs
+
+
+def test_trouble_in_showing_does_not_stop_the_tick(live: Any, caplog: pytest.LogCaptureFixture) -> None:
+    taint(live, REFS[0])
+    live.instance.daemon_cursor_storage.set_cursor_values({"databuild/taints_painted/tests": "no number"})
+    taint_painting._painted.clear()
+
+    only_tick(live)
+
+    assert "taints could not be shown in Dagster" in caplog.text
+
+
+def _last_run_id(site: Any, asset: str) -> str:
+    (record,) = site.instance.get_asset_records([dg.AssetKey(asset)])
+    return str(record.asset_entry.last_run_id)
+
+
+def _evaluation(site: Any) -> Any:
+    key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
+    record = site.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    return record.event.dagster_event.event_specific_data
+
+
+def _n_told(site: Any) -> int:
+    key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
+    return len(site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100))
+
+
+def _check(site: Any) -> tuple[bool, int, list[str]]:
+    """What Dagster was told last."""
+    told = _evaluation(site)
+    return told.passed, told.metadata["databuild/tainted"].value, told.metadata["databuild/refs"].value.split()

@@ -1,0 +1,96 @@
+"""Schedules and sensors that want refs: what they record, and what is refused (SPEC 5.1, 5.5)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import Wants, databuild_asset, want_schedule, want_sensor
+from databuild_dagster.model.errors import InvalidRequest
+
+from ..conftest import Site
+
+Deploy = Callable[..., Site]
+
+AT_SIX = datetime(2024, 3, 1, 6, tzinfo=UTC)
+MIDNIGHT = AT_SIX - timedelta(hours=6)
+HOUR = 3600.0
+
+
+@databuild_asset
+def report() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+
+def midnight_before(context: dg.ScheduleEvaluationContext) -> datetime:
+    return context.scheduled_execution_time.replace(hour=0)
+
+
+def scheduled(**options: Any) -> dg.ScheduleDefinition:
+    return want_schedule(name="at_six", cron_schedule="0 6 * * *", refs=lambda _: ["report"], **options)
+
+
+def sensed(**options: Any) -> dg.SensorDefinition:
+    return want_sensor(name="news", refs=lambda _: ["report"], **options)
+
+
+def tick(site: Site, door: dg.ScheduleDefinition | dg.SensorDefinition) -> None:
+    resources = {"wants": Wants(location="tests")}
+    if isinstance(door, dg.SensorDefinition):
+        with dg.build_sensor_context(site.instance, repository_def=site.repository, resources=resources) as context:
+            door.evaluate_tick(context)
+    else:
+        with dg.build_schedule_context(site.instance, AT_SIX, resources=resources) as of_schedule:
+            door.evaluate_tick(of_schedule)
+
+
+def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: Deploy) -> None:
+    """SPEC 5.5"""
+    schedule = scheduled(ttl_seconds=48 * HOUR, sla_seconds=8 * HOUR, data_timestamp=midnight_before)
+    site = deploy(report, schedules=[schedule])
+
+    tick(site, schedule)
+    tick(site, schedule)
+
+    (want,) = site.engine.queries.wants()
+    assert (want.source, want.data_timestamp) == ("schedule", MIDNIGHT.timestamp())
+    assert want.deadline == MIDNIGHT.timestamp() + 8 * HOUR
+    assert want.expires_at == want.created_at + 48 * HOUR
+    (event,) = site.engine.queries.events_named(["WantCreated"], 0, site.engine.queries.head().seq)
+    assert (want.source_id, event.actor) == ("at_six", "schedule at_six")
+
+
+def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> None:
+    """SPEC 5.5"""
+    sensor = sensed(sla_seconds=HOUR)
+    site = deploy(report, sensors=[sensor])
+
+    tick(site, sensor)
+
+    (want,) = site.engine.queries.wants()
+    assert (want.source, want.data_timestamp, want.deadline) == ("sensor", None, want.created_at + HOUR)
+
+
+@pytest.mark.parametrize("told", [datetime(2024, 3, 1), "2024-03-01T00:00:00Z", 1.0])
+def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(deploy: Deploy, told: Any) -> None:
+    schedule = scheduled(sla_seconds=HOUR, data_timestamp=lambda _: told)
+    site = deploy(report, schedules=[schedule])
+
+    with pytest.raises(InvalidRequest, match="data_timestamp is .*: it must be a datetime with a time zone"):
+        tick(site, schedule)
+
+    assert site.engine.queries.wants() == []
+
+
+@pytest.mark.parametrize("door", [scheduled, sensed])
+@pytest.mark.parametrize("option", ["ttl_seconds", "sla_seconds"])
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), "8h", True])
+def test_a_time_to_live_or_an_sla_that_is_none_is_refused_where_it_is_written(
+    door: Callable[..., Any], option: str, value: Any
+) -> None:
+    """SPEC 5.5: one sentence, at import."""
+    with pytest.raises(InvalidRequest, match=f"{option} of (schedule 'at_six'|sensor 'news') is"):
+        door(**{option: value})

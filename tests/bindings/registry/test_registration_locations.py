@@ -1,0 +1,289 @@
+"""Several code locations on one Dagster instance: whose asset is whose, and building across them (decision 0011)."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster.bindings.authoring.location import load_code_locations
+from databuild_dagster.bindings.building.deployment import deployment_of_repository
+from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.model.errors import AssetTaken, LocationTaken
+from databuild_dagster.model.states import InstanceState
+
+pytestmark = pytest.mark.long
+
+LIVE = InstanceState.LIVE
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2013-01-04")
+monthly = dg.MonthlyPartitionsDefinition(start_date="2013-01-01", end_date="2013-02-01")
+
+
+@databuild_asset(partitions_def=daily)
+def numbers(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"n": [int(context.partition_key[-2:])]})
+
+
+@databuild_asset
+def other() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+
+@databuild_asset(ins={"numbers": dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping())}, partitions_def=monthly)
+def total(numbers: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"n": [numbers.n.sum()]})
+
+
+def numbers_of_another() -> Any:
+    @databuild_asset(partitions_def=daily, name="numbers")
+    def theirs() -> pd.DataFrame:
+        return pd.DataFrame({"n": [-1]})
+
+    return theirs
+
+
+def owners(engine: Any) -> dict[str, str]:
+    return {dataset.asset: dataset.location for dataset in engine.queries.datasets().values()}
+
+
+def told(site: Any) -> str:
+    """What the orchestrator's sensor says when it has nothing to launch."""
+    sensor = site.repository.get_sensor_def(ORCHESTRATOR)
+    with dg.build_sensor_context(instance=site.instance, repository_def=site.repository) as context:
+        result = sensor(context)
+    assert isinstance(result, dg.SensorResult)
+    assert result.skip_reason is not None
+    return str(result.skip_reason.skip_message)
+
+
+# One asset, one owner
+
+
+def test_an_asset_of_another_location_is_left_to_it_and_nothing_else_is_lost(deploy: Any) -> None:
+    """SPEC 5.7"""
+    first = deploy(numbers, location="first")
+    second = deploy(numbers_of_another(), other, location="second")
+    seq = second.engine.queries.head().seq
+
+    for _ in range(2):
+        first.build()
+        second.build()
+
+    assert owners(first.engine) == {"numbers": "first", "other": "second"}
+    assert second.engine.queries.head().seq == seq, "loading again changes nothing"
+    second.build("other")
+    assert second.state("other") is LIVE
+
+
+def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> None:
+    deploy(numbers, location="first")
+    second = deploy(numbers_of_another(), other, location="second")
+
+    said = told(second)
+
+    assert said.startswith("Nothing is due. Code location 'second' declares numbers, which code location 'first' has")
+    assert "`databuild locations forget first`" in said
+
+
+def test_a_step_in_the_wrong_location_fails_with_the_sentence_and_builds_nothing(deploy: Any) -> None:
+    first = deploy(numbers, location="first")
+    second = deploy(numbers_of_another(), other, location="second")
+
+    run = second.launch(["numbers"], ["2013-01-01"])
+    others = second.launch(["other"])
+
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    messages = [str(record.dagster_event) for record in second.instance.all_logs(run.run_id) if record.dagster_event]
+    assert any("declares numbers, which code location 'first' has registered" in message for message in messages)
+    assert first.state("numbers@2013-01-01") is None
+    assert others.status is dg.DagsterRunStatus.SUCCESS
+
+
+def test_an_asset_moves_when_the_old_location_no_longer_declares_it(deploy: Any) -> None:
+    first = deploy(numbers, other, location="first")
+    first.build("numbers@2013-01-01")
+    second = deploy(numbers, location="second")
+    assert owners(first.engine) == {"numbers": "first", "other": "first"}
+
+    deploy(other, location="first")
+    second.build()
+    second.build("numbers@2013-01-02")
+
+    assert owners(first.engine) == {"numbers": "second", "other": "first"}
+    assert second.state("numbers@2013-01-01") is LIVE, "what was built stays"
+    assert second.rows("numbers@2013-01-02") == [{"n": 2}]
+
+
+def test_who_can_build_it_goes_before_who_only_says_that_it_exists(deploy: Any) -> None:
+    """An `AssetSpec` of another location's asset is how a plain Dagster user names it."""
+    declaring = deploy(dg.AssetSpec("numbers", partitions_def=daily), total, location="declaring")
+    building = deploy(numbers, location="building")
+
+    for site in (declaring, building, declaring):
+        assert told(site) == "Nothing is due."
+
+    assert owners(building.engine) == {"numbers": "building", "total": "declaring"}
+
+
+def test_what_a_script_materialized_is_no_claim(instance: dg.DagsterInstance, deploy: Any) -> None:
+    dg.materialize([other], instance=instance)
+
+    site = deploy(other, location="deployed")
+
+    assert owners(site.engine) == {"other": "deployed"}
+
+
+def test_the_engine_refuses_what_was_taken_at_the_same_moment(deploy: Any) -> None:
+    """SPEC 3.3: the decision is made in the transaction, whatever was read before it."""
+    from databuild_dagster.model.commands import RegisterDatasets
+
+    site = deploy(numbers, location="first")
+    theirs = build_definitions([numbers_of_another()], location="second").get_repository_def()
+
+    with pytest.raises(AssetTaken, match="Code location 'second' declares numbers"):
+        datasets = datasets_of(theirs.asset_graph, "second")
+        site.engine.handle(RegisterDatasets(location="second", datasets=datasets))
+
+    assert owners(site.engine) == {"numbers": "first"}
+
+
+# One name, one location
+
+DEFINITIONS = """
+import pandas as pd
+from databuild_dagster import build_definitions, databuild_asset
+
+def an_asset(name):
+    @databuild_asset(name=name)
+    def asset() -> pd.DataFrame: ...
+    return asset
+
+defs = build_definitions([an_asset(name) for name in NAMES])
+"""
+
+
+def a_project(folder: Path, *names: str, file: str = "definitions.py") -> Any:
+    """The repository of a folder with a `definitions.py`, as Dagster loads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(DEFINITIONS.replace("NAMES", repr(names)))
+    (location,) = load_code_locations(files=[str(folder / file)])
+    return location.repository
+
+
+def name_of(repository: Any) -> str:
+    deployment = deployment_of_repository(repository)
+    assert deployment is not None
+    return deployment.location
+
+
+def load(instance: dg.DagsterInstance, repository: Any) -> None:
+    name = name_of(repository)
+    register(engine_for(instance), name, datasets_of(repository.asset_graph, name))
+
+
+def test_two_projects_whose_definitions_have_the_same_file_name_keep_their_datasets(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    shop, bank = a_project(tmp_path / "shop", "a", "b"), a_project(tmp_path / "bank", "c", "d")
+
+    for repository in (shop, bank, shop):
+        load(instance, repository)
+
+    assert owners(engine_for(instance)) == {
+        **dict.fromkeys("ab", "shop.definitions"),
+        **dict.fromkeys("cd", "bank.definitions"),
+    }
+
+
+def test_a_file_in_a_package_has_the_name_that_it_is_imported_by(tmp_path: Path) -> None:
+    package = tmp_path / "somewhere" / "shop" / "dagster"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package.parent / "__init__.py").touch()
+
+    assert name_of(a_project(package, "a")) == "shop.dagster.definitions"
+    assert name_of(a_project(package, "a", file="__init__.py")) == "shop.dagster"
+
+
+def test_two_locations_of_one_name_do_not_erase_each_other(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    """Two containers may both have their code in `/app`."""
+    load(instance, a_project(tmp_path / "here" / "app", "a", "b"))
+    other_app = a_project(tmp_path / "there" / "app", "c", "d")
+
+    with pytest.raises(
+        LocationTaken, match=r"'app.definitions' has registered a, b, .*build_definitions\(…, location="
+    ):
+        load(instance, other_app)
+
+    assert owners(engine_for(instance)) == dict.fromkeys("ab", "app.definitions")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(["a"], ["b"]), (["a", "b"], ["b", "c"]), (["a", "b"], ["a"]), (["a", "b"], [])]
+)
+def test_assets_may_be_renamed_and_taken_away(
+    instance: dg.DagsterInstance, tmp_path: Path, before: list[str], after: list[str]
+) -> None:
+    load(instance, a_project(tmp_path / "yesterday" / "app", *before))
+
+    load(instance, a_project(tmp_path / "today" / "app", *after))
+
+    assert list(owners(engine_for(instance))) == after
+
+
+# Across locations
+
+
+def test_a_want_in_one_location_has_its_inputs_built_in_another(deploy: Any) -> None:
+    """SPEC 5.7: a tick launches only its own location's jobs."""
+    upstream, downstream = deploy(numbers, location="upstream"), deploy(total, location="downstream")
+    downstream.want("total@2013-01-01")
+
+    for _ in range(3):
+        downstream.build()
+        upstream.build()
+
+    assert downstream.state("total@2013-01-01") is LIVE
+    assert downstream.rows("total@2013-01-01") == [{"n": 1 + 2 + 3}]
+    assert [run.status for run in upstream.runs + downstream.runs] == [dg.DagsterRunStatus.SUCCESS] * 2
+
+
+def test_each_location_may_have_a_warehouse_of_its_own(deploy: Any, tmp_path: Path) -> None:
+    upstream = deploy(numbers, location="upstream", warehouse=tmp_path / "theirs")
+    downstream = deploy(total, location="downstream", warehouse=tmp_path / "ours")
+    upstream.build("numbers@2013-01-01", "numbers@2013-01-02", "numbers@2013-01-03")
+
+    downstream.build("total@2013-01-01")
+
+    assert downstream.rows("total@2013-01-01") == [{"n": 1 + 2 + 3}]
+
+
+# Beside plain Dagster
+
+
+@dg.asset(partitions_def=daily)
+def rates(context: dg.AssetExecutionContext) -> pd.DataFrame:
+    return pd.DataFrame({"rate": [2.0]})
+
+
+@databuild_asset(partitions_def=daily)
+def prices(rates: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"price": rates.rate * 10})
+
+
+def test_an_asset_of_a_plain_location_is_waited_for_and_read(instance: dg.DagsterInstance, deploy: Any) -> None:
+    """SPEC 6.11: that location knows nothing of us; it is named by an `AssetSpec`."""
+    site = deploy(dg.AssetSpec("rates", partitions_def=daily), prices)
+    site.build("prices@2013-01-01")
+    before = site.state("prices@2013-01-01")
+
+    dg.materialize([rates], partition_key="2013-01-01", instance=instance)
+    site.build()
+
+    assert before is InstanceState.UPSTREAM_BUILDING
+    assert site.rows("prices@2013-01-01") == [{"price": 20.0}]

@@ -1,0 +1,487 @@
+"""A clean-up that dies at any line leaves something to go on with, and takes away nothing that anybody reads (SPEC 10.8).
+
+Without Dagster and Spark: the store, a warehouse with files in it, and processes that are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from databuild_dagster.data.cleaning import Cleaner, Plan
+from databuild_dagster.engine import this_process
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import Arrival, ManifestFact
+from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse import (
+    FileEntry,
+    ListedFileLost,
+    Manifest,
+    ManifestState,
+    TableSchema,
+    UriType,
+    Warehouse,
+    file_paths,
+    missing_files,
+    read_manifest,
+    read_table,
+    write_manifest,
+)
+from tests.support.catalog import dataset
+from tests.support.object_store import S3Server
+from tests.support.world import World
+
+ASSETS = ("a", "b")
+#: More steps than any clean-up of these has.
+MOST_STEPS = 400
+
+
+@dataclass
+class Home:
+    """A store and a warehouse, as a Dagster instance has them."""
+
+    world: World
+    warehouse: Warehouse
+
+    @property
+    def cleaner(self) -> Cleaner:
+        return Cleaner(self.world.engine, self.warehouse.root)
+
+    def store(self, ref: str, state: ManifestState = ManifestState.COMPLETE, *, manifest: bool = True) -> str:
+        """What the job run that builds a ref writes before it says anything; the uuid."""
+        job_run = self.world.job_run(ref)
+        uuid = derive_partition_uuid(job_run, ref)
+        contents = f"rows of {uuid}".encode()
+        self.warehouse.storage.create_only(f"{self.warehouse.instance_dir(ref, uuid)}/part-0.parquet", contents)
+        if manifest:
+            write_manifest(self.warehouse, self.manifest_of(ref, uuid, job_run, state, len(contents)))
+        return uuid
+
+    def manifest_of(self, ref: str, uuid: str, job_run: str, state: ManifestState, size_bytes: int) -> Manifest:
+        return Manifest(
+            dataset=ref,
+            ref=ref,
+            instance_uuid=uuid,
+            job_run=job_run,
+            attempt=1,
+            state=state,
+            files=(FileEntry("part-0.parquet", size_bytes, 1, "sha256:0"),),
+            created_at=datetime.now(UTC),
+            schema=TableSchema(()),
+        )
+
+    def live(self, ref: str) -> str:
+        uuid = self.store(ref)
+        self.world.succeed(
+            ref, manifest=ManifestFact("complete", self.warehouse.manifest_path(ref, uuid), files=1, rows=1, bytes=50)
+        )
+        return uuid
+
+    def live_again(self, ref: str) -> str:
+        self.world.taint(ref)
+        return self.live(ref)
+
+    def failed(self, ref: str) -> str:
+        """As a check that does not pass leaves it."""
+        uuid = self.store(ref, ManifestState.PARTIAL)
+        self.world.fail(ref)
+        return uuid
+
+    def arrived(self, ref: str, path: str) -> str:
+        """A file of somebody else's, listed where it lies."""
+        job_run = self.world.ids()
+        uuid = derive_partition_uuid(job_run, ref)
+        size_bytes = os.path.getsize(path)
+        listed = Manifest(
+            **{
+                name: getattr(self.manifest_of(ref, uuid, job_run, ManifestState.COMPLETE, 0), name)
+                for name in Manifest.__struct_fields__
+                if name not in ("files", "uri_type")
+            },
+            uri_type=UriType.IDENTIFIER,
+            files=(FileEntry(path, size_bytes, 1, "sha256:0"),),
+        )
+        uri = write_manifest(self.warehouse, listed)
+        fact = ManifestFact("complete", uri, files=1, rows=1, bytes=size_bytes)
+        arrival = Arrival(job_run_id=job_run, ref=ref, origin=path, manifest=fact)
+        self.world.handle(c.ArriveLots(arrivals=(arrival,)))
+        return uuid
+
+    def gc(self, keep: int = 0, older_than_seconds: float = 0.0, *, tainted: bool = False) -> Plan:
+        return self.cleaner.plan_gc(keep=keep, older_than_seconds=older_than_seconds, tainted=tainted)
+
+    def files(self, ref: str, uuid: str) -> list[str]:
+        folder = Path(self.warehouse.instance_dir(ref, uuid))
+        return sorted(each.name for each in folder.iterdir()) if folder.exists() else []
+
+    def state_of(self, ref: str, uuid: str) -> ManifestState:
+        return read_manifest(self.warehouse, ref, uuid).state
+
+    def assert_sound(self) -> None:
+        """I7: what is live has one manifest, complete, and all its files; and the log folds to what is there."""
+        assert self.world.check() == []
+        for asset in ASSETS:
+            for each in self.world.queries.live_instances(asset):
+                manifest = read_manifest(self.warehouse, asset, each.uuid)
+                assert manifest.state is ManifestState.COMPLETE
+                assert missing_files(self.warehouse, manifest) == ()
+
+    def assert_nothing_is_half_gone(self) -> None:
+        """Either all of an instance is there, or its manifest says that nothing is."""
+        for asset in ASSETS:
+            for each in self.world.queries.history(asset):
+                if each.manifest_state == "removed":
+                    assert self.files(asset, each.uuid) in (["manifest.json"], [])
+                elif each.live_at is not None:
+                    assert len(self.files(asset, each.uuid)) == 2
+
+
+def a_home(folder: Path, url: str = "sqlite://") -> Home:
+    return Home(World([dataset(name) for name in ASSETS], url=url), Warehouse(str(folder / "warehouse")))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = a_home(tmp_path, f"sqlite:///{tmp_path}/build.db")
+    yield made
+    made.assert_sound()
+    made.world.store.close()
+
+
+# What goes
+
+
+def test_of_what_is_superseded_the_manifest_stays_and_says_so(home: Home) -> None:
+    """SPEC 10.2: manifest → removed."""
+    first, second = home.live("a"), home.live_again("a")
+    before = read_manifest(home.warehouse, "a", first)
+
+    done = home.cleaner.carry_out(home.gc())
+
+    assert [each.uuid for each in done.going] == [first]
+    assert home.files("a", first) == ["manifest.json"]
+    after = read_manifest(home.warehouse, "a", first)
+    assert (after.state, after.files, after.inputs) == (ManifestState.REMOVED, before.files, before.inputs)
+    assert home.files("a", second) == ["manifest.json", "part-0.parquet"]
+    assert home.gc().is_empty
+
+
+def test_how_many_stay_and_for_how_long_is_for_who_asks(home: Home) -> None:
+    built = [home.live("a"), home.live_again("a"), home.live_again("a")]
+    home.world.clock.turn(100)
+    built.append(home.live_again("a"))
+
+    assert {each.uuid for each in home.gc().going} == set(built[:3])
+    assert [each.uuid for each in home.gc(keep=2).going] == built[:1]
+    assert {each.uuid for each in home.gc(older_than_seconds=50).going} == set(built[:2])
+    assert home.gc(keep=3).going == []
+
+
+def test_what_attempts_left_goes_whether_there_is_a_manifest_or_not(home: Home) -> None:
+    partial = home.failed("a")
+    torn = home.store("b", manifest=False)
+    home.world.fail("b")
+
+    plan = home.cleaner.plan_clean()
+    home.cleaner.carry_out(plan)
+
+    assert {each.uuid for each in plan.going} == {partial, torn}
+    assert (home.files("a", partial), home.files("b", torn)) == (["manifest.json"], [])
+    assert home.state_of("a", partial) is ManifestState.REMOVED
+    assert home.cleaner.plan_clean().is_empty
+
+
+def test_what_a_process_that_may_live_is_writing_stays(home: Home) -> None:
+    """SPEC 6.9: it hears that it was canceled by its next heartbeat."""
+    home.world.want("a")
+    launch = home.world.buffer("a")
+    home.world.start_launch(launch, holder=this_process())
+    home.store("a", manifest=False)
+    assert home.cleaner.plan_clean().going == []
+    home.world.cancel("a")
+
+    (kept,) = home.cleaner.plan_clean().kept
+
+    assert "may not have heard of it" in kept.why
+    home.world.clock.turn(3700)
+    assert len(home.cleaner.plan_clean().going) == 1
+
+
+def test_files_that_came_from_outside_are_never_ours_to_remove(home: Home, tmp_path: Path) -> None:
+    """SPEC 10.6"""
+    for number in (1, 2):
+        (tmp_path / f"{number}.parquet").write_bytes(b"theirs")
+        home.arrived("a", str(tmp_path / f"{number}.parquet"))
+
+    plan = home.gc(tainted=True)
+
+    assert plan.going == []
+    assert [each.why for each in plan.kept] == ["its files came from outside, and belong to somebody else"]
+
+
+def test_what_a_kept_manifest_of_another_warehouse_lists_stays(home: Home, tmp_path: Path) -> None:
+    """A code location may have adopted what lies in another one's."""
+    first = home.live("a")
+    home.live_again("a")
+    listed = file_paths(home.warehouse, read_manifest(home.warehouse, "a", first))[0]
+    lister = Home(home.world, Warehouse(str(tmp_path / "elsewhere"))).arrived("b", listed)
+
+    plan = home.gc()
+
+    assert plan.going == []
+    assert [each.why for each in plan.kept] == [f"instance {lister} of b lists its files"]
+    home.warehouse = Warehouse(str(tmp_path / "elsewhere"))
+    home.world.taint("a")
+
+
+def test_what_somebody_has_come_back_to_since_it_was_planned_stays(home: Home) -> None:
+    first, second = home.live("a"), home.live_again("a")
+    plan = home.gc()
+    home.world.handle(c.RevertCanonical(ref="a", uuid=first))
+
+    done = home.cleaner.carry_out(plan)
+
+    assert (done.going, [each.uuid for each in done.kept]) == ([], [first])
+    assert home.files("a", first) == ["manifest.json", "part-0.parquet"]
+    assert [each.uuid for each in home.gc().going] == [second]
+
+
+def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
+    """Its record stands in its place, so it can never pass for complete."""
+    uuid = home.failed("a")
+    home.cleaner.carry_out(home.cleaner.plan_clean())
+    late = Path(home.warehouse.instance_dir("a", uuid), "part-9.parquet")
+    late.write_bytes(b"too late")
+
+    done = home.cleaner.carry_out(home.cleaner.plan_clean())
+
+    assert [each.uuid for each in done.finished] == [uuid]
+    assert not late.exists()
+    assert home.cleaner.plan_clean().is_empty
+
+
+def test_who_has_the_list_of_files_and_reads_late_is_told_which_one_is_gone(home: Home) -> None:
+    first = home.live("a")
+    held = read_manifest(home.warehouse, "a", first)
+    home.live_again("a")
+    home.cleaner.carry_out(home.gc())
+
+    with pytest.raises(ListedFileLost, match="part-0.parquet is listed in a manifest, but it is not there"):
+        read_table(home.warehouse, [held])
+
+
+# Killed anywhere
+
+
+def killed_at_step(step: int, act: Callable[[], object]) -> bool:
+    """Whether a forked child was killed at its n-th step: a file made, renamed or removed, or the store's file written."""
+    pid = os.fork()
+    if pid == 0:
+        count = 0
+
+        def die_in_time(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal count
+            if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "os.mkdir", "os.link") or (
+                event == "open" and len(arguments) > 2 and int(str(arguments[2] or 0)) & os.O_CREAT
+            ):
+                count += 1
+                if count == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(die_in_time)
+            act()
+            os._exit(0)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Path) -> None:
+    """Each time from the same beginning, so that no step is passed over."""
+    there, before = tmp_path / "there", tmp_path / "before"
+    there.mkdir()
+    url = f"sqlite:///{there}/build.db"
+    home = a_home(there, url)
+    live = {asset: [home.live(asset), home.live_again(asset), home.live_again(asset)][-1] for asset in ASSETS}
+    home.world.taint("b")
+    home.failed("b")
+    home.world.taint("b")
+    live["b"] = home.live("b")
+    home.world.store.close()
+    shutil.copytree(there, before)
+
+    def clean_up(home: Home) -> None:
+        home.world.engine.new_id = new_id  # Another process has other ids.
+        home.cleaner.carry_out(home.gc())
+        home.cleaner.carry_out(home.cleaner.plan_clean())
+
+    for step in range(1, MOST_STEPS):
+        shutil.rmtree(there)
+        shutil.copytree(before, there)
+        home = Home(World(url=url), home.warehouse)
+        was_killed = killed_at_step(step, partial(clean_up, home))
+        if was_killed:
+            home.assert_sound()
+            clean_up(home)
+        home.assert_sound()
+        home.assert_nothing_is_half_gone()
+        assert home.gc().is_empty
+        assert home.cleaner.plan_clean().is_empty
+        histories = {asset: home.world.queries.history(asset) for asset in ASSETS}
+        assert {
+            asset: [each.uuid for each in of if each.manifest_state != "removed"] for asset, of in histories.items()
+        } == {asset: [uuid] for asset, uuid in live.items()}
+        home.world.store.close()
+        if not was_killed:
+            break
+    else:
+        raise AssertionError(f"not done after {MOST_STEPS} steps")
+    assert step > 20
+
+
+@pytest.mark.parametrize("point", ["event", "manifest", "files", "all but the last event"])
+def test_between_any_two_of_its_facts_nobody_reads_it_and_the_next_one_goes_on(home: Home, point: str) -> None:
+    """What a crash leaves, made by hand: the event alone; the manifest too; the files too."""
+    first, _ = home.live("a"), home.live_again("a")
+    folder = Path(home.warehouse.instance_dir("a", first))
+    home.world.handle(c.RemoveManifests(uuids=(first,), reason="superseded"))
+    if point != "event":
+        record = folder / "manifest.json"
+        record.write_text(record.read_text().replace('"complete"', '"removed"'))
+    if point in ("files", "all but the last event"):
+        (folder / "part-0.parquet").unlink()
+
+    done = home.cleaner.carry_out(home.cleaner.plan_clean())
+
+    assert [each.uuid for each in done.finished] == [first]
+    home.assert_nothing_is_half_gone()
+    assert home.cleaner.plan_clean().is_empty
+
+
+# Whatever happens
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    deeds=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["live", "fail", "taint", "revert", "gc", "gc tainted", "clean", "start", "lose", "die in gc"]
+            ),
+            st.sampled_from(ASSETS),
+            st.integers(0, 30),
+        ),
+        max_size=14,
+    )
+)
+def test_whatever_happens_in_any_order_what_is_live_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, int]]
+) -> None:
+    home = a_home(tmp_path_factory.mktemp("any"))
+    for deed, asset, number in deeds:
+        _do(home, deed, asset, number)
+        home.assert_sound()
+    for asset in ASSETS:
+        if home.world.state(asset) is InstanceState.BUILDING:
+            home.world.fail(asset)
+    home.world.clock.turn(3700)
+    home.cleaner.carry_out(home.cleaner.plan_clean())
+    home.cleaner.carry_out(home.gc())
+    home.assert_sound()
+    home.assert_nothing_is_half_gone()
+    home.world.store.close()
+
+
+def _do(home: Home, deed: str, asset: str, number: int) -> None:
+    world = home.world
+    state = world.state(asset)
+    world.clock.turn(700)
+    match deed:
+        case "live" | "fail" | "start" | "lose":
+            if state in (InstanceState.FAILED, InstanceState.LIVE):
+                world.taint(asset)
+            if deed == "live":
+                home.live(asset)
+            elif deed == "fail":
+                home.failed(asset)
+            elif deed == "start":
+                home.store(asset, manifest=False)
+            else:
+                home.store(asset, manifest=number % 2 == 0)
+                world.lose(asset)
+        case "taint" if state in (InstanceState.LIVE, InstanceState.FAILED):
+            world.taint(asset)
+        case "revert" if state not in (None, InstanceState.BUILDING):
+            there = [
+                each.uuid
+                for each in world.queries.history(asset)
+                if each.live_at is not None and each.manifest_state != "removed" and not each.canonical
+            ]
+            if there:
+                world.handle(c.RevertCanonical(ref=asset, uuid=there[number % len(there)]))
+        case "gc":
+            home.cleaner.carry_out(home.gc(keep=number % 3))
+        case "gc tainted":
+            home.cleaner.carry_out(home.gc(tainted=True))
+        case "clean":
+            home.cleaner.carry_out(home.cleaner.plan_clean())
+        case "die in gc":
+            # What it had recorded, without having touched a file.
+            if going := home.gc().going:
+                world.handle(c.RemoveManifests(uuids=tuple(each.uuid for each in going), reason="superseded"))
+
+
+# In an object store
+
+
+def test_in_a_bucket_as_on_a_disk(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    home = Home(World([dataset(name) for name in ASSETS]), Warehouse(f"s3://{bucket}/warehouse"))
+    first, second = home.live("a"), home.live_again("a")
+    partial = home.failed("b")
+
+    def keys(ref: str, uuid: str) -> list[str]:
+        return [key.rpartition("/")[2] for key in s3.keys(bucket) if f"/{ref}/data/instance={uuid}/" in key]
+
+    home.cleaner.carry_out(home.gc())
+    home.cleaner.carry_out(home.cleaner.plan_clean())
+
+    assert keys("a", first) == keys("b", partial) == ["manifest.json"]
+    assert keys("a", second) == ["manifest.json", "part-0.parquet"]
+    assert home.state_of("a", first) is home.state_of("b", partial) is ManifestState.REMOVED
+    assert home.gc().is_empty
+    assert home.cleaner.plan_clean().is_empty
+    home.assert_sound()
+
+
+def test_a_bucket_that_does_not_answer_is_told_and_the_next_one_goes_on(s3: S3Server, bucket: str) -> None:
+    home = Home(World([dataset(name) for name in ASSETS]), Warehouse(f"s3://{bucket}/warehouse"))
+    first = home.live("a")
+    home.live_again("a")
+    plan = home.gc()
+    s3.refusals += [(403, "AccessDenied", "DELETE")]
+
+    done = home.cleaner.carry_out(plan)
+
+    assert [what for what, _ in done.failed] == ["a"]
+    assert [each.uuid for each in home.gc().unfinished] == [first]
+    assert [each.uuid for each in home.cleaner.carry_out(home.gc()).finished] == [first]
+    home.assert_sound()

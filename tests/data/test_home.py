@@ -1,0 +1,78 @@
+"""The same home gives the same store, whether Dagster is asked or only its files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from databuild_dagster.bindings.registry.instance import engine_for, store_url
+from databuild_dagster.data.home import store_url_of_home
+from databuild_dagster.store.errors import StoreInMemory
+
+
+def home_with(tmp_path: Path, settings: str) -> tuple[Path, dg.DagsterInstance]:
+    (tmp_path / "dagster.yaml").write_text(settings)
+    return tmp_path, dg.DagsterInstance.from_config(str(tmp_path))
+
+
+def test_files_and_instance_agree_on_the_store(tmp_path: Path) -> None:
+    home, instance = home_with(tmp_path, "telemetry: {enabled: false}\n")
+
+    assert store_url_of_home(home) == store_url(instance) == f"sqlite:///{tmp_path}/databuild.db"
+
+
+def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    home, instance = home_with(tmp_path, f"storage: {{sqlite: {{base_dir: {elsewhere}}}}}\n")
+
+    assert store_url_of_home(home) is None
+    assert store_url(instance) == f"sqlite:///{elsewhere}/databuild.db"
+
+
+def test_the_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, instance = home_with(tmp_path, "")
+    monkeypatch.setenv("DATABUILD_DB_URL", "sqlite:////elsewhere/databuild.db")
+
+    assert store_url_of_home(home) == store_url(instance) == "sqlite:////elsewhere/databuild.db"
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite+pysqlite://", "sqlite://?x=1"]
+)
+def test_a_store_that_would_vanish_with_its_process_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    home, instance = home_with(tmp_path, "")
+    monkeypatch.setenv("DATABUILD_DB_URL", url)
+
+    with pytest.raises(StoreInMemory, match="gone with the process"):
+        store_url_of_home(home)
+    with pytest.raises(StoreInMemory, match="leave it unset"):
+        store_url(instance)
+
+
+def test_an_ephemeral_instance_has_a_store_of_its_own() -> None:
+    one, other = dg.DagsterInstance.ephemeral(), dg.DagsterInstance.ephemeral()
+
+    assert store_url(one) == "sqlite://"
+    assert engine_for(one) is engine_for(one)
+    assert engine_for(one) is not engine_for(other)
+
+
+@pytest.mark.parametrize("module", ["databuild_dagster", "databuild_dagster.data.home"])
+def test_importing_it_imports_neither_dagster_nor_spark(module: str) -> None:
+    code = f"import sys, {module}; print({{'dagster', 'pyspark', 'pandas'}} & set(sys.modules) or 'neither')"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+
+    assert done.stdout.strip() == "neither"
+
+
+def test_every_public_name_is_there() -> None:
+    import databuild_dagster
+
+    assert all(getattr(databuild_dagster, name) is not None for name in databuild_dagster.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = databuild_dagster.nothing

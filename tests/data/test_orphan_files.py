@@ -1,0 +1,241 @@
+"""Storage that nobody's manifest lists is found, and what is somebody's is not (SPEC 10.8)."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from databuild_dagster.data.orphan_files import YOUNG_SECONDS, unlisted_storage, warehouses_of
+from databuild_dagster.model.events import ManifestFact
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.warehouse import FileEntry, Manifest, ManifestState, TableSchema, Warehouse, write_manifest
+from tests.support.fixtures import database, make_world, pytest_generate_tests, world
+
+__all__ = ["database", "make_world", "pytest_generate_tests", "world"]
+
+#: What a database holds is proved in the store.
+DATABASES = ("sqlite",)
+
+NOBODY = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+
+
+class Place:
+    """A warehouse, and a world that builds into it."""
+
+    def __init__(self, world, root: str) -> None:
+        self.world = world
+        self.warehouse = Warehouse(root)
+
+    def write(self, ref: str, *names: str, **changes) -> Path:
+        """The folder of the instance that is being built, with its files and its manifest."""
+        uuid = self.world.uuid(ref)
+        folder = Path(self.warehouse.instance_dir(asset_of(ref), uuid))
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_bytes(b"abc")
+        manifest = Manifest(
+            **{
+                "dataset": asset_of(ref),
+                "ref": ref,
+                "instance_uuid": uuid,
+                "job_run": self.world.canonical(ref).job_run,
+                "attempt": 1,
+                "state": ManifestState.COMPLETE,
+                "files": tuple(FileEntry(name, 3, 1, "sha256:00") for name in names),
+                "created_at": datetime(2013, 1, 1, tzinfo=UTC),
+                "schema": TableSchema(()),
+                **changes,
+            }
+        )
+        write_manifest(self.warehouse, manifest)
+        return folder
+
+    def build(self, ref: str, *names: str) -> Path:
+        self.world.job_run(ref)
+        folder = self.write(ref, *names)
+        uri = str(folder / "manifest.json")
+        self.world.succeed(ref, manifest=ManifestFact(state="complete", uri=uri, files=len(names), rows=1, bytes=3))
+        return folder
+
+    def found(self, *, later: float = 2 * YOUNG_SECONDS) -> dict[str, str]:
+        """What is found, so many seconds after now, by its path in the warehouse, and why."""
+        now = max(time.time(), self.world.clock()) + later
+        found = unlisted_storage(self.world.queries, self.warehouse, now)
+        return {os.path.relpath(each.path, self.warehouse.root): each.why for each in found}
+
+
+@pytest.fixture
+def place(world, tmp_path):
+    return Place(world, str(tmp_path / "warehouse"))
+
+
+def test_what_live_superseded_and_tainted_instances_hold_is_theirs(place):
+    place.build("a", "part-0.parquet")
+    place.build("b", "part-0.parquet")
+    place.world.taint("a", "b")
+    place.build("b", "part-0.parquet")
+
+    assert place.found() == {}
+
+
+def test_what_a_failed_attempt_has_kept_in_a_partial_manifest_is_its_own(place):
+    """SPEC 10.2: partial lists what was stored before failing."""
+    place.world.job_run("a")
+    place.write("a", "part-0.parquet", state=ManifestState.PARTIAL)
+    place.world.fail("a")
+
+    assert place.found() == {}
+
+
+def test_a_file_that_its_instances_manifest_does_not_list_is_found(place):
+    folder = place.build("a", "part-0.parquet")
+    (folder / "part-1.parquet").write_bytes(b"abc")
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / ".part-0.parquet.crc").write_bytes(b"abc")
+
+    found = place.found()
+
+    uuid = place.world.uuid("a")
+    assert found == dict.fromkeys(
+        (f"a/data/instance={uuid}/part-1.parquet", f"a/data/instance={uuid}/deeper/.part-0.parquet.crc"),
+        "its manifest does not list it",
+    )
+
+
+def test_a_removed_manifest_lists_nothing_any_more(place):
+    place.world.job_run("a")
+    place.write("a", "part-0.parquet", state=ManifestState.REMOVED)
+    place.world.fail("a")
+
+    assert list(place.found()) == [f"a/data/instance={place.world.uuid('a')}/part-0.parquet"]
+
+
+@pytest.mark.parametrize("asset", ["a", "nobody/knows"])
+def test_the_folder_of_an_instance_that_is_not_recorded_is_found_once_it_is_old(place, asset):
+    folder = Path(place.warehouse.instance_dir(asset, NOBODY))
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(b"abc")
+
+    assert place.found(later=0) == {}, "its event may be about to come"
+    assert place.found() == {f"{asset}/data/instance={NOBODY}": "no such instance is recorded"}
+
+
+def test_an_instance_in_the_folder_of_another_asset_is_found(place):
+    place.build("a", "part-0.parquet")
+    stray = Path(place.warehouse.instance_dir("b", place.world.uuid("a")))
+    stray.mkdir(parents=True)
+    (stray / "part-0.parquet").write_bytes(b"abc")
+
+    assert list(place.found()) == [f"b/data/instance={place.world.uuid('a')}"]
+
+
+def test_who_builds_is_left_alone_and_who_has_ended_without_a_manifest_is_found(place):
+    place.world.job_run("a")
+    folder = Path(place.warehouse.instance_dir("a", place.world.uuid("a")))
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(b"abc")
+
+    assert place.found() == {}
+    place.world.fail("a")
+    assert place.found(later=0) == {}, "the process that failed may be about to clean up"
+    assert list(place.found().values()) == ["its job run has ended, and there is no manifest"]
+
+
+def test_an_unreadable_instance_is_found_unless_it_is_live(place):
+    live, failed = place.build("a", "part-0.parquet"), None
+    place.world.job_run("b")
+    failed = place.write("b", "part-0.parquet", state=ManifestState.PARTIAL)
+    place.world.fail("b")
+    for folder in (live, failed):
+        (folder / "manifest.json").write_bytes(b"{")
+
+    found = place.found()
+
+    assert list(found) == [f"b/data/instance={place.world.uuid('b')}"]
+    assert "nobody can read its manifest" in next(iter(found.values()))
+
+
+def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_not(place):
+    place.build("a", "part-0.parquet")
+    data = Path(place.warehouse.dataset_dir("a"), "data")
+    (data / "notes.txt").write_bytes(b"abc")
+    (Path(place.warehouse.root) / "README").write_bytes(b"abc")
+
+    assert place.found() == {"a/data/notes.txt": "it lies in no instance's folder"}
+
+
+def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
+    """SPEC 10.6: somebody else's files, which a manifest of ours names by their whole path."""
+    from databuild_dagster.warehouse import UriType
+
+    outside = tmp_path / "outside.parquet"
+    outside.write_bytes(b"abc")
+    place.world.job_run("a")
+    entry = FileEntry(str(outside), 3, 1, "sha256:00")
+    place.write("a", uri_type=UriType.IDENTIFIER, files=(entry,))
+    place.world.fail("a")
+
+    assert place.found() == {}
+
+
+def test_staging_is_found_unless_its_job_run_is_at_work(place):
+    at_work, ended = place.world.job_run("a"), place.world.job_run("b")
+    place.world.fail("b")
+    for name in (at_work, ended, "probe"):
+        staging = Path(place.warehouse.new_staging_dir(name))
+        staging.mkdir()
+        (staging / "part-0.parquet").write_bytes(b"abc")
+
+    assert place.found(later=0) == {}
+    assert sorted(place.found().values()) == [
+        f"job run {ended}, which began it, has ended",
+        "nobody that is recorded has begun it",
+    ]
+
+
+def test_a_warehouse_that_does_not_exist_holds_nothing(place):
+    assert place.found() == {}
+    assert not Path(place.warehouse.root).exists()
+
+
+def test_every_warehouse_that_the_log_knows_is_looked_at(place, tmp_path):
+    place.build("a", "part-0.parquet")
+    other = Place(place.world, str(tmp_path / "other"))
+    other.build("days@1", "part-0.parquet")
+
+    roots = [each.root for each in warehouses_of(place.world.queries, str(tmp_path / "default"))]
+
+    assert sorted(roots) == sorted(str(tmp_path / name) for name in ("default", "warehouse", "other"))
+
+
+def test_in_an_object_store_too(world, bucket, s3):
+    place = Place(world, f"s3://{bucket}/pre fix")
+    place.world.job_run("a")
+    job_run, uuid = place.world.canonical("a").job_run, place.world.uuid("a")
+    schema, at = TableSchema(()), datetime(2013, 1, 1, tzinfo=UTC)
+    manifest = Manifest(
+        dataset="a",
+        ref="a",
+        instance_uuid=uuid,
+        job_run=job_run,
+        attempt=1,
+        state=ManifestState.PARTIAL,
+        created_at=at,
+        schema=schema,
+    )
+    write_manifest(place.warehouse, manifest)
+    world.fail("a")
+    folder = place.warehouse.instance_dir("a", uuid)
+    for path in (f"{folder}/part-9.parquet", place.warehouse.manifest_path("a", NOBODY)):
+        place.warehouse.storage.create_only(path, b"abc")
+
+    found = unlisted_storage(world.queries, place.warehouse, time.time() + 2 * YOUNG_SECONDS)
+
+    assert {each.path: each.why for each in found} == {
+        f"{folder}/part-9.parquet": "its manifest does not list it",
+        place.warehouse.instance_dir("a", NOBODY): "no such instance is recorded",
+    }
