@@ -26,19 +26,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.pipeline import ROOT
-from databuild_dagster.engine import new_id
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.spark import (
-    SparkSettings,
-    open_session,
-    publish,
-    read_instances,
-    server_status,
-    stage_batch,
-    staging,
-    stop_server,
-)
-from databuild_dagster.warehouse import Manifest, Warehouse, file_paths
+from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.server import server_status, stop_server
+from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.staging import publish, stage_batch, staging
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, file_paths
 
 ROUNDS = 7
 MAX_SECONDS = 900

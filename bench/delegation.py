@@ -40,13 +40,17 @@ from typing import Any, NamedTuple
 
 from bench.engine.filling import MANIFEST, AnyPartition
 from bench.timed_build import EVENT_LOG_WRITES, RUN_WRITES, Clock
-from databuild_dagster.engine import Engine, new_id, this_process
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.commands import ClaimRefs, RegisterDatasets, SucceedJobRuns
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Ledger, Queries, open_store
+from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.store import open_store
 
 PARTS = ("check", "guard", "answer", "at-once", "year")
 #: Refs of one check.

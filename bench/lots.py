@@ -38,24 +38,24 @@ from bench.parts import parts
 from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.store import open_store
-from databuild_dagster.warehouse import (
+from databuild_dagster.store.store import open_store
+from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     Column,
     FileEntry,
     Manifest,
     ManifestState,
     TableSchema,
-    Warehouse,
+    manifest_text,
     write_manifest,
 )
-from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
-from databuild_dagster.warehouse.manifest import manifest_text
 
 T = TypeVar("T")
 

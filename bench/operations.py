@@ -28,7 +28,9 @@ from threading import Event
 from typing import Any, NamedTuple, NoReturn
 
 from bench.engine.filling import MANIFEST, opened
-from databuild_dagster.engine import LEASE_SECONDS, Engine, Judge, new_id
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.judge import LEASE_SECONDS, Judge
 from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.executor import Executor, Job

@@ -25,7 +25,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import server_status, stop_server
+from databuild_dagster.spark.server import server_status, stop_server
 
 N_PARTS = 64
 ROWS_PER_PART = 250_000

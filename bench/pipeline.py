@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import plain_dagster, plain_spark
-from databuild_dagster.spark import SparkSettings, open_session, stop_server
+from databuild_dagster.spark.server import stop_server
+from databuild_dagster.spark.session import SparkSettings, open_session
 
 ROOT = Path(__file__).parent.parent
 REF = "carrier_monthly@2013-01-01"

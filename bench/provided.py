@@ -34,9 +34,10 @@ from databuild_dagster.bindings.building.operations import (
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.engine.operations.coordinator import Coordinator
-from databuild_dagster.spark import stop_server
-from databuild_dagster.warehouse import file_paths, narrowed, read_manifests
+from databuild_dagster.spark.server import stop_server
+from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
+from databuild_dagster.warehouse.manifest import file_paths, read_manifests
 
 DAYS = [str(date(2013, 1, 1) + timedelta(days=n)) for n in range(365)]
 FLIGHT = ("year", "month", "day", "carrier", "flight", "origin", "sched_dep_time")

@@ -52,6 +52,18 @@ def test_a_test_name_is_a_sentence_of_at_most_80_characters(path: Path) -> None:
     assert too_long == []
 
 
+#: Their `__init__` is what others call: users, the command's entry point, the engine.
+DOORS = {".", "cli", "model/decide", "bindings/building/provided"}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_a_name_is_imported_from_the_module_that_defines_it(path: Path) -> None:
+    """A second way to the same name would hide which file a reader has to open."""
+    imports = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+    assert imports == [] or path.parent.relative_to(PACKAGE).as_posix() in DOORS
+
+
 @pytest.fixture(scope="module")
 def shared() -> str:
     return "one for all tests of this file"

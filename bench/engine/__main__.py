@@ -32,7 +32,7 @@ from bench.engine.filling import SHAPE, fill, fill_singly, opened, sizes
 from bench.engine.limits import Limit
 from bench.engine.round_trips import Proxy
 from bench.engine.writers import one_and_many
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 
 WRITERS, WRITING_SECONDS = 16, 3.0
 #: Refs of the log that is rebuilt event by event.

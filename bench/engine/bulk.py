@@ -14,7 +14,11 @@ from typing import Any
 from bench.engine import clock
 from bench.engine.commands import NothingForeign, planned
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
-from databuild_dagster.engine import DagsterRunState, Engine, Judge, LaunchOrder, new_id, tick
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder
+from databuild_dagster.engine.tick import tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.rebuild import rebuild

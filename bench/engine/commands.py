@@ -14,10 +14,12 @@ from typing import Any
 from bench.engine import clock
 from bench.engine.databases import Floor
 from bench.engine.filling import LOCATION, built, lease, name_of, nothing, sizes, success
-from databuild_dagster.engine import Engine, Observation, new_id
 from databuild_dagster.engine.annotating import annotate
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.explaining import explain
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.planning import Plan, plan_due
+from databuild_dagster.engine.ports import Observation
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun

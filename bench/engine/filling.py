@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from databuild_dagster.engine import Engine, new_id
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.commands import (
     BufferLaunch,
     CreateWants,
@@ -21,7 +22,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
-from databuild_dagster.store import open_store
+from databuild_dagster.store.store import open_store
 
 #: Refs of one command while a store is filled.
 BULK = 10_000

@@ -15,8 +15,8 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.streams import printing_to_stderr
-from databuild_dagster.engine import TickReport
 from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations import OperationId, OperationState
 
 

@@ -9,7 +9,7 @@ import click
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.streams import printing_to_stderr
-from databuild_dagster.engine import this_user
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
     from databuild_dagster.bindings.building.deployment import Deployment
-    from databuild_dagster.engine import Engine, Outcome
+    from databuild_dagster.engine.engine import Engine, Outcome
     from databuild_dagster.model.datasets import DatasetSpec
-    from databuild_dagster.warehouse import Warehouse
+    from databuild_dagster.warehouse.layout import Warehouse
 
 
 def load(where: Where) -> list[CodeLocation]:
@@ -89,7 +89,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     """
     from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
     from databuild_dagster.data.read_plan import unknown_asset
-    from databuild_dagster.warehouse import Warehouse
+    from databuild_dagster.warehouse.layout import Warehouse
 
     instance = the_instance()
     engine = engine_for(instance)

@@ -9,7 +9,8 @@ from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.store import Ledger, LedgerEntry, Queries
+from databuild_dagster.store.ledger import Ledger, LedgerEntry
+from databuild_dagster.store.queries import Queries
 
 
 @click.command()

@@ -9,10 +9,10 @@ import click
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
-from databuild_dagster.engine import this_user
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
-from databuild_dagster.store import Ledger
+from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries import JobRunView
 
 #: Refs of canceled job runs for which is looked who waits for them.

@@ -15,12 +15,14 @@ from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import published_stretches
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.store import Queries, Violation
-from databuild_dagster.store import check as check_store
-from databuild_dagster.store import migrate as migrate_store
-from databuild_dagster.store import rebuild as rebuild_store
+from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.warehouse import Warehouse, missing_files, read_manifest
+from databuild_dagster.store.invariants import Violation
+from databuild_dagster.store.migrate import migrate as migrate_store
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.rebuild import rebuild as rebuild_store
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 
 #: How often a following reader looks for news; an idle look costs microseconds.
 FOLLOW_SECONDS = 0.5

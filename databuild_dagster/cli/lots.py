@@ -16,8 +16,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries import Canonical, Queries
 
 
 class LotView(NamedTuple):

@@ -13,9 +13,10 @@ from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import Manifest, ManifestMissing, Warehouse, read_manifest, with_whole_uris
-from databuild_dagster.warehouse.manifest import manifest_text
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, manifest_text, read_manifest, with_whole_uris
 
 _A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -7,7 +7,7 @@ import click
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
-from databuild_dagster.store import JobMetrics, Ledger
+from databuild_dagster.store.ledger import JobMetrics, Ledger
 
 #: A port that Prometheus's own list of exporters leaves free.
 DEFAULT_PORT = 9864

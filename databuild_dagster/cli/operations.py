@@ -20,8 +20,8 @@ from databuild_dagster.cli.operation_progress import (
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations import OperationId, OperationState, Trouble
 
 #: Jobs that `show` lists of each kind.

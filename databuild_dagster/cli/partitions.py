@@ -11,19 +11,17 @@ from databuild_dagster.model.errors import NotFound, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import (
+from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestDamaged,
     ManifestMissing,
     NewerManifest,
     StorageLibraryMissing,
     StorageTrouble,
-    Warehouse,
-    file_paths,
-    read_manifest,
 )
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
 #: Why the files of what is live cannot be told; its state can.
 _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)

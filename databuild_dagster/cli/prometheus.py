@@ -9,7 +9,9 @@ import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from databuild_dagster.store import Ledger, Queries, Store
+from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.store import Store
 
 #: Nobody else on the network need know, unless it is said.
 DEFAULT_HOST = "127.0.0.1"

@@ -15,7 +15,8 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.warehouse import narrowed, read_table
+from databuild_dagster.warehouse.file_index import narrowed
+from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filtering import matching_rows
 from databuild_dagster.warehouse.filters import parsed_filter
 

@@ -14,9 +14,9 @@ from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Instance
-from databuild_dagster.warehouse import Warehouse, read_manifest
+from databuild_dagster.store.queries import Instance, Queries
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import read_manifest
 
 #: Enough of a fingerprint to tell two apart by eye.
 SHOWN_OF_CODE: Final = len("code-sha256:") + 12

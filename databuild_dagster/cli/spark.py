@@ -7,7 +7,7 @@ import click
 from databuild_dagster.cli.home import dagster_home
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table
-from databuild_dagster.spark import server_statuses, stop_server
+from databuild_dagster.spark.server import server_statuses, stop_server
 
 
 @click.group()

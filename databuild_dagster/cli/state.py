@@ -11,12 +11,13 @@ import click
 from databuild_dagster.cli.home import dagster_home
 from databuild_dagster.data.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
-from databuild_dagster.store import Queries, Store, open_store
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.engine import Engine
+    from databuild_dagster.engine.engine import Engine
 
 
 def the_store(*, check_projections: bool = True) -> Store:

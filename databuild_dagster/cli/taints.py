@@ -10,7 +10,8 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
-from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import asset_of

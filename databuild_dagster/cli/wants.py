@@ -10,7 +10,7 @@ from databuild_dagster.cli.instants import INSTANT
 from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
-from databuild_dagster.engine import this_user
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import WantState

@@ -14,9 +14,8 @@ from hashlib import sha256
 
 import msgspec
 
-from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import Manifest
-from databuild_dagster.warehouse.manifest import manifest_text
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.warehouse.manifest import Manifest, manifest_text
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,16 +17,18 @@ from typing import NamedTuple
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage, warehouses_of
-from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.store import Removable, Removals, Stored
-from databuild_dagster.warehouse import ManifestMissing, Warehouse, file_paths, read_manifest
+from databuild_dagster.store.removals import Removable, Removals, Stored
+from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.found import Folder, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 from databuild_dagster.warehouse.removing import take_away
 from databuild_dagster.warehouse.storage import storage_at
 

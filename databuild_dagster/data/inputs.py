@@ -8,12 +8,14 @@ under a job run.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from databuild_dagster.engine import Engine, Foreign, observe
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.observing import observe
+from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import ManifestState
+from databuild_dagster.warehouse.manifest import ManifestState
 
 
 @dataclass(frozen=True, slots=True)

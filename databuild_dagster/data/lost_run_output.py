@@ -10,21 +10,16 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from databuild_dagster.data.part_attempts import remove_attempts_before
-from databuild_dagster.engine import Engine, surely_gone
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries import JobRunView
-from databuild_dagster.warehouse import (
-    DiskTrouble,
-    ManifestMissing,
-    ManifestState,
-    StorageTrouble,
-    Warehouse,
-    missing_files,
-    read_manifest,
-    remove_tree,
-)
+from databuild_dagster.warehouse.disk import remove_tree
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
 
 #: Of a process on another host nobody knows when it is gone. It hears that its job run has ended by its next heartbeat.
 LATE_SECONDS = 3600.0

@@ -11,23 +11,18 @@ from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Kept
-from databuild_dagster.warehouse import (
+from databuild_dagster.store.queries import Kept, Queries
+from databuild_dagster.warehouse.errors import (
     EscapingFile,
     InvalidInstanceUuid,
-    Manifest,
     ManifestDamaged,
     ManifestMissing,
-    ManifestState,
     NewerManifest,
-    UriType,
-    Warehouse,
-    read_manifest,
 )
 from databuild_dagster.warehouse.file_index import INDEX_NAME
 from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType, read_manifest
 from databuild_dagster.warehouse.storage import protocol_of
 
 #: What is younger may be somebody's who has not come to say so.

@@ -2,8 +2,9 @@
 (SPEC 10.4)."""
 
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import Warehouse, remove_attempts
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.parts import remove_attempts
 
 #: Attempts that are looked at; each takes over what the one before kept, so the first few say it all.
 MOST_ATTEMPTS = 20

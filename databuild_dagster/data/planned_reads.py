@@ -12,9 +12,10 @@ from databuild_dagster.engine.annotating import Action, AnnotatedPlan
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import FilesRead, Warehouse, narrowed
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: Partitions of one input whose manifests are looked at: a plan is to be there at once.
 MAX_PARTITIONS = 1000

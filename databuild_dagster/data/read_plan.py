@@ -17,14 +17,13 @@ from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, Unkn
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical, Instance
-from databuild_dagster.warehouse import (
+from databuild_dagster.store.queries import Canonical, Instance, Queries
+from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     Manifest,
-    ManifestMissing,
     ManifestState,
     UriType,
-    Warehouse,
     file_paths,
     missing_files,
     read_manifest,

@@ -24,8 +24,7 @@ from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import LaunchSpan
+from databuild_dagster.store.queries import LaunchSpan, Queries
 
 
 class Action(StrEnum):

@@ -17,8 +17,11 @@ from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.standing import DERIVATIVE, follow_ups
-from databuild_dagster.store import Heartbeats, Ledger, Queries, Store, log
-from databuild_dagster.store.queries import Change
+from databuild_dagster.store import log
+from databuild_dagster.store.backends.heartbeats import Heartbeats
+from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries import Change, Queries
+from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Longest chain of derivative wants that one command may set going.

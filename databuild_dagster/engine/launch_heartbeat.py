@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Event, Thread, current_thread
 
-from databuild_dagster.engine import HEARTBEAT_SECONDS, Engine
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 

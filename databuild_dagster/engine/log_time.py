@@ -24,7 +24,7 @@ import logging
 from databuild_dagster.engine.holders import this_machine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.wording import when
-from databuild_dagster.store import Heartbeats
+from databuild_dagster.store.backends.heartbeats import Heartbeats
 
 #: So far behind the log a clock may be without anybody seeing to it.
 TOLERATED_SECONDS = 1.0

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, one_line
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical, JobRunView, Taint
+from databuild_dagster.store.queries import Canonical, JobRunView, Queries, Taint
 
 _S = InstanceState
 #: Names of missing inputs that one sentence lists.

@@ -11,7 +11,8 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.schemas import quoted
 from databuild_dagster.spark.staging import publish, read_staged, stage_instance
-from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths
 from databuild_dagster.spark.schemas import quoted, united_schema
-from databuild_dagster.warehouse import Manifest, Warehouse
 from databuild_dagster.warehouse.file_index import FileIndex
 from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -15,17 +15,14 @@ from databuild_dagster.spark.errors import KeyColumnTaken
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
-from databuild_dagster.warehouse import (
-    ListedFileLost,
-    Manifest,
-    UriType,
-    Warehouse,
-    disk,
-    format_named,
-    read_table,
-)
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import ListedFileLost
+from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filtering import matching_rows
 from databuild_dagster.warehouse.filters import Filter
+from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, UriType
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
-from databuild_dagster.warehouse import Manifest, TableSchema, as_spark_writes, schema_from_spark, table_schema
+from databuild_dagster.warehouse.files import as_spark_writes, schema_from_spark, table_schema
+from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,21 +22,13 @@ from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, St
 from databuild_dagster.spark.frames import without_wildcards
 from databuild_dagster.spark.schemas import columns_of, spark_schema
 from databuild_dagster.spark.writing import arrow_table, is_spark_frame, write_arrow, write_spark
-from databuild_dagster.warehouse import (
-    WRITTEN,
-    DiskTrouble,
-    FileEntry,
-    FileFormat,
-    Manifest,
-    ManifestState,
-    TableSchema,
-    Warehouse,
-    describe_files,
-    disk,
-    publish_files,
-    schema_from_spark,
-    write_manifest,
-)
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import DiskTrouble
+from databuild_dagster.warehouse.file_format import FileFormat
+from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
+from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
 
 if TYPE_CHECKING:
     import pandas as pd

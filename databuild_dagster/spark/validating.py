@@ -31,7 +31,8 @@ from databuild_dagster.model.constraints import (
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.schemas import quoted, united_schema
-from databuild_dagster.warehouse import Manifest, TableSchema, Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

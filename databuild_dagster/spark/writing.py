@@ -7,7 +7,9 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.errors import NotAFrame, UnsupportedColumn
-from databuild_dagster.warehouse import WRITTEN, FileFormat, disk
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.file_format import FileFormat
+from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY
 
 if TYPE_CHECKING:

@@ -25,10 +25,12 @@ from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import Warehouse, read_manifest, read_table
+from databuild_dagster.warehouse.files import read_table
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import read_manifest
 from tests.support.dagster_files import copy_dagster_files, fresh_instance
 
 copy_dagster_files()

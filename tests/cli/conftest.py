@@ -26,10 +26,12 @@ from databuild_dagster.bindings.registry import instance as engines
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.store import Queries, check, open_store
+from databuild_dagster.store.check import check
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.store import open_store
 from tests.support.command import Done
 from tests.support.dagster_files import copy_dagster_files
 

@@ -10,7 +10,7 @@ import pytest
 
 import databuild_dagster as db
 from databuild_dagster.cli.building import Progress, Workshop
-from databuild_dagster.engine import TickReport
+from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
 
 from .conftest import MAX_SECONDS, Project, wait_for_line, wait_until

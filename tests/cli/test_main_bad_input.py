@@ -9,7 +9,8 @@ import pytest
 
 from databuild_dagster.model.events import Event, WantCreated, WantFact
 from databuild_dagster.model.evolve import fold
-from databuild_dagster.store import log, open_store
+from databuild_dagster.store import log
+from databuild_dagster.store.store import open_store
 
 from .conftest import DEFINITIONS, Done, Project
 

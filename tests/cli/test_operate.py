@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from databuild_dagster.cli.operation_progress import Following
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.executor import Executor, RetryJob
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations import OperationId
-from databuild_dagster.store import open_store
+from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
 
 from .conftest import MAX_SECONDS, Done, Project, wait_for_line, wait_until

@@ -14,7 +14,7 @@ import pytest
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
 from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.registry.instance import open_instance
-from databuild_dagster.spark import ServerStatus, server_status, stop_server
+from databuild_dagster.spark.server import ServerStatus, server_status, stop_server
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from tests.support.endless import ENDLESS
 

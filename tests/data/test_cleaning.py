@@ -20,24 +20,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.data.cleaning import Cleaner, Plan
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import (
+from databuild_dagster.warehouse.errors import ListedFileLost
+from databuild_dagster.warehouse.files import read_table
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     FileEntry,
-    ListedFileLost,
     Manifest,
     ManifestState,
     TableSchema,
     UriType,
-    Warehouse,
     file_paths,
     missing_files,
     read_manifest,
-    read_table,
     write_manifest,
 )
 from tests.support.catalog import dataset

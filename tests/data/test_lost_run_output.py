@@ -10,13 +10,14 @@ import pytest
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.spark import write_instance
-from databuild_dagster.warehouse import ManifestState, Warehouse
+from databuild_dagster.spark.staging import write_instance
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState
 from tests.support.dead_process import dead_process
 
 DAYS = ["2013-01-01", "2013-01-02"]

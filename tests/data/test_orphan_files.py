@@ -12,7 +12,8 @@ import pytest
 from databuild_dagster.data.orphan_files import YOUNG_SECONDS, unlisted_storage, warehouses_of
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.warehouse import FileEntry, Manifest, ManifestState, TableSchema, Warehouse, write_manifest
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
 from tests.support.fixtures import database, make_world, pytest_generate_tests, world
 
 __all__ = ["database", "make_world", "pytest_generate_tests", "world"]
@@ -170,7 +171,7 @@ def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_no
 
 def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
     """SPEC 10.6: somebody else's files, which a manifest of ours names by their whole path."""
-    from databuild_dagster.warehouse import UriType
+    from databuild_dagster.warehouse.manifest import UriType
 
     outside = tmp_path / "outside.parquet"
     outside.write_bytes(b"abc")

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Queries, Store, check, open_store
+from databuild_dagster.store.check import check
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.store import Store, open_store
 from tests.support import command
 from tests.support.free_port import free_port
 from tests.support.processes import kill_processes_of, processes_of, start_server

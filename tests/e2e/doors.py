@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
-from databuild_dagster.store import Ledger
-from databuild_dagster.store.ledger import LedgerEntry
+from databuild_dagster.store.ledger import Ledger, LedgerEntry
 
 from .conftest import MAX_SECONDS, Dagster
 

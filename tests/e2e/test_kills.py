@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations import OperationId, OperationState
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.spark import server_status
+from databuild_dagster.spark.server import server_status
 from tests.support.catalog import SmallCatalog
 from tests.support.processes import kill, kill_processes_of, processes_of
 

@@ -8,7 +8,8 @@ from databuild_dagster.engine import arcs as following
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store import log, rebuild
+from databuild_dagster.store import log
+from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.world import COMPLETE, EMPTY, World

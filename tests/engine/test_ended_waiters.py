@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, ended_waiters
+from databuild_dagster.engine import ended_waiters
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator

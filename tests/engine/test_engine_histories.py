@@ -8,8 +8,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, tick
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.engine.publishing import published_by
+from databuild_dagster.engine.tick import TickLimits, tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
@@ -17,8 +19,10 @@ from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.store import Removals, open_store, schema
+from databuild_dagster.store import schema
 from databuild_dagster.store.log import events_after
+from databuild_dagster.store.removals import Removals
+from databuild_dagster.store.store import open_store
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, surely_gone, this_process
-from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS
+from databuild_dagster.engine.holders import surely_gone, this_process
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS, Judge
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.store.queries import LaunchView
 
 DATABASES = ("sqlite",)

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from databuild_dagster.engine import HEARTBEAT_SECONDS, LEASE_SECONDS, Engine
-from databuild_dagster.engine.judge import OWNERSHIP_SECONDS
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.engine.log_time import PACE, TOLERATED_SECONDS, clock_is_behind
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import Judge, tick
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.tick import tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import DagsterRunStatus
 from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
+from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState

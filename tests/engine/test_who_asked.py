@@ -6,7 +6,8 @@ import getpass
 
 import pytest
 
-from databuild_dagster.engine import this_user, who_asked
+from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
 

@@ -12,15 +12,18 @@ from functools import partial
 
 import msgspec
 
-from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, Judge, LaunchOrder, TickLimits, observe, tick
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.observing import observe
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.engine.tick import TickLimits, tick
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound, Refused, StaleJobRun
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
-from databuild_dagster.store import Removals
 from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.removals import Removals
 from tests.support.catalog import HERE
 
 from .landing import WATCHER, deliver, watch

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from databuild_dagster.engine import Engine, Outcome
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.evolve import fold
-from databuild_dagster.store import Heartbeats, Store, log, schema
+from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.backends.heartbeats import Heartbeats
+from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 from .processes import Process, Scheduler

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from databuild_dagster.engine import Engine, Outcome
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
@@ -14,9 +14,11 @@ from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
 from databuild_dagster.model.operations import OperationId, OperationState, ended_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import FileAside, Heartbeats, Queries, log, schema
+from databuild_dagster.store import log, schema
+from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries import Queries
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign

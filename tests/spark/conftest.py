@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.spark import SparkSettings, open_session, write_instance
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.staging import write_instance
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: What starts Spark, or stand-ins for it.
 STARTS_PROCESSES = {"spark", "spark_home", "new_home"}

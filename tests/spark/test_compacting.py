@@ -5,10 +5,11 @@ import uuid
 import pytest
 
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.spark import compacting, read_instances
+from databuild_dagster.spark import compacting
 from databuild_dagster.spark.compacting import NotTheSame, compact_instance, contents_of, files_after
+from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.staging import staging
-from databuild_dagster.warehouse import read_manifest
+from databuild_dagster.warehouse.manifest import read_manifest
 from tests.spark.test_frames import EVERYTHING
 
 

@@ -11,18 +11,13 @@ import pyarrow as pa
 import pyspark.sql.functions as F
 import pytest
 
-from databuild_dagster.spark import (
-    NoSchema,
-    NotAFrame,
-    SchemasDiffer,
-    UnsupportedColumn,
-    explain_failure,
-    files_wanted,
-    is_transient,
-    read_instances,
-    read_pandas,
-)
-from databuild_dagster.warehouse import DiskTrouble, ManifestState, describe_files, missing_files, read_manifest
+from databuild_dagster.spark.errors import NoSchema, NotAFrame, SchemasDiffer, UnsupportedColumn
+from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.staging import files_wanted
+from databuild_dagster.warehouse.errors import DiskTrouble
+from databuild_dagster.warehouse.files import describe_files
+from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
 
 EVERYTHING = """
     select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b,
@@ -101,8 +96,8 @@ def test_a_frame_that_fails_leaves_no_manifest_and_nothing_staged(spark, warehou
 
 
 def test_the_same_instance_is_never_written_twice(spark, warehouse, write):
-    from databuild_dagster.spark import write_instance
-    from databuild_dagster.warehouse import ManifestConflict
+    from databuild_dagster.spark.staging import write_instance
+    from databuild_dagster.warehouse.errors import ManifestConflict
 
     first = write(spark.range(3))
 

@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from databuild_dagster.spark import read_instances, read_keyed, stage_batch, staging
-from databuild_dagster.spark.staging import publish
+from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.keyed import read_keyed
+from databuild_dagster.spark.staging import publish, stage_batch, staging
 from databuild_dagster.warehouse.formats import READABLE
 from tests.support.orc import Orc
 

@@ -6,19 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from databuild_dagster.spark import explain_failure, is_transient, read_instances, read_pandas
-from databuild_dagster.spark.frames import S3A_SETTING, reads_s3a, s3a_uri, spark_paths
-from databuild_dagster.warehouse import (
-    BucketMissing,
-    ListedFileLost,
-    ManifestState,
-    StorageUnreachable,
-    Warehouse,
-    disk,
-    local_copies,
-    missing_files,
-    read_manifest,
-)
+from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.frames import S3A_SETTING, read_instances, read_pandas, reads_s3a, s3a_uri, spark_paths
+from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
 
 pytestmark = pytest.mark.long
 

@@ -7,17 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from databuild_dagster.spark import (
-    UnreadableColumn,
-    columns_of,
-    read_instances,
-    read_keyed,
-    read_keyed_pandas,
-    read_pandas,
-)
-from databuild_dagster.warehouse import (
+from databuild_dagster.spark.errors import UnreadableColumn
+from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas
+from databuild_dagster.spark.schemas import columns_of
+from databuild_dagster.warehouse.errors import ManifestDamaged
+from databuild_dagster.warehouse.manifest import (
     Manifest,
-    ManifestDamaged,
     ManifestState,
     UriType,
     missing_files,

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.spark import read_instances
+from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.indexing import CannotIndex, file_figures, indexable
-from databuild_dagster.warehouse import read_table
 from databuild_dagster.warehouse.file_index import (
     FileIndex,
     FilesRead,
@@ -20,6 +19,7 @@ from databuild_dagster.warehouse.file_index import (
     read_index,
     write_index,
 )
+from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filtering import matching_rows
 from databuild_dagster.warehouse.filters import BadFilter, ColumnFigures, parsed_filter
 

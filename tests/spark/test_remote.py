@@ -5,18 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from databuild_dagster.spark import (
-    BadSetting,
-    BadSparkUrl,
-    FixedSetting,
-    RemoteUnreachable,
-    SessionModesMixed,
-    SparkSettings,
-    open_session,
-    session_address,
-)
+from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting, RemoteUnreachable, SessionModesMixed
+from databuild_dagster.spark.orphans import session_address
 from databuild_dagster.spark.remote import parse_url
 from databuild_dagster.spark.server import use_server
+from databuild_dagster.spark.session import SparkSettings, open_session
 
 CONNECT, MASTER = True, False
 

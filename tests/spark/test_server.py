@@ -13,24 +13,12 @@ from unittest.mock import ANY
 
 import pytest
 
-from databuild_dagster.spark import (
-    ServerFailed,
-    SparkSettings,
-    SparkUnreachable,
-    check_reachable,
-    explain_failure,
-    interrupt,
-    interrupt_begun,
-    is_transient,
-    open_session,
-    server_status,
-    server_statuses,
-    spark_ui_url,
-    stop_server,
-    tag_operations,
-)
 from databuild_dagster.spark import server as server_module
-from databuild_dagster.spark.server import use_server
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable
+from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.interrupt import interrupt_begun
+from databuild_dagster.spark.server import check_reachable, server_status, server_statuses, stop_server, use_server
+from databuild_dagster.spark.session import SparkSettings, interrupt, open_session, spark_ui_url, tag_operations
 from tests.spark.stand_in import complaining_spark, listening_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP

@@ -6,19 +6,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from databuild_dagster.spark import (
-    SparkSettings,
-    SparkUnreachable,
-    abandon,
-    explain_failure,
-    interrupt_orphans,
-    open_session,
-    server_statuses,
-    session_address,
-    spark_ui_url,
-    tag_operations,
-    watch_progress,
-)
+from databuild_dagster.spark.errors import SparkUnreachable
+from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.orphans import interrupt_orphans, session_address
+from databuild_dagster.spark.progress import watch_progress
+from databuild_dagster.spark.server import server_statuses
+from databuild_dagster.spark.session import SparkSettings, abandon, open_session, spark_ui_url, tag_operations
 from tests.support.endless import ENDLESS
 
 

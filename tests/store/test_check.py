@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.store import check
+from databuild_dagster.store.check import check
 from databuild_dagster.store.invariants import violations
 from tests.support.catalog import dataset
 from tests.support.world import World

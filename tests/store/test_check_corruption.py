@@ -20,7 +20,11 @@ from click.testing import CliRunner
 from databuild_dagster.cli.main import cli
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from databuild_dagster.store import Store, Violation, check, open_store, rebuild, schema
+from databuild_dagster.store import schema
+from databuild_dagster.store.check import check
+from databuild_dagster.store.invariants import Violation
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import Store, open_store
 from tests.support import story
 from tests.support.world import World
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import events as e
-from databuild_dagster.store import Store, check, codec, rebuild
+from databuild_dagster.store import codec
+from databuild_dagster.store.check import check
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import Store
 from tests.support import golden
 from tests.support.world import World
 

@@ -17,9 +17,13 @@ from click.testing import CliRunner
 
 from databuild_dagster.cli.main import cli
 from databuild_dagster.model.events import EVENT_TYPES
-from databuild_dagster.store import Store, check, migrate, open_store, rebuild, schema
+from databuild_dagster.store import schema
+from databuild_dagster.store.check import check
 from databuild_dagster.store.codec import decode, encode
 from databuild_dagster.store.errors import OlderProjection
+from databuild_dagster.store.migrate import migrate
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import Store, open_store
 from tests.support import golden, story
 from tests.support.golden import Golden, Row
 from tests.support.walk import Walk

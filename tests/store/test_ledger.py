@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model.commands import CLAIM_TTL_SECONDS, ExpireWants
-from databuild_dagster.store import LedgerEntry
+from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -10,7 +10,8 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import EVENT_TYPES
-from databuild_dagster.store import codec, open_store
+from databuild_dagster.store import codec
+from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset
 from tests.support.world import World
 

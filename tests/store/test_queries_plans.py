@@ -6,8 +6,8 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
-from databuild_dagster.store import Removals
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.removals import Removals
 from tests.support.catalog import dataset
 from tests.support.world import World
 

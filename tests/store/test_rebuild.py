@@ -7,8 +7,11 @@ import pytest
 from databuild_dagster.model.commands import RevertCanonical
 from databuild_dagster.model.evolve import fold
 from databuild_dagster.model.meta_storage import Put, Remove, do
-from databuild_dagster.store import check, open_store, rebuild, schema
+from databuild_dagster.store import schema
+from databuild_dagster.store.check import check
 from databuild_dagster.store.log import all_events
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import open_store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 from tests.support.catalog import dataset
 

@@ -10,7 +10,7 @@ from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import CannotRevert, DuplicateRef, NotFound, NothingToUntaint
 from databuild_dagster.model.removals import left_by, why_kept
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import Removals
+from databuild_dagster.store.removals import Removals
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -9,7 +9,8 @@ from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import rebuild, schema
+from databuild_dagster.store import schema
+from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import HERE, dataset
 from tests.support.crashes import MOST_STATEMENTS, killed_at
 from tests.support.world import COMPLETE, World

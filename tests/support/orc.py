@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyarrow import orc
 
-from databuild_dagster.warehouse import UnreadableFile
+from databuild_dagster.warehouse.errors import UnreadableFile
 from databuild_dagster.warehouse.file_format import FileFacts
 
 

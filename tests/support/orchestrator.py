@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from databuild_dagster.engine import DagsterRunStatus, Judge, TickLimits, TickReport, tick
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import DagsterRunStatus
+from databuild_dagster.engine.tick import TickLimits, TickReport, tick
 
 from .catalog import HERE
 from .ports import HandForeign, HandLauncher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder, Observation
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder, Observation
 
 
 class HandLauncher:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.spark import stop_server
+from databuild_dagster.spark.server import stop_server
 
 FOLDER = "spark_home"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from databuild_dagster.engine import Outcome
 from databuild_dagster.engine.arcs import fire_arcs
+from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError

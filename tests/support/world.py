@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from databuild_dagster.engine import Engine, Outcome
 from databuild_dagster.engine.arcs import fire_arcs
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
-from databuild_dagster.store import Store, Violation, check, open_store
-from databuild_dagster.store.invariants import violations
+from databuild_dagster.store.check import check
+from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.queries import Canonical, WantView
+from databuild_dagster.store.store import Store, open_store
 
 from .catalog import HERE, SmallCatalog
 from .clock import Clock, Ids

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from databuild_dagster.warehouse import FileEntry, Manifest, ManifestState, TableSchema, Warehouse
 from databuild_dagster.warehouse.copies import (
     all_copies,
     arc_folder,
@@ -19,6 +18,8 @@ from databuild_dagster.warehouse.copies import (
     remove_copies,
     wrong_copies,
 )
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 LOT = "20230227PT5M287"

@@ -8,18 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.spark import write_instance
-from databuild_dagster.warehouse import (
-    FileFormat,
-    UnknownFormat,
-    UnreadableFile,
-    Warehouse,
-    format_named,
-    missing_files,
-    read_manifest,
-    read_table,
-)
-from databuild_dagster.warehouse.formats import READABLE, WRITTEN
+from databuild_dagster.spark.staging import write_instance
+from databuild_dagster.warehouse.errors import UnknownFormat, UnreadableFile
+from databuild_dagster.warehouse.file_format import FileFormat
+from databuild_dagster.warehouse.files import read_table
+from databuild_dagster.warehouse.formats import READABLE, WRITTEN, format_named
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 from databuild_dagster.warehouse.outside import describe_outside, find_files, fingerprint_of
 from tests.support.orc import Orc
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.warehouse import InvalidInstanceUuid, Warehouse, disk
-from databuild_dagster.warehouse.layout import MAX_NAME_LENGTH, encode_segment
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import InvalidInstanceUuid
+from databuild_dagster.warehouse.layout import MAX_NAME_LENGTH, Warehouse, encode_segment
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 

@@ -8,7 +8,8 @@ from threading import Barrier
 
 import pytest
 
-from databuild_dagster.warehouse import InvalidCacheSize, ListedFileLost, local_copies
+from databuild_dagster.warehouse import local_copies
+from databuild_dagster.warehouse.errors import InvalidCacheSize, ListedFileLost
 
 HOUR = 3600
 

@@ -10,9 +10,17 @@ import jsonschema
 import msgspec
 import pytest
 
-from databuild_dagster.warehouse import Column, FileEntry, Manifest, ManifestState, TableSchema, UriType, Warehouse
 from databuild_dagster.warehouse.copies import lot_folder, manifest_copy
-from databuild_dagster.warehouse.manifest import manifest_text
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
+    Column,
+    FileEntry,
+    Manifest,
+    ManifestState,
+    TableSchema,
+    UriType,
+    manifest_text,
+)
 from databuild_dagster.warehouse.manifest_schema import SHIPPED, manifest_schema, shipped_schema
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"

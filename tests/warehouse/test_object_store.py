@@ -13,28 +13,27 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.warehouse import (
+from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.errors import (
     AccessDenied,
     BucketMissing,
     DiskTrouble,
     ListedFileLost,
-    Manifest,
     ManifestConflict,
     ManifestMissing,
-    ManifestState,
     NotCreateOnly,
     StorageTrouble,
     StorageUnreachable,
-    Warehouse,
-    describe_files,
-    disk,
-    local_copies,
+)
+from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
     local_paths,
     missing_files,
-    publish_files,
     read_manifest,
     read_manifests,
-    read_table,
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
@@ -67,7 +66,7 @@ def write(warehouse, *tables, uuid=UUID):
 
 
 def manifest_of(**changes):
-    from databuild_dagster.warehouse import TableSchema
+    from databuild_dagster.warehouse.manifest import TableSchema
 
     manifest = Manifest(
         dataset="raw/flights",

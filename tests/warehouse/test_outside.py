@@ -9,22 +9,18 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.warehouse import (
-    ListedFileLost,
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import ListedFileLost, UnreadableFile
+from databuild_dagster.warehouse.files import describe_files, publish_files, read_table, table_schema
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
-    UnreadableFile,
     UriType,
-    Warehouse,
-    describe_files,
-    disk,
     file_paths,
     local_paths,
     missing_files,
-    publish_files,
     read_manifest,
-    read_table,
-    table_schema,
     with_whole_uris,
     write_manifest,
 )

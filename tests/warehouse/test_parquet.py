@@ -7,16 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.warehouse import (
-    Column,
-    Manifest,
-    ManifestState,
-    Warehouse,
-    describe_files,
-    publish_files,
-    read_table,
-)
 from databuild_dagster.warehouse.errors import NotParquet
+from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Column, Manifest, ManifestState
 from databuild_dagster.warehouse.parquet import write_table
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"

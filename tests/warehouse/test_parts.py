@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from databuild_dagster.warehouse import (
+from databuild_dagster.warehouse.errors import ManifestConflict, StorageTrouble
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     Column,
     FileEntry,
     Manifest,
-    ManifestConflict,
     ManifestState,
-    PartManifest,
-    StorageTrouble,
     TableSchema,
-    Warehouse,
+    write_manifest,
+)
+from databuild_dagster.warehouse.parts import (
+    PartManifest,
     children_of,
     is_the_same,
     kept_parts,
@@ -25,7 +27,6 @@ from databuild_dagster.warehouse import (
     remove_attempts,
     share_parts,
     why_columns_differ,
-    write_manifest,
     write_part,
 )
 from tests.support.object_store import S3Server

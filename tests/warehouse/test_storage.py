@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.warehouse import (
-    DiskTrouble,
-    InvalidWarehouse,
-    ManifestMissing,
-    Warehouse,
-    disk,
-    publish_files,
-    read_manifest,
-)
-from databuild_dagster.warehouse.manifest import FileEntry
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import DiskTrouble, InvalidWarehouse, ManifestMissing
+from databuild_dagster.warehouse.files import publish_files
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, read_manifest
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
@@ -127,7 +122,7 @@ def test_a_protocol_that_needs_more_than_a_url_says_is_refused():
 
 
 def test_a_store_that_cannot_write_create_only_is_refused_before_anything_is_written():
-    from databuild_dagster.warehouse import NotCreateOnly
+    from databuild_dagster.warehouse.errors import NotCreateOnly
 
     with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
         Warehouse("data://bucket/prefix").new_staging_dir("x")

@@ -23,18 +23,17 @@ from databuild_dagster.data.adoption_errors import (
     OwnFiles,
     SaidToBeWrong,
 )
-from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark import in_threads
+from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import (
-    FileEntry,
-    Warehouse,
-)
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 
 #: Between the first and the last key of a range.

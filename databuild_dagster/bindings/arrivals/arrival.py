@@ -27,13 +27,16 @@ from databuild_dagster.data.arrival_errors import (
     NothingGiven,
     SaidWrong,
 )
-from databuild_dagster.engine import Engine, this_user
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import why_not_fitting
+from databuild_dagster.spark.schemas import why_not_fitting
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import FileEntry, Manifest, ManifestMissing, ManifestState, Warehouse, read_manifest
+from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
 

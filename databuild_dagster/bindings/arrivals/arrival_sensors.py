@@ -23,9 +23,9 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: A sensor's name is this and its asset's.
 ARRIVALS: Final = "databuild_arrivals"

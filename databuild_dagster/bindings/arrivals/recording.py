@@ -25,29 +25,27 @@ from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
-from databuild_dagster.spark import UnreadableColumn, columns_of, united_schema, why_not_fitting
+from databuild_dagster.spark.errors import UnreadableColumn
+from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import (
-    DiskTrouble,
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
+from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     FileEntry,
     Manifest,
-    ManifestConflict,
     ManifestState,
-    StorageTrouble,
     TableSchema,
-    UnreadableFile,
     UriType,
-    Warehouse,
     read_manifest,
     write_manifests,
 )
-from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.outside import OutsideFile, describe_each
 
 if TYPE_CHECKING:

@@ -24,14 +24,15 @@ from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer, Ow
 from databuild_dagster.data.arrival_errors import NoLandingFolder, SaidWrong
 from databuild_dagster.data.landing import Kind, LandingPattern
 from databuild_dagster.data.read_plan import neighbour
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import in_threads
+from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import FileEntry, TableSchema, Warehouse
 from databuild_dagster.warehouse.disk import Listed
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
 
 #: Files opened in one look; a lot is taken whole, so one alone may have more.
 MAX_FILES_PER_LOOK = 10_000

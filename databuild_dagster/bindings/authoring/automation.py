@@ -31,7 +31,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 from databuild_dagster.store.queries import Standing
 

@@ -47,8 +47,8 @@ from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, Webho
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.deployed import remember
-from databuild_dagster.engine import TickLimits
 from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.engine.tick import TickLimits
 
 _LIMITS = TickLimits()
 

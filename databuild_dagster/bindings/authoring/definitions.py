@@ -41,9 +41,9 @@ from databuild_dagster.bindings.orchestration.operation_runs import operation_jo
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, Wants
 from databuild_dagster.bindings.registry.deployed import remember
-from databuild_dagster.engine import TickLimits
 from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.
 _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")

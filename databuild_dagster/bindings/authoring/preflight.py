@@ -15,8 +15,8 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, op
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import check_startable
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.spark.startable import check_startable
+from databuild_dagster.warehouse.layout import Warehouse
 
 
 def prepare_machine(

@@ -23,9 +23,9 @@ from databuild_dagster.data.inputs import InputFinder, Inputs
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import frame_type
+from databuild_dagster.spark.frames import frame_type
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import FilesRead
+from databuild_dagster.warehouse.file_index import FilesRead
 
 
 class Arguments:

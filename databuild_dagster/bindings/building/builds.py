@@ -34,9 +34,13 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark import BadPartitionKeyColumn, Columns, SchemaChanged, Staged, check_schema, in_threads
-from databuild_dagster.warehouse import DiskTrouble, ManifestState, StorageTrouble, remove_tree
+from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
+from databuild_dagster.spark.schemas import Columns, check_schema
+from databuild_dagster.spark.staging import Staged, in_threads
+from databuild_dagster.warehouse.disk import remove_tree
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.filters import BadFilter
+from databuild_dagster.warehouse.manifest import ManifestState
 
 #: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)

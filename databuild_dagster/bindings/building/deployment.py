@@ -9,7 +9,8 @@ from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OPERATION_TAG, PROCESS_TAG, WORKER_TAG
 from databuild_dagster.bindings.building.operation_types import Operations, known_operations
 from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.engine import TickLimits, this_process
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.tick import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads

@@ -17,9 +17,9 @@ from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.outcomes import DepMiss
 from databuild_dagster.bindings.reading.spark_resource import temporary_session
-from databuild_dagster.engine import new_id
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.spark import united
+from databuild_dagster.spark.frames import united
 
 #: What is built where no asset is given.
 UNNAMED = "asset"

@@ -23,20 +23,21 @@ from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.parts import MAX_PARTS, balanced
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark import BadPartColumn, Staged, in_threads, rows_of, values_of
-from databuild_dagster.warehouse import (
-    ManifestState,
+from databuild_dagster.spark.errors import BadPartColumn
+from databuild_dagster.spark.parts import rows_of, values_of
+from databuild_dagster.spark.staging import Staged, in_threads
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.files import publish_files
+from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState, local_paths
+from databuild_dagster.warehouse.parts import (
     PartManifest,
-    Warehouse,
     children_of,
-    disk,
-    format_named,
     is_the_same,
     kept_parts,
-    local_paths,
     lot_schema,
     lot_state,
-    publish_files,
     share_parts,
     why_columns_differ,
     write_part,

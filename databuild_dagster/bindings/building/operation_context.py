@@ -16,11 +16,11 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of, manifests_in
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.executor import CannotExecute, JobContext, RetryJob, told
 from databuild_dagster.model.operations import LeaseLost
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.spark import (
+from databuild_dagster.spark.errors import (
     BadSetting,
     BadSparkUrl,
     FixedSetting,
@@ -29,10 +29,13 @@ from databuild_dagster.spark import (
     SessionModesMixed,
     SparkUnreachable,
     TooManyServers,
-    explain_failure,
 )
+from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import DiskTrouble, Manifest, ManifestMissing, Warehouse, disk
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest
 
 #: Why there is no session, whoever asks.
 _NO_SESSION = (

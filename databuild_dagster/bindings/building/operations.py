@@ -17,10 +17,11 @@ from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.engine import Judge, this_user
+from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor, JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations import Mark, OperationId, Trouble
 
 #: Jobs that an executor has at once: of a batched type it hands them to one call.

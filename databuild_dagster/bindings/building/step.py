@@ -58,7 +58,8 @@ from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark import spark_ui_url, watch_progress
+from databuild_dagster.spark.progress import watch_progress
+from databuild_dagster.spark.session import spark_ui_url
 from databuild_dagster.warehouse.threads import DaemonThreads
 
 #: How often a run asks for refs again that others gave up while it waited for them.

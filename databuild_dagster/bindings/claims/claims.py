@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.claims.run_request import Asking
-from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs, StartLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound

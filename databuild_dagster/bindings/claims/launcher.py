@@ -30,7 +30,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
     partition_tags,
 )
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
 #: Launches asked about in one query.

@@ -23,7 +23,8 @@ from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.claims.run_request import Asking, asking
 from databuild_dagster.bindings.registry.registration import partitions_from
-from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec

@@ -7,7 +7,7 @@ from typing import Any
 from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.model.events import OutputFact
-from databuild_dagster.warehouse import Manifest
+from databuild_dagster.warehouse.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from databuild_dagster.bindings.claims.claims import Hosting, take_over
 from databuild_dagster.bindings.claims.run_messages import gave_way, stalled
 from databuild_dagster.bindings.claims.run_request import Asking
 from databuild_dagster.bindings.claims.slot_deadlock import patience
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dagster import AssetIn
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.warehouse import FilesRead
+from databuild_dagster.warehouse.file_index import FilesRead
 from databuild_dagster.warehouse.filters import BadFilter, parsed_filter
 
 #: In the metadata of an `AssetIn`.

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of

@@ -31,11 +31,12 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     get_tags_from_multi_partition_key,
 )
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.warehouse import TableSchema as WrittenSchema
-from databuild_dagster.warehouse import Warehouse, first_rows
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
+from databuild_dagster.warehouse.samples import first_rows
 
 #: Refs of one step that are described with columns and a sample: Dagster takes 2 ms longer to write 20 columns down, and
 #: nobody looks at a thousand partitions. Beyond that only the last of those that are told together, which is the one that

@@ -22,7 +22,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     SqlEventLogStorage,
     SqlEventLogStorageTable,
 )
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 

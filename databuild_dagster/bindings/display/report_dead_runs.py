@@ -23,7 +23,8 @@ from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG,
 from databuild_dagster.bindings.display.materialization import version_tags
 from databuild_dagster.bindings.registry.instance import engine_for, store_url
 from databuild_dagster.bindings.registry.registration import dagster_partition
-from databuild_dagster.engine import Engine, surely_gone
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.refs import asset_of, partition_key_of
 

@@ -22,7 +22,7 @@ from dagster import (
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.wording import few_of
 
 #: Refs named in its metadata.

@@ -31,7 +31,7 @@ from databuild_dagster.bindings.display.reuse_events import Served, materializat
 from databuild_dagster.bindings.display.taint_check import selected_taint_checks
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.deployment import Deployment

@@ -20,7 +20,7 @@ from databuild_dagster.bindings.display.reuse_events import Served
 from databuild_dagster.bindings.display.taint_check import report_taint_checks
 from databuild_dagster.bindings.orchestration.finish_run import end_as_answered, say
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState

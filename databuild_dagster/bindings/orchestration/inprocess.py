@@ -29,7 +29,8 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.building.step import end_open_hostings
 from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
-from databuild_dagster.engine import LaunchOrder, this_process
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.ports import LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
 

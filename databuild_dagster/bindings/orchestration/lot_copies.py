@@ -18,27 +18,14 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model import events as e
 from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import in_threads
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import (
-    DiskTrouble,
-    EscapingFile,
-    Manifest,
-    ManifestDamaged,
-    ManifestMissing,
-    ManifestState,
-    NewerManifest,
-    StorageTrouble,
-    Warehouse,
-    read_manifest,
-)
+from databuild_dagster.spark.staging import in_threads
+from databuild_dagster.store.queries import Canonical, Queries
 from databuild_dagster.warehouse.copies import (
     NO_VERSION,
     Put,
@@ -48,6 +35,16 @@ from databuild_dagster.warehouse.copies import (
     manifest_copy,
     put_copies,
 )
+from databuild_dagster.warehouse.errors import (
+    DiskTrouble,
+    EscapingFile,
+    ManifestDamaged,
+    ManifestMissing,
+    NewerManifest,
+    StorageTrouble,
+)
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
 
 #: Events looked at, refs written and seconds spent by one tick; the next one goes on.
 MAX_EVENTS: Final = 10_000

@@ -11,9 +11,9 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.orchestration.lot_copies import Cursor, Writer, cursor_of, touched_after
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.warehouse.copies import all_copies, remove_copies, wrong_copies
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: Refs whose keys are computed at once.
 PORTION = 500

@@ -35,7 +35,10 @@ from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.read_plan import unknown_sources
-from databuild_dagster.engine import Engine, Judge, TickReport, this_process, tick
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.tick import TickReport, tick
 
 #: The sensor's name in Dagster.
 ORCHESTRATOR = "databuild_orchestrator"

@@ -24,7 +24,7 @@ from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoo
 from databuild_dagster.bindings.orchestration.finish_run import say
 from databuild_dagster.bindings.orchestration.held_runs import answer, end, release, see_off, standing_of
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
 
 #: Held runs that one tick looks after, and queued ones, the oldest first.

@@ -15,9 +15,10 @@ from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import ManifestDamaged, ManifestMissing, ManifestState, Warehouse, read_manifest
+from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.warehouse.errors import ManifestDamaged, ManifestMissing
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState, read_manifest
 
 _MATTERS = frozenset(rule.state for rule in RULES if rule.has_data is not None)
 _LEFT = (ManifestState.COMPLETE, ManifestState.EMPTY, ManifestState.PARTIAL)

@@ -26,49 +26,31 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.part_attempts import attempts_before, remove_attempts_before
 from databuild_dagster.data.read_plan import manifests_in, neighbour
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
-from databuild_dagster.spark import (
+from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
+from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
+from databuild_dagster.spark.interrupt import interrupt_begun
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
+from databuild_dagster.spark.schemas import Columns
+from databuild_dagster.spark.session import interrupt, tag_operations
+from databuild_dagster.spark.staging import (
     PARTITION_KEY,
-    Columns,
     Staged,
-    explain_failure,
     files_wanted,
-    filter_in,
-    filtered,
-    interrupt,
-    interrupt_begun,
     is_large,
-    is_lost,
-    is_of_the_machine,
-    is_transient,
-    no_rows,
     publish,
-    read_instances,
-    read_keyed,
-    read_keyed_pandas,
-    read_pandas,
     read_staged,
     stage_batch,
     stage_instance,
     staging,
-    tag_operations,
-    united,
-    with_key,
 )
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import (
-    FileEntry,
-    FilesRead,
-    Manifest,
-    ManifestMissing,
-    ManifestState,
-    TableSchema,
-    Warehouse,
-    disk,
-    narrowed,
-    read_manifests,
-)
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filtering import matching_places
 from databuild_dagster.warehouse.filters import Filter, parsed_filter
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, read_manifests
 
 _log = logging.getLogger(__name__)
 

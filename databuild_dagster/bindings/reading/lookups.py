@@ -14,8 +14,7 @@ from databuild_dagster.data.read_plan import unknown_asset
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
-from databuild_dagster.store import Queries
-from databuild_dagster.store.queries import Canonical, Instance, JobRunView, WantView
+from databuild_dagster.store.queries import Canonical, Instance, JobRunView, Queries, WantView
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

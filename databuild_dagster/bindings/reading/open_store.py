@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.data.home import existing_home, store_url_of_home
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.store import Store, open_store
+from databuild_dagster.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

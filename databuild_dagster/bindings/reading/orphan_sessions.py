@@ -12,9 +12,11 @@ from typing import Any
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import surely_gone, this_process
-from databuild_dagster.spark import SparkSettings, SparkUnreachable, interrupt_orphans, session_address
-from databuild_dagster.store import NotedSession
+from databuild_dagster.engine.holders import surely_gone, this_process
+from databuild_dagster.spark.errors import SparkUnreachable
+from databuild_dagster.spark.orphans import interrupt_orphans, session_address
+from databuild_dagster.spark.session import SparkSettings
+from databuild_dagster.store.backends.heartbeats import NotedSession
 
 #: After this long a note is dropped that nobody could follow up: by then a server has forgotten the session itself.
 MAX_AGE_SECONDS = 24 * 3600.0

@@ -33,26 +33,17 @@ from databuild_dagster.data.read_plan import (
 )
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
-from databuild_dagster.spark import (
-    PARTITION_KEY,
-    SessionModesMixed,
-    SparkSettings,
-    abandon,
-    filter_in,
-    filtered,
-    is_lost,
-    no_rows,
-    open_session,
-    read_instances,
-    read_keyed,
-    read_keyed_pandas,
-    read_pandas,
-    refuse_taken,
-    united,
-)
-from databuild_dagster.store import Queries
-from databuild_dagster.warehouse import Manifest, Warehouse, without_needless_files
+from databuild_dagster.spark.errors import SessionModesMixed
+from databuild_dagster.spark.failures import is_lost
+from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken
+from databuild_dagster.spark.session import SparkSettings, abandon, open_session
+from databuild_dagster.spark.staging import PARTITION_KEY
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.warehouse.file_index import without_needless_files
 from databuild_dagster.warehouse.filters import Filter, parsed_filter
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,11 +21,13 @@ from pydantic import Field, PrivateAttr
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.bindings.registry.deployed import register_deployed
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.spark import BadSetting, SparkSettings, abandon, open_session, temporary
+from databuild_dagster.spark.errors import BadSetting
+from databuild_dagster.spark.session import SparkSettings, abandon, open_session
+from databuild_dagster.spark.temporary import temporary
 from databuild_dagster.store.queries import WantView
 
 #: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs

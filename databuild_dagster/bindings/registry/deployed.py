@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 
 _graphs: dict[str, Callable[[], AssetGraph]] = {}
 

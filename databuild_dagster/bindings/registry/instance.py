@@ -14,8 +14,8 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
-from databuild_dagster.engine import Engine
-from databuild_dagster.store import open_store
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.store.store import open_store
 
 _IN_MEMORY = "sqlite://"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, ref_of
-from databuild_dagster.engine import Observation
+from databuild_dagster.engine.ports import Observation
 from databuild_dagster.model.refs import PartitionRef
 
 #: Dagster runs looked up in one query.

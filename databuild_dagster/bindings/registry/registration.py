@@ -24,7 +24,7 @@ from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
 from databuild_dagster.model.errors import AssetTaken

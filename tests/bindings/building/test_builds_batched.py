@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import server_status, stop_server
-from databuild_dagster.warehouse import Warehouse, read_manifest
+from databuild_dagster.spark.server import server_status, stop_server
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import read_manifest
 from tests.support.cluster import wait_until
 from tests.support.spark_ui import spark_jobs
 

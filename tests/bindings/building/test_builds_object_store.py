@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, build_definitions, databuild_asset
 from databuild_dagster.bindings.building.deployment import deployment_of_repository
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import InvalidWarehouse, disk, local_copies
+from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.errors import InvalidWarehouse
 from tests.support.object_store import S3Server
 
 pytestmark = pytest.mark.long

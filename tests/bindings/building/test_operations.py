@@ -20,8 +20,8 @@ from databuild_dagster.bindings.orchestration.operation_runs import OPERATION_JO
 from databuild_dagster.model import operations as ops
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.operations import OperationId, OperationState
-from databuild_dagster.spark import read_instances
-from databuild_dagster.store import check
+from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.store.check import check
 from databuild_dagster.warehouse import disk
 from tests.support.dagster_files import fresh_instance
 from tests.support.dead_process import dead_process

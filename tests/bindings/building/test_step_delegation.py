@@ -30,7 +30,7 @@ from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.claims.run_request import asking
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState

@@ -17,7 +17,8 @@ from databuild_dagster.bindings.claims.launcher import (
     selected_keys,
 )
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-from databuild_dagster.engine import TickReport, this_process
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.states import InstanceState
 
 

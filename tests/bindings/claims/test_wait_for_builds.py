@@ -12,7 +12,7 @@ import pytest
 from databuild_dagster.bindings.claims.claims import Hosting, claim
 from databuild_dagster.bindings.claims.run_request import Asking
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import SucceedJobRuns
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess

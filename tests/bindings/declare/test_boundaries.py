@@ -26,12 +26,13 @@ from databuild_dagster.bindings.registry.registration import datasets_of, regist
 from databuild_dagster.data.adoption_errors import OwnFiles
 from databuild_dagster.data.arrival_errors import NoLandingFolder
 from databuild_dagster.data.landing import BadLandingPattern
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import check
-from databuild_dagster.warehouse import Manifest, UriType, Warehouse, read_manifest
+from databuild_dagster.store.check import check
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, UriType, read_manifest
 from tests.support.dagster_files import fresh_instance
 from tests.support.object_store import S3Server
 

@@ -14,7 +14,7 @@ from databuild_dagster import EMPTY, BuildContext, InvalidAsset, Transient, data
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
 
 pytestmark = pytest.mark.long
 

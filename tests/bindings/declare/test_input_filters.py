@@ -28,7 +28,8 @@ from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import FilesRead, Warehouse
+from databuild_dagster.warehouse.file_index import FilesRead
+from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.dagster_files import fresh_instance
 
 from ..conftest import Site, deployed

@@ -24,8 +24,9 @@ from databuild_dagster.data.part_attempts import attempts_before
 from databuild_dagster.engine import launch_heartbeat as heartbeat
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import server_statuses
-from databuild_dagster.warehouse import Manifest, ManifestState, Warehouse, read_manifest
+from databuild_dagster.spark.server import server_statuses
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
 from tests.support.cluster import wait_until
 from tests.support.dagster_files import fresh_instance
 from tests.support.endless import ENDLESS

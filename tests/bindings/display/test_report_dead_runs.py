@@ -11,12 +11,12 @@ from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JO
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, WORKER_TAG
 from databuild_dagster.bindings.claims.launcher import IN_PROCESS
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.engine import this_process
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.spark import write_instance
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.spark.staging import write_instance
+from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.dead_process import dead_process
 
 REF = "numbers@2013-01-01"

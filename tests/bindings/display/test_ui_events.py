@@ -15,7 +15,7 @@ from databuild_dagster.bindings.display import materialization as describing
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
 
 pytestmark = pytest.mark.long
 

@@ -39,7 +39,8 @@ from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, look_after
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.engine import Engine, this_process
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import (
     CancelJobRuns,
     ClaimRefs,
@@ -53,7 +54,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import check
+from databuild_dagster.store.check import check
 
 #: Each test has an instance of its own; all of them take half a minute.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]

@@ -25,16 +25,16 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.store import log
-from databuild_dagster.warehouse import (
+from databuild_dagster.warehouse.errors import DiskTrouble
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
     FileEntry,
     Manifest,
     ManifestState,
     TableSchema,
-    Warehouse,
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.errors import DiskTrouble
 from tests.support.dagster_files import fresh_instance
 from tests.support.fixtures import database, pytest_generate_tests, shared_url
 from tests.support.world import World

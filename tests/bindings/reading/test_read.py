@@ -27,8 +27,11 @@ from databuild_dagster.data.read_plan import (
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark import KeyColumnTaken, SparkSettings, open_session, stop_server
-from databuild_dagster.warehouse import Warehouse, file_paths, read_manifest
+from databuild_dagster.spark.errors import KeyColumnTaken
+from databuild_dagster.spark.server import stop_server
+from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
 from ..conftest import Site
 from ..module_site import module_site

@@ -17,7 +17,7 @@ from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
 
 from ..conftest import Site
 from ..module_site import module_site

@@ -21,7 +21,7 @@ from databuild_dagster.engine import launch_heartbeat as heartbeat
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.spark import spark_ui_url
+from databuild_dagster.spark.session import spark_ui_url
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS
 from tests.support.spark_ui import spark_jobs

@@ -22,7 +22,7 @@ from databuild_dagster.model.operations import (
     OperationState,
     UnknownOperationType,
 )
-from databuild_dagster.store import rebuild
+from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
 

@@ -22,7 +22,7 @@ from databuild_dagster.model.meta_storage import (
     not_exists,
     tombstone,
 )
-from databuild_dagster.store import rebuild
+from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from databuild_dagster.engine import Engine, new_id
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
 from databuild_dagster.model.meta_storage import Put, Remove, do, exists, iif, not_exists, value_is
-from databuild_dagster.store import open_store
+from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
 
 KEYS = ("a", "b", "c")

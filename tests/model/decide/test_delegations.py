@@ -7,7 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store import LedgerEntry
+from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
 from tests.support.model_world import ModelWorld
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.store import open_store
 from databuild_dagster.store.backends import file_systems
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.errors import NetworkFileSystem
+from databuild_dagster.store.store import open_store
 
 DATABASES = ("sqlite",)
 

@@ -10,12 +10,16 @@ import threading
 import psycopg
 import pytest
 
-from databuild_dagster.engine import Engine
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model import commands as c
-from databuild_dagster.store import Heartbeats, NotedSession, Queries, check, open_store, rebuild
+from databuild_dagster.store.backends.heartbeats import Heartbeats, NotedSession
 from databuild_dagster.store.backends.postgres import MAX_KEPT, PostgresConnection, PostgresDatabase
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
+from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset
 from tests.support.postgres import postgres_server
 from tests.support.world import World, worlds

@@ -13,9 +13,10 @@ from contextlib import closing
 
 import pytest
 
-from databuild_dagster.engine import new_id
+from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
-from databuild_dagster.store import FileAside, Heartbeats, Store, open_store, rebuild, schema
+from databuild_dagster.store import schema
+from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.errors import (
     ForeignDatabase,
     NewerStore,
@@ -23,6 +24,8 @@ from databuild_dagster.store.errors import (
     StoreUnusable,
     UnsupportedDatabase,
 )
+from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.store import Store, open_store
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -15,8 +15,8 @@ from databuild_dagster.data.read_plan import DataRemoved, NothingLive, NotOurs, 
 from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark.indexing import file_figures, indexable
-from databuild_dagster.warehouse import FileEntry, Manifest, UriType
 from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 
 #: What is kept of one partition's files between two looks.
 MAX_PROGRESS_BYTES = 1024 * 1024

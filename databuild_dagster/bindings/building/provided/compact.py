@@ -17,7 +17,8 @@ from databuild_dagster.model.events import LotArrived, ManifestFact
 from databuild_dagster.model.meta_storage import do
 from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
 from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
-from databuild_dagster.warehouse import Manifest, UriType, Warehouse
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, UriType
 
 
 class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,7 +31,8 @@ from databuild_dagster.spark.validating import (
     validate_instances,
 )
 from databuild_dagster.store.queries import Canonical
-from databuild_dagster.warehouse import Manifest, ManifestDamaged, ManifestMissing, NewerManifest
+from databuild_dagster.warehouse.errors import ManifestDamaged, ManifestMissing, NewerManifest
+from databuild_dagster.warehouse.manifest import Manifest
 
 #: Partitions that the report names for each rule; it counts all of them.
 MAX_PARTITIONS = 1000
