@@ -72,7 +72,7 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
 #: Dies, as by kill -9, when the Dagster run of a launch is made and nothing of it has started.
 DIE_BEFORE_THE_START = """
 import os, signal, sys
-from databuild_dagster.bindings import inprocess
+from databuild_dagster.bindings.orchestration import inprocess
 from databuild_dagster.cli.main import main
 inprocess.execute = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main(["build", *sys.argv[1:]])

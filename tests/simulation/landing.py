@@ -1,4 +1,4 @@
-"""A landing folder, who drops files into it, and who watches it (SPEC 10.6). As `bindings.watching` does it, without files.
+"""A landing folder, who drops files into it, and who watches it (SPEC 10.6). As `arrivals.watcher` does it, without files.
 
 A file is a name and what it holds. A watcher lists the folder, asks the log what of it is recorded, and records the rest
 as new instances of the lots, if those are still what it saw. Between any two of these it may die, and another may look.
@@ -98,7 +98,7 @@ def _look(me: Member) -> None:
 
 
 def _grown(me: Member, ref: str, there: dict[str, str], now: Canonical) -> dict[str, str] | None:
-    """`bindings.arriving.grow`: the files of the lot's next instance, None where there is no news."""
+    """`arrivals.arrival.grow`: the files of the lot's next instance, None where there is no news."""
     manifests, lies_there = me.world.landing.manifests, me.world.landing.files[ref]
     if not there.items() <= lies_there.items():
         return None  # A file that is gone, or was written again since it was listed, cannot be read as it was.

@@ -1,6 +1,6 @@
 """What the virtual processes do: orchestrators, Dagster and its runs, people. As the bindings do it, without Dagster.
 
-A Dagster run here goes the way of `bindings.step`, `hosting` and `waiting`: start the launch or claim, build what was
+A Dagster run here goes the way of `building.step`, `claims.claims` and `claims.wait_for_builds`: start the launch or claim, build what was
 given, wait for what others build, claim again or take over, give up in the end.
 """
 

@@ -127,7 +127,9 @@ def a_path_without_java(folder):
 
 SESSION = """
 import sys
-from databuild_dagster.spark import SparkSettings, find_java, open_session, stop_server
+from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.server import stop_server
+from databuild_dagster.spark.session import SparkSettings, open_session
 print(find_java().version)
 try:
     print(open_session(SparkSettings(home=sys.argv[1], config={"spark.driver.memory": "1g"})).range(3).count())

@@ -26,7 +26,7 @@ from tests.support.spark_ui import nothing_runs
 
 USE_AND_SAY_WHICH = """
 import sys
-from databuild_dagster.spark import SparkSettings
+from databuild_dagster.spark.session import SparkSettings
 from databuild_dagster.spark.server import use_server
 config = dict(pair.split("=") for pair in sys.argv[2:])
 print(use_server(SparkSettings(home=sys.argv[1], config=config)).pid)
@@ -294,7 +294,8 @@ def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(t
 
 START_AND_BE_KILLED = """
 import os, signal, sys
-from databuild_dagster.spark import SparkSettings, server
+from databuild_dagster.spark import server
+from databuild_dagster.spark.session import SparkSettings
 server._becomes_ready = lambda process, port: os.kill(os.getpid(), signal.SIGKILL)
 server.use_server(SparkSettings(home=sys.argv[1]))
 """

@@ -8,8 +8,12 @@ import pytest
 PROGRAM = """
 import sys, threading, uuid
 from dataclasses import replace
-from databuild_dagster.spark import *
-from databuild_dagster.warehouse import Warehouse
+from databuild_dagster.spark.errors import SessionModesMixed
+from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.session import SparkSettings, abandon, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.staging import write_instance
+from databuild_dagster.warehouse.layout import Warehouse
 import pyspark.sql.functions as F
 
 settings = SparkSettings(mode="classic", home=sys.argv[1], config={"spark.driver.memory": "1g"})

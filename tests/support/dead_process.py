@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-_SAY = "from databuild_dagster.engine import this_process; print(this_process())"
+_SAY = "from databuild_dagster.engine.holders import this_process; print(this_process())"
 
 
 @cache

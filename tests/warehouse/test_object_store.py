@@ -224,7 +224,9 @@ def test_processes_that_fetch_the_same_at_once_all_read_it_whole(s3, warehouse):
     write(warehouse, *(numbers(*range(1000)) for _ in range(5)))
     clear_cache()
     program = (
-        "from databuild_dagster.warehouse import *;"
+        "from databuild_dagster.warehouse.files import read_table;"
+        "from databuild_dagster.warehouse.layout import Warehouse;"
+        "from databuild_dagster.warehouse.manifest import read_manifest;"
         f"w = Warehouse({warehouse.root!r});"
         f"print(read_table(w, [read_manifest(w, 'raw/flights', {UUID!r})]).num_rows)"
     )

@@ -90,7 +90,7 @@ def test_the_warehouse_of_a_manifest_is_found_in_a_folder_too(tmp_path):
 
 def test_a_local_warehouse_imports_no_object_store():
     program = (
-        "import sys; from databuild_dagster.warehouse import Warehouse, missing_files;"
+        "import sys, databuild_dagster.warehouse.manifest; from databuild_dagster.warehouse.layout import Warehouse;"
         "Warehouse('/tmp').storage; print({'fsspec', 's3fs', 'botocore'} & set(sys.modules))"
     )
 
@@ -101,7 +101,7 @@ def test_a_local_warehouse_imports_no_object_store():
 
 def test_a_url_whose_library_is_not_installed_says_what_to_install():
     program = (
-        "import sys; sys.modules['s3fs'] = None; from databuild_dagster.warehouse import Warehouse;"
+        "import sys; sys.modules['s3fs'] = None; from databuild_dagster.warehouse.layout import Warehouse;"
         "Warehouse('s3://bucket/prefix').new_staging_dir('x')"
     )
 

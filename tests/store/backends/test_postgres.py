@@ -275,7 +275,7 @@ def test_a_schema_where_nothing_may_be_made_is_said_so():
 def test_who_has_no_psycopg_is_told_what_to_install():
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from databuild_dagster.store import open_store\n"
+        "from databuild_dagster.store.store import open_store\n"
         "try: open_store('postgresql://127.0.0.1/x')\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

@@ -87,7 +87,8 @@ def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
     for _ in range(4):
         code = (
             "import sys, time\n"
-            "from databuild_dagster.store import Heartbeats, open_store\n"
+            "from databuild_dagster.store.backends.heartbeats import Heartbeats\n"
+            "from databuild_dagster.store.store import open_store\n"
             f"time.sleep(max(0, {at} - time.time()))\n"
             f"Heartbeats(open_store('sqlite:///{tmp_path}/build.db').database).beat(['l'], 1.0)\n"
         )
