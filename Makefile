@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-browser test-simulation test-postgres flaky quick simulate mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ ui: $(READY) ## open Dagster on what the demo built
 
 test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
 	@status=0; $(PYTEST) --ignore tests/simulation -m "not browser" $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+test-long: $(READY) ## the tests that `make test` leaves out: marked `extended`, each a second proof of a rule
+	@status=0; $(PYTEST) --all --ignore tests/simulation -m "extended and not browser" $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 test-browser: $(READY) ## the tests that look at Dagster's pages (needs chromium)
 	@status=0; $(PYTEST) -m browser $(ARGS) tests/e2e || status=$$?; $(STOP_SPARK) || true; exit $$status
