@@ -49,7 +49,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
 
 PARTS = ("check", "guard", "answer", "at-once", "year")

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
 
 SETTINGS = "telemetry: {enabled: false}\n"

@@ -13,7 +13,7 @@ from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.reading.arc_lots import ArcLot

@@ -10,7 +10,7 @@ from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 
 
 @click.command()

@@ -16,7 +16,9 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries import Asker, Instance, Queries
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import Asker
 
 #: Askers that are named in the table; --json names all.
 SHOWN_ASKERS: Final = 3

@@ -13,7 +13,7 @@ from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunView
 
 #: Refs of canceled job runs for which is looked who waits for them.
 MAX_LOOKED_AT = 100

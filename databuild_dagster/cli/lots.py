@@ -16,7 +16,8 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 
 
 class LotView(NamedTuple):

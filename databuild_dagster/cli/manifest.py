@@ -13,7 +13,7 @@ from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, manifest_text, read_manifest, with_whole_uris

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from databuild_dagster.data.read_plan import Moment, moment_of
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
 

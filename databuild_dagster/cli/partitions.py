@@ -11,7 +11,8 @@ from databuild_dagster.model.errors import NotFound, UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestDamaged,

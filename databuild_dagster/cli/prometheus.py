@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
 #: Nobody else on the network need know, unless it is said.

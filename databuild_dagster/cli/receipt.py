@@ -14,7 +14,8 @@ from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store.queries import Instance, Queries
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import read_manifest
 

@@ -11,7 +11,7 @@ import click
 from databuild_dagster.cli.home import dagster_home
 from databuild_dagster.data.home import store_url_of_home, warehouse_of_home
 from databuild_dagster.engine.log_time import clock_is_behind
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import WantState
-from databuild_dagster.store.queries import WantView
+from databuild_dagster.store.queries.wants import WantView
 
 
 @click.group()

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 import msgspec
 
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.manifest import Manifest, manifest_text
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.manifest import ManifestState
 
 

@@ -15,7 +15,7 @@ from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse

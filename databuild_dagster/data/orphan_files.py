@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store.queries import Kept, Queries
+from databuild_dagster.store.queries.instances import Kept
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     InvalidInstanceUuid,

@@ -2,7 +2,7 @@
 (SPEC 10.4)."""
 
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.parts import remove_attempts
 

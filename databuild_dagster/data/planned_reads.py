@@ -12,7 +12,7 @@ from databuild_dagster.engine.annotating import Action, AnnotatedPlan
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse

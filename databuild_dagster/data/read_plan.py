@@ -17,7 +17,9 @@ from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, Unkn
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical, Instance, Queries
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (

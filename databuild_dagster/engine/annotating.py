@@ -24,7 +24,8 @@ from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
-from databuild_dagster.store.queries import LaunchSpan, Queries
+from databuild_dagster.store.queries.job_runs import LaunchSpan
+from databuild_dagster.store.queries.queries import Queries
 
 
 class Action(StrEnum):

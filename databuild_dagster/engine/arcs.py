@@ -17,7 +17,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
 from databuild_dagster.model.refs import partition_key_of
-from databuild_dagster.store.queries import ArcView
+from databuild_dagster.store.queries.datasets import ArcView
 
 #: Stretches of the log that one tick follows; the next one goes on.
 MAX_STRETCHES = 10

@@ -20,7 +20,8 @@ from databuild_dagster.model.standing import DERIVATIVE, follow_ups
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries import Change, Queries
+from databuild_dagster.store.queries.events import Change
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 

@@ -35,7 +35,8 @@ from databuild_dagster.model.lots import LotRange, LotUnit
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store.queries import LastWant, Recorded, RecordedOfDataset
+from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
+from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.ports import DagsterRunState
-from databuild_dagster.store.queries import LaunchView
+from databuild_dagster.store.queries.job_runs import LaunchView
 
 #: How often a launch says that it is alive.
 HEARTBEAT_SECONDS = 10.0

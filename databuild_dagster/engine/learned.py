@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping, Sequence
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import DueRef, Need
+from databuild_dagster.store.queries.planning import DueRef, Need
 
 
 def held_back(

@@ -20,7 +20,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import DueRef
+from databuild_dagster.store.queries.planning import DueRef
 
 #: What is recorded of a launch, and what Dagster is asked for.
 Launch = tuple[c.BufferLaunch, LaunchOrder]

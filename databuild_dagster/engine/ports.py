@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.events import RunSuccess
-from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunView
 
 __all__ = [
     "Catalog",

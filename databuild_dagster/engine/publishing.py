@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
 PUBLISHING = ("JobRunSucceeded", "LotArrived")

@@ -30,7 +30,7 @@ from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.store.queries import JobRunView, LaunchView
+from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
 #: Planning goes on while dep misses make new refs due; deeper graphs go on in the next tick.
 MAX_LEVELS = 50

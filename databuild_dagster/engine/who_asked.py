@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.standing import DERIVATIVE
-from databuild_dagster.store.queries import Asker, Queries
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import Asker
 
 #: Levels of inputs between an instance and whoever asked, after which nobody looks further.
 MOST_LEVELS = 100

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from databuild_dagster.model.events import Event
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import MOVES_AT_ONCE, fold_all
 from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.check import check
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 from tests.support import command
 from tests.support.free_port import free_port

@@ -11,7 +11,7 @@ from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import LaunchSpan
+from databuild_dagster.store.queries.job_runs import LaunchSpan
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandForeign

@@ -10,7 +10,7 @@ import pytest
 from databuild_dagster.engine.holders import surely_gone, this_process
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS, Judge
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
-from databuild_dagster.store.queries import LaunchView
+from databuild_dagster.store.queries.job_runs import LaunchView
 
 DATABASES = ("sqlite",)
 

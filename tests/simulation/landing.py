@@ -15,7 +15,7 @@ from databuild_dagster.model.errors import CanonicalMoved
 from databuild_dagster.model.events import Arrival, CanonicalReverted, Event, LotArrived, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 
 from .processes import Broken
 from .scenario import Delivery

@@ -22,7 +22,7 @@ from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
-from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import HERE
 

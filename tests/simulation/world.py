@@ -18,7 +18,7 @@ from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign

@@ -23,16 +23,13 @@ from databuild_dagster.model.rows import (
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, InstanceState, WantState
 from databuild_dagster.store.ledger import LedgerEntry
 from databuild_dagster.store.log import Head
-from databuild_dagster.store.queries import (
-    ArcView,
-    Canonical,
-    DueRef,
-    Instance,
-    JobRunView,
-    LaunchView,
-    Taint,
-    WantView,
-)
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.datasets import ArcView
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
+from databuild_dagster.store.queries.planning import DueRef
+from databuild_dagster.store.queries.taints import Taint
+from databuild_dagster.store.queries.wants import WantView
 
 from .memory_view import MemoryView
 

@@ -11,7 +11,7 @@ from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, Run
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.store.queries import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.removals import Removals
 
 from .catalog import HERE

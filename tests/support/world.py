@@ -19,7 +19,8 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
 from databuild_dagster.store.check import check
 from databuild_dagster.store.invariants import Violation, violations
-from databuild_dagster.store.queries import Canonical, WantView
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.wants import WantView
 from databuild_dagster.store.store import Store, open_store
 
 from .catalog import HERE, SmallCatalog

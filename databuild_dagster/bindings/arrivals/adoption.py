@@ -31,7 +31,7 @@ from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.staging import in_threads
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of

@@ -33,7 +33,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.schemas import why_not_fitting
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest

@@ -33,7 +33,7 @@ from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse

@@ -29,7 +29,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.staging import in_threads
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema

@@ -33,7 +33,7 @@ from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
-from databuild_dagster.store.queries import Standing
+from databuild_dagster.store.queries.planning import Standing
 
 #: The sensor's name in Dagster; of several, the first.
 AUTOMATION: Final = "databuild_automation"

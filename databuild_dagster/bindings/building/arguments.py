@@ -24,7 +24,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.frames import frame_type
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead
 
 

@@ -31,7 +31,7 @@ from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 
 #: Refs named in one message.
 MAX_NAMED = 5

@@ -31,7 +31,7 @@ from databuild_dagster.spark.errors import (
     TooManyServers,
 )
 from databuild_dagster.spark.failures import explain_failure
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse

@@ -25,7 +25,7 @@ from databuild_dagster.engine.wording import when
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries import WantView
+from databuild_dagster.store.queries.wants import WantView
 
 #: Events looked at in one tick; the next one goes on.
 MAX_EVENTS: Final = 10_000

@@ -33,7 +33,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.explaining import explain
 from databuild_dagster.engine.reasons import look_up
 from databuild_dagster.engine.wording import when
-from databuild_dagster.store.queries import LateRef
+from databuild_dagster.store.queries.wants import LateRef
 
 #: The check's name, the same for every asset.
 SLA_CHECK: Final = "no_missed_slas"

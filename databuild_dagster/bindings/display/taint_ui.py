@@ -33,7 +33,7 @@ from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries import Taint
+from databuild_dagster.store.queries.taints import Taint
 
 #: Events looked at in one tick; the next one goes on.
 MAX_EVENTS: Final = 10_000

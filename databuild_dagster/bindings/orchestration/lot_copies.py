@@ -25,7 +25,8 @@ from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.staging import in_threads
-from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.copies import (
     NO_VERSION,
     Put,

@@ -15,7 +15,8 @@ from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.store.queries import Canonical, Queries
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestDamaged, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import ManifestState, read_manifest

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.engine.publishing import Publication, published_stretches
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -43,7 +43,7 @@ from databuild_dagster.spark.staging import (
     stage_instance,
     staging,
 )
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed

@@ -14,7 +14,11 @@ from databuild_dagster.data.read_plan import unknown_asset
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
-from databuild_dagster.store.queries import Canonical, Instance, JobRunView, Queries, WantView
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantView
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -39,7 +39,7 @@ from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_in
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken
 from databuild_dagster.spark.session import SparkSettings, abandon, open_session
 from databuild_dagster.spark.staging import PARTITION_KEY
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
 from databuild_dagster.warehouse.filters import Filter, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse

@@ -28,7 +28,7 @@ from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import SparkSettings, abandon, open_session
 from databuild_dagster.spark.temporary import temporary
-from databuild_dagster.store.queries import WantView
+from databuild_dagster.store.queries.wants import WantView
 
 #: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs
 #: asks often.

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from databuild_dagster.bindings.arrivals.arrival import grow
 from databuild_dagster.bindings.arrivals.recording import Outside
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
 from databuild_dagster.warehouse.outside import describe_outside
 

@@ -17,7 +17,7 @@ from databuild_dagster.store.backends.postgres import MAX_KEPT, PostgresConnecti
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.store.queries import Queries
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset

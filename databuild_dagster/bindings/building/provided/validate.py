@@ -30,7 +30,7 @@ from databuild_dagster.spark.validating import (
     columns_to_check,
     validate_instances,
 )
-from databuild_dagster.store.queries import Canonical
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestDamaged, ManifestMissing, NewerManifest
 from databuild_dagster.warehouse.manifest import Manifest
 

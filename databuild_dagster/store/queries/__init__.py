@@ -1,0 +1,1 @@
+"""Questions to the state, one module for each subject."""

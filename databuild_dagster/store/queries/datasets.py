@@ -1,0 +1,49 @@
+"""Registered datasets and arcs, and how many of their refs are in which state."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from databuild_dagster.model.datasets import DatasetSpec, dataset_from
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.schema import PREFIX
+
+
+class ArcView(NamedTuple):
+    """An arc in force, and the event up to which it has been followed."""
+
+    asset: str
+    seq: int
+
+
+class DatasetQueries(Asking):
+    """Datasets and arcs."""
+
+    def dataset(self, asset: str) -> DatasetSpec | None:
+        rows = self._all(f"SELECT spec FROM {PREFIX}datasets WHERE asset = ? AND removed = 0", asset)
+        return dataset_from(rows[0][0]) if rows else None
+
+    def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
+        """Registered datasets by row id, of one location or of all."""
+        sql = f"SELECT id, spec FROM {PREFIX}datasets WHERE removed = 0 AND (CAST(? AS TEXT) IS NULL OR location = ?) ORDER BY id"
+        return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
+
+    def arcs(self) -> list[ArcView]:
+        """The arcs in force, in the order of their registration (SPEC 10.5)."""
+        return [
+            ArcView(*row) for row in self._all(f"SELECT asset, seq FROM {PREFIX}arcs WHERE removed = 0 ORDER BY id")
+        ]
+
+    def ref_counts(self) -> list[tuple[str, str, int]]:
+        """(asset, canonical state, how many refs), the missing ones left out. Looks at every ref."""
+        sql = f"""
+            SELECT d.asset, r.state, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
+            WHERE r.state IS NOT NULL GROUP BY d.asset, r.state ORDER BY d.asset, r.state"""
+        return [(asset, state, n) for asset, state, n in self._all(sql)]
+
+    def fired_by(self, arc: str) -> list[str]:
+        """The source instances that have woken an arc, in that order."""
+        sql = f"""
+            SELECT i.uuid FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id
+            JOIN {PREFIX}instances i ON i.id = f.instance_id WHERE a.asset = ? ORDER BY f.seq, i.id"""
+        return [uuid for (uuid,) in self._all(sql, arc)]

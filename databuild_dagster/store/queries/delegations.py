@@ -1,0 +1,39 @@
+"""Dagster runs that wait for what others build (SPEC 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.schema import PREFIX
+
+#: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
+_WAITING_DAGSTER_RUNS = f"""
+SELECT d.requester, r.ref, CASE WHEN d.kind = 'built' AND EXISTS (
+    SELECT 1 FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id
+    WHERE x.ref_id = d.ref_id AND x.open = 1 AND w.request_id = d.requester) THEN 1 ELSE 0 END
+FROM {PREFIX}delegations d JOIN {PREFIX}refs r ON r.id = d.ref_id
+WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
+    SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = 'dagster run')
+ORDER BY d.requester, r.ref"""
+
+
+class DelegationQueries(Asking):
+    """Who waits for the builds of others."""
+
+    def scan_waiting_dagster_runs(self) -> list[str]:
+        """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
+        return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
+
+    def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[str, bool]]:
+        """Of some requesters the Dagster runs that wait for what others build: for which refs.
+
+        True of a ref that it was given to build, and could not, while its want for that is open: others build it for
+        its sake (SPEC 8.1).
+        """
+        which = "d.requester IN (SELECT value FROM json_each(?))"
+        found: dict[str, dict[str, bool]] = {}
+        for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), Keys(requesters)):
+            found.setdefault(run_id, {})[ref] = bool(is_followed_up)
+        return found

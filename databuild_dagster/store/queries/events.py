@@ -1,0 +1,86 @@
+"""The event log, by seq and by time, and its moves as people name them (SPEC 3.1)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from databuild_dagster.model.events import Event
+from databuild_dagster.store import log
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.schema import PREFIX
+
+
+class Change(NamedTuple):
+    """A move of an instance, a want or a job run: from a state, None at birth, to another."""
+
+    #: "instances", "wants" or "job_runs".
+    kind: str
+    #: A ref for an instance, else the id that people see.
+    entity: str
+    before: str | None
+    after: str
+
+
+_NAMES = {
+    "instances": f"SELECT i.id, r.ref FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id "
+    "WHERE i.id IN (SELECT value FROM json_each(?))",
+    "wants": f"SELECT id, want_id FROM {PREFIX}wants WHERE id IN (SELECT value FROM json_each(?))",
+    "job_runs": f"SELECT id, job_run_id FROM {PREFIX}job_runs WHERE id IN (SELECT value FROM json_each(?))",
+}
+
+
+class EventQueries(Asking):
+    """The log itself."""
+
+    def head(self) -> log.Head:
+        rows = self._all(log.HEAD)
+        return log.Head(*rows[0]) if rows else log.Head(0, 0.0)
+
+    def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
+        with self._store.reading() as connection:
+            return log.events_after(connection, after_seq, most)
+
+    def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
+        """The events of some types within a stretch of the log; the others are not even decoded."""
+        with self._store.reading() as connection:
+            return log.events_named(connection, Keys(names), after_seq, last_seq)
+
+    def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
+        """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""
+        return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)
+
+    def beginning(self) -> tuple[float, str]:
+        """When the log began, and the command it began with: no other log has the same. It has to have begun."""
+        ((at, command_id),) = self._all(f"SELECT at, command_id FROM {PREFIX}events WHERE seq = 1")
+        return at, command_id
+
+    def time_of(self, seq: int) -> float | None:
+        """When an event happened; None where there is none."""
+        rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
+        return rows[0][0] if rows else None
+
+    def seq_at(self, at: float) -> int:
+        """The last event that had happened by then, 0 before the first one.
+
+        Found by halving, twenty looks by key in a million events: times never go back (SPEC 3.1), and an index of
+        them would cost every command something.
+        """
+        with self._store.reading() as connection:
+
+            def time_of(seq: int) -> float:
+                (found,) = connection.execute(f"SELECT at FROM {PREFIX}events WHERE seq = ?", (seq,)).fetchone()
+                return float(found)
+
+            return bisect_right(range(1, log.head(connection).seq + 1), at, key=time_of)
+
+    def named_changes(self, moves: Iterable[tuple[str, int, str | None, str]]) -> list[Change]:
+        """Moves of rows as people name them."""
+        listed = list(moves)
+        names = {
+            kind: dict(self._all(sql, Keys({row_id for of, row_id, *_ in listed if of == kind})))
+            for kind, sql in _NAMES.items()
+        }
+        return [Change(kind, names[kind][row_id], before, after) for kind, row_id, before, after in listed]

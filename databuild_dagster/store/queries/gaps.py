@@ -1,0 +1,69 @@
+"""What is recorded of refs, for reports of gaps: a year of lots in one look (SPEC 10.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.queries.asking import OF_DATASET, STATES, Asking, dataset_range
+from databuild_dagster.store.schema import PREFIX
+
+
+class Recorded(NamedTuple):
+    """All that is recorded of a ref that gap reports ask for. A ref that nobody has named yet has none."""
+
+    ref: str
+    #: Of its canonical instance, as the two that follow; None when it is missing.
+    state: InstanceState | None
+    manifest_state: str | None
+    retry_at: float | None
+    n_open_wants: int
+    #: The first of its open wants was recorded then, and the last one's TTL ends then.
+    wanted_since: float
+    wanted_until: float
+
+
+class RecordedOfDataset(NamedTuple):
+    """Refs of one dataset that somebody has named: those that are live, most of them, with the state of their manifest."""
+
+    live: dict[str, str | None]
+    others: dict[str, Recorded]
+
+
+_RECORDED = f"""
+SELECT r.ref, r.state, i.manifest_state, r.retry_at, r.n_open_wants, r.wanted_since, r.wanted_until
+FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
+
+
+def _recorded(row: tuple[Any, ...]) -> Recorded:
+    ref, state, *rest = row
+    return Recorded(ref, STATES[state], *rest)
+
+
+def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
+    live, others = {}, {}
+    for row in rows:
+        if row[1] == "Live":
+            live[row[0]] = row[2]
+        else:
+            others[row[0]] = _recorded(row)
+    return RecordedOfDataset(live, others)
+
+
+class GapQueries(Asking):
+    """Refs of which something is recorded."""
+
+    def recorded(self, refs: Iterable[str]) -> dict[str, Recorded]:
+        """What is recorded of each ref asked for; those that nobody has named yet are left out."""
+        rows = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        return {row[0]: _recorded(row) for row in rows}
+
+    def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
+        """What is recorded of every ref from one text to another, both included: for a year of lots one look (SPEC 10.7)."""
+        return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
+
+    def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:
+        """What is recorded of every ref of a dataset."""
+        return _parted(self._all(_RECORDED + OF_DATASET, *dataset_range(asset)))

@@ -1,0 +1,160 @@
+"""What the planner reads: which refs are due, what they wait for, what their open wants add up to (SPEC 5.4, 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from databuild_dagster.model.rows import NEVER
+from databuild_dagster.model.states import SCHEDULABLE, InstanceState
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.schema import PREFIX
+
+
+class DueRef(NamedTuple):
+    """A ref that the orchestrator has to look at, with what its open wants add up to."""
+
+    ref: str
+    dataset_id: int
+    priority: int
+    deadline: float
+    wanted_since: float
+    #: Whether its last call named inputs that are not declared.
+    has_learned: bool
+
+
+class Need(NamedTuple):
+    """A ref that another needs, as its last dep miss says, or waits for."""
+
+    by: str
+    ref: str
+    state: InstanceState | None
+    priority: int
+    deadline: float
+    #: Wanted, and built again when its backoff has passed.
+    retries_later: bool
+    #: Of the job run that missed it.
+    code_version: str | None
+
+
+class Standing(NamedTuple):
+    """How a ref stands with those who might ask for it."""
+
+    ref: str
+    #: Of its canonical instance, None when it is missing.
+    state: InstanceState | None
+    #: Its backoff has not passed.
+    backs_off: bool
+    #: An open want within its TTL names it.
+    is_wanted: bool
+
+    @property
+    def is_schedulable(self) -> bool:
+        """SPEC 4.5."""
+        return self.state in SCHEDULABLE and not self.backs_off
+
+
+class Wanted(NamedTuple):
+    """What the open wants of a ref add up to, and how often it was tried."""
+
+    n_open_wants: int = 0
+    #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
+    since: float = NEVER
+    until: float = 0.0
+    #: Failed attempts since it was last live or tainted (SPEC 6.8).
+    attempts: int = 0
+
+
+_NEEDS = """
+SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
+
+
+def _need(row: tuple[Any, ...]) -> Need:
+    return Need(row[0], row[1], None if row[2] is None else InstanceState(row[2]), row[3], row[4], bool(row[5]), row[6])
+
+
+class PlanningQueries(Asking):
+    """Refs as the planner, and who explains its plan, sees them."""
+
+    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
+        """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
+        sql = f"""
+            SELECT ref, dataset_id, priority, deadline, wanted_since, learned_id IS NOT NULL FROM {PREFIX}refs
+            WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
+              AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
+            ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
+        return list(map(DueRef._make, self._all(sql, Keys(dataset_ids), now, now, most)))
+
+    def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
+        """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""
+        sql = f"""
+            {_NEEDS} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
+            JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN ('Building', 'UpstreamBuilding'))"""
+        return [_need(row) for row in self._all(sql, now, now, Keys(refs))]
+
+    def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:
+        """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
+        sql = f"""
+            WITH RECURSIVE waiting(id) AS (
+                SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = 'UpstreamBuilding'
+                UNION SELECT n.id FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id
+                JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id JOIN {PREFIX}refs n ON n.id = m.ref_id
+                WHERE n.state = 'UpstreamBuilding'
+            ) {_NEEDS} FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
+            WHERE n.state IS NOT 'Live'"""
+        return [_need(row) for row in self._all(sql, Keys(refs), now, now)]
+
+    def missing_of(self, uuid: str) -> tuple[str, ...]:
+        """What an instance waits for, or failed for: its missing refs that are not live."""
+        sql = f"""
+            SELECT r.ref FROM {PREFIX}missing m JOIN {PREFIX}instances i ON i.id = m.instance_id
+            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid = ? AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            ORDER BY r.ref"""
+        return tuple(ref for (ref,) in self._all(sql, uuid))
+
+    def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """`missing_of` for many instances, by uuid; those that wait for nothing are left out."""
+        sql = f"""
+            SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
+            JOIN {PREFIX}refs r ON r.id = m.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            ORDER BY r.ref"""
+        found: dict[str, list[str]] = {}
+        for uuid, ref in self._all(sql, Keys(uuids)):
+            found.setdefault(uuid, []).append(ref)
+        return {uuid: tuple(refs) for uuid, refs in found.items()}
+
+    def next_retry_at(self) -> float | None:
+        """When the next ref that waits for its retry becomes due."""
+        (row,) = self._all(f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at IS NOT NULL")
+        at: float | None = row[0]
+        return at
+
+    def standings(self, refs: Iterable[str], now: float) -> dict[str, Standing]:
+        """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
+        asked = list(refs)
+        sql = f"""
+            SELECT ref, state, coalesce(retry_at, 0) > ?, n_open_wants > 0 AND wanted_until > ? FROM {PREFIX}refs
+            WHERE ref IN (SELECT value FROM json_each(?))"""
+        found = {
+            ref: Standing(ref, InstanceState(state) if state else None, bool(backs_off), bool(is_wanted))
+            for ref, state, backs_off, is_wanted in self._all(sql, now, now, Keys(asked))
+        }
+        return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
+
+    def wanted(self, refs: Iterable[str]) -> dict[str, Wanted]:
+        """For every ref asked for, what its open wants add up to (SPEC 5.4)."""
+        asked = list(refs)
+        sql = f"""
+            SELECT ref, n_open_wants, wanted_since, wanted_until, attempts FROM {PREFIX}refs
+            WHERE ref IN (SELECT value FROM json_each(?))"""
+        found = {row[0]: Wanted(*row[1:]) for row in self._all(sql, Keys(asked))}
+        return {ref: found.get(ref) or Wanted() for ref in asked}
+
+    def attempts(self, refs: Iterable[str]) -> dict[str, int]:
+        """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
+        sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
+        return dict(self._all(sql, Keys(refs)))

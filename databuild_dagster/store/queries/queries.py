@@ -1,0 +1,32 @@
+"""All questions to the state as one object; each subject's stand in a module of their own.
+
+Key lookups and partial indexes; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from databuild_dagster.store.queries.canonical import CanonicalQueries
+from databuild_dagster.store.queries.datasets import DatasetQueries
+from databuild_dagster.store.queries.delegations import DelegationQueries
+from databuild_dagster.store.queries.events import EventQueries
+from databuild_dagster.store.queries.gaps import GapQueries
+from databuild_dagster.store.queries.instances import InstanceQueries
+from databuild_dagster.store.queries.job_runs import JobRunQueries
+from databuild_dagster.store.queries.planning import PlanningQueries
+from databuild_dagster.store.queries.taints import TaintQueries
+from databuild_dagster.store.queries.wants import WantQueries
+
+
+class Queries(
+    CanonicalQueries,
+    InstanceQueries,
+    TaintQueries,
+    WantQueries,
+    JobRunQueries,
+    PlanningQueries,
+    GapQueries,
+    DatasetQueries,
+    EventQueries,
+    DelegationQueries,
+):
+    """Every question that the floors above may ask. A function that asks about one subject can take that subject alone."""

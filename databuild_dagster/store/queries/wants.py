@@ -1,0 +1,199 @@
+"""Who wants which refs, and what became of it (SPEC 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from databuild_dagster.model.rows import NEVER
+from databuild_dagster.model.states import OPEN_WANTS, WantState
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, list_decoder
+from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
+
+
+class WantView(NamedTuple):
+    """One want."""
+
+    id: str
+    request_id: str
+    refs: tuple[str, ...]
+    state: WantState
+    source: str
+    source_id: str | None
+    comment: str
+    priority: int
+    created_at: float
+    #: None for a want that never expires, or has no SLA.
+    expires_at: float | None
+    deadline: float | None
+    #: When it was said that its SLA was missed.
+    sla_missed_at: float | None
+    #: Of when the data is that it asks for, as far as somebody said so.
+    data_timestamp: float | None
+
+
+class Asker(NamedTuple):
+    """A want as the reason why an instance was built."""
+
+    want_id: str
+    request_id: str
+    refs: tuple[str, ...]
+    source: str
+    source_id: str | None
+    comment: str
+    at: float
+    #: Who recorded it, in the words of the log.
+    actor: str
+
+
+class LastWant(NamedTuple):
+    """The newest want of a ref."""
+
+    want_id: str
+    state: WantState
+
+
+class LateRef(NamedTuple):
+    """A ref that is not live, and was to be by now for an open want."""
+
+    ref: str
+    #: The first deadline that has passed.
+    deadline: float
+
+
+_WANTS = f"""
+SELECT w.want_id, w.request_id,
+       (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
+       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at,
+       w.data_timestamp
+FROM {PREFIX}wants w """
+
+
+def _want(row: tuple[Any, ...]) -> WantView:
+    expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
+    refs, state = list_decoder.decode(row[2]), WantState(row[3])
+    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, *row[11:]))
+
+
+class WantQueries(Asking):
+    """Wants, open and ended."""
+
+    def wants(self, *, open_only: bool = False, most: int = 100) -> list[WantView]:
+        """The newest wants, the newest first."""
+        condition = "WHERE w.state IN ('New', 'Idle', 'Building', 'UpstreamBuilding') " if open_only else ""
+        return [_want(row) for row in self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most)]
+
+    def wants_named(self, name: str) -> list[WantView]:
+        """By want id or by request id."""
+        return [
+            _want(row)
+            for row in self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name)
+        ]
+
+    def wants_of_ref(self, ref: str) -> list[WantView]:
+        """Every want that ever named a ref (SPEC 5.6)."""
+        sql = f"""
+            WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
+        return [_want(row) for row in self._all(_WANTS + sql, ref)]
+
+    def last_wants(self, refs: Iterable[str]) -> dict[str, LastWant]:
+        """The newest want that ever named each ref; what nobody ever wanted is left out."""
+        sql = f"""
+            SELECT r.ref, w.want_id, w.state FROM {PREFIX}refs r
+            JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        return {ref: LastWant(want_id, WantState(state)) for ref, want_id, state in self._all(sql, Keys(refs))}
+
+    def n_open_wants(self) -> int:
+        """How many wants are open."""
+        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants WHERE ended_at IS NULL")
+        return int(n)
+
+    def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
+        """(open wants whose time to live has ended, wants past the deadline of their SLA), the first first."""
+        expiring = (
+            f"SELECT want_id FROM {PREFIX}wants WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+        )
+        late = f"SELECT want_id FROM {PREFIX}wants WHERE sla_at IS NOT NULL AND sla_at <= ? ORDER BY sla_at LIMIT ?"
+        found = [[str(name) for (name,) in self._all(sql, now, most)] for sql in (expiring, late)]
+        return found[0], found[1]
+
+    def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
+        """By asset, how many of its refs are not live though an open want's SLA has passed, and the first of them.
+
+        Looks at every open want (SPEC 5.5).
+        """
+        named = list(assets)
+        sql = f"""
+            SELECT asset, ref, deadline, n FROM (
+                SELECT late.asset, late.ref, late.deadline,
+                       row_number() OVER (PARTITION BY late.asset ORDER BY late.deadline, late.ref) AS place,
+                       count(*) OVER (PARTITION BY late.asset) AS n
+                FROM (
+                    SELECT s.asset AS asset, r.ref AS ref, min(w.deadline) AS deadline FROM {PREFIX}wants w
+                    JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
+                    JOIN {PREFIX}datasets s ON s.id = r.dataset_id
+                    WHERE w.ended_at IS NULL AND (w.sla_missed_at IS NOT NULL OR w.sla_at <= ?)
+                      AND coalesce(r.state, '') <> 'Live' AND s.asset IN (SELECT value FROM json_each(?))
+                    GROUP BY s.asset, r.ref
+                ) late
+            ) numbered WHERE place <= ? ORDER BY asset, deadline, ref"""
+        found: dict[str, tuple[int, list[LateRef]]] = {asset: (0, []) for asset in named}
+        for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
+            found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
+        return found
+
+    def want_state_at(self, want_id: str, seq: int) -> WantState | None:
+        """The state a want was in when `seq` was the last event; None before it was recorded (SPEC 3.2)."""
+        sql = f"""
+            SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = (SELECT id FROM {PREFIX}wants WHERE want_id = ?)
+            AND h.kind = 'wants' AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1"""
+        rows = self._all(sql, want_id, min(seq, MAX_SEQ))
+        return WantState(rows[0][0]) if rows else None
+
+    def failed_wants_of(self, refs: Iterable[str]) -> int:
+        """How many wants ended because these refs have failed, and whatever failed because of them by now."""
+        sql = f"""
+            WITH RECURSIVE failed(id) AS (
+                SELECT id FROM {PREFIX}refs
+                WHERE ref IN (SELECT value FROM json_each(?)) AND state IN ('Failed', 'UpstreamFailed')
+                UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
+                JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
+                WHERE r.canonical_id = i.id AND r.state = 'UpstreamFailed'
+            ) SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
+            JOIN {PREFIX}wants w ON w.id = x.want_id
+            WHERE w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
+        ((n,),) = self._all(sql, Keys(refs))
+        return int(n)
+
+    def wants_served_by(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """The wants that were open when instances became live, by uuid of the instance."""
+        sql = f"""
+            SELECT i.uuid, w.want_id FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id
+            JOIN {PREFIX}wants w ON w.id = h.want_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.created_at <= i.live_at
+              AND coalesce(w.ended_at, i.live_at) >= i.live_at ORDER BY w.id"""
+        found: dict[str, list[str]] = {}
+        for uuid, want_id in self._all(sql, Keys(uuids)):
+            found.setdefault(uuid, []).append(want_id)
+        return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
+
+    def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
+        """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""
+        sql = f"""
+            SELECT i.uuid, w.want_id, w.request_id,
+                   (SELECT json_group_array(n.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs n ON n.id = x.ref_id
+                    WHERE x.want_id = w.id),
+                   w.source, w.source_id, w.comment, w.created_at,
+                   (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})
+            FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id JOIN {PREFIX}wants w ON w.id = h.want_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.id < i.id AND coalesce(w.ended_at, i.created_at) >= i.created_at
+              AND (SELECT s.to_state FROM {PREFIX}history s WHERE s.entity_id = w.id AND s.kind = 'wants' AND s.seq < i.created_seq
+                   ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN (SELECT value FROM json_each(?))
+            ORDER BY i.id, w.id"""
+        found: dict[str, list[Asker]] = {}
+        for uuid, want_id, request_id, refs, *rest in self._all(sql, Keys(uuids), Keys(sorted(OPEN_WANTS))):
+            found.setdefault(uuid, []).append(Asker(want_id, request_id, list_decoder.decode(refs), *rest))
+        return {uuid: tuple(askers) for uuid, askers in found.items()}
