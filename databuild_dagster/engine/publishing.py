@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
@@ -38,15 +39,7 @@ class Publication(NamedTuple):
 
 def published_by(event: e.Event) -> Iterator[Publication]:
     """The instances that an event has live."""
-    match event.fact:
-        case e.JobRunSucceeded(runs=runs):
-            made = [(run.job_run_id, output.ref, output.manifest) for run in runs for output in run.outputs]
-        case e.LotArrived(arrivals=arrivals):
-            # Rows that were there before are no news.
-            made = [(each.job_run_id, each.ref, each.manifest) for each in arrivals if each.same_as is None]
-        case _:
-            made = []
-    for job_run_id, ref, manifest in made:
+    for job_run_id, ref, manifest in touched_refs(event).published:
         yield Publication(
             seq=event.seq,
             at=event.at,

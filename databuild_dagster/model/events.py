@@ -6,7 +6,7 @@ of one command are one event with many entries. The stored name of an event is i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -347,32 +347,33 @@ class MetaCompacted(Fact, frozen=True, tag="MetaCompacted"):
     revision: int
 
 
-EVENT_TYPES: tuple[type[Fact], ...] = (
-    WantCreated,
-    WantCanceled,
-    WantExpired,
-    WantSlaMissed,
-    JobRunBuffered,
-    JobRunStarted,
-    JobRunSucceeded,
-    JobRunDepMissed,
-    JobRunFailed,
-    JobRunLost,
-    JobRunCanceled,
-    JobRunSkipped,
-    PartitionDelegated,
-    DelegationGivenUp,
-    TaintCreated,
-    TaintCanceled,
-    CanonicalReverted,
-    ManifestRemoved,
-    RemovalFinished,
-    LotArrived,
-    ArcFired,
-    DatasetRegistered,
-    MetaInvoked,
-    MetaCompacted,
+AnyFact = (
+    WantCreated
+    | WantCanceled
+    | WantExpired
+    | WantSlaMissed
+    | JobRunBuffered
+    | JobRunStarted
+    | JobRunSucceeded
+    | JobRunDepMissed
+    | JobRunFailed
+    | JobRunLost
+    | JobRunCanceled
+    | JobRunSkipped
+    | PartitionDelegated
+    | DelegationGivenUp
+    | TaintCreated
+    | TaintCanceled
+    | CanonicalReverted
+    | ManifestRemoved
+    | RemovalFinished
+    | LotArrived
+    | ArcFired
+    | DatasetRegistered
+    | MetaInvoked
+    | MetaCompacted
 )
+EVENT_TYPES: tuple[type[Fact], ...] = get_args(AnyFact)
 
 
 class Event(NamedTuple):

@@ -1,0 +1,80 @@
+"""From an event to the refs that it touches: whose canonical instance, or the state of that, it may change.
+
+An event names some refs by a job run, a taint or an instance, and so does the answer: only the store knows those refs. A ref
+that waits for inputs, or failed for want of them, is not touched by what happens to its inputs. A new type of event is
+touching or not: `assert_never` refuses it until it has a line here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, assert_never, cast
+
+from databuild_dagster.model import events as e
+
+#: After these each ref has the canonical instance, and that the state, from before.
+_OfRequests = (
+    e.WantCreated | e.WantCanceled | e.WantExpired | e.WantSlaMissed | e.PartitionDelegated | e.DelegationGivenUp
+)
+_OfOthers = e.JobRunStarted | e.JobRunSkipped | e.ArcFired | e.DatasetRegistered | e.MetaInvoked | e.MetaCompacted
+_Untouching = _OfRequests | _OfOthers
+#: The stored names of all others.
+TOUCHING: Final = tuple(str(kind.__struct_config__.tag) for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching))
+
+
+class Made(NamedTuple):
+    """An instance that became live."""
+
+    job_run_id: str
+    ref: str
+    #: None for what has its data in a place of its own.
+    manifest: e.ManifestFact | None
+
+
+class Touched(NamedTuple):
+    """The refs that an event touches, and by what it names them."""
+
+    refs: frozenset[str] = frozenset()
+    #: Their outputs are touched.
+    job_runs: tuple[str, ...] = ()
+    #: The refs of the canonical instances that the taint lies on, or lay on, are touched.
+    taint_id: str | None = None
+    #: Instances whose refs are touched.
+    uuids: tuple[str, ...] = ()
+    #: What readers can see from this event on, and could not before (SPEC 10.3).
+    published: tuple[Made, ...] = ()
+
+
+def touched_refs(event: e.Event) -> Touched:
+    """The refs that an event touches. Total over the types of events (SPEC 3.6)."""
+    fact = cast(e.AnyFact, event.fact)
+    if isinstance(fact, _Untouching):
+        return Touched()
+    match fact:
+        case e.JobRunBuffered(runs=runs):
+            return Touched(frozenset(ref for run in runs for ref in run.refs))
+        case e.JobRunSucceeded(runs=successes):
+            made = tuple(
+                Made(run.job_run_id, output.ref, output.manifest) for run in successes for output in run.outputs
+            )
+            return Touched(frozenset(output.ref for output in made), published=made)
+        case e.LotArrived(arrivals=arrivals):
+            # Rows that were there before are no news.
+            made = tuple(Made(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
+            return Touched(frozenset(lot.ref for lot in arrivals), published=made)
+        case e.JobRunDepMissed(misses=misses):
+            cycles = frozenset(ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
+            return Touched(cycles, job_runs=tuple(miss.job_run_id for miss in misses))
+        case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
+            return Touched(job_runs=tuple(failure.job_run_id for failure in failures))
+        case e.JobRunCanceled(job_run_ids=job_run_ids):
+            return Touched(job_runs=job_run_ids)
+        case e.TaintCreated(refs=refs, taint_id=taint_id):
+            return Touched(frozenset(refs), taint_id=taint_id)
+        case e.TaintCanceled(taint_id=taint_id):
+            return Touched(taint_id=taint_id)
+        case e.CanonicalReverted(ref=ref):
+            return Touched(frozenset([ref]))
+        case e.ManifestRemoved(uuids=uuids) | e.RemovalFinished(uuids=uuids):
+            return Touched(uuids=uuids)
+        case _:
+            assert_never(fact)
