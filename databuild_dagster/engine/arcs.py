@@ -9,41 +9,38 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from weakref import WeakKeyDictionary
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.publishing import PUBLISHING, STRETCH, Publication, published_by
+from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, LogFollower
+from databuild_dagster.engine.publishing import PUBLISHING, Publication, published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.store.queries.datasets import ArcView
 
-#: Stretches of the log that one tick follows; the next one goes on.
+#: Stretches of `MAX_EVENTS` events that one tick follows: a process that begins may be far behind.
 MAX_STRETCHES = 10
 #: Source instances of one command, unless a single event has more.
 MAX_SOURCES = 1_000
 
-#: The event up to which this process has nothing left to do, by engine.
-_followed: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
-
 
 def fire_arcs(engine: Engine, actor: str) -> list[str]:
     """The lots that were wanted because something that their arcs subscribe to became live."""
-    head = engine.queries.head().seq
-    followed = _followed.get(engine, 0)
-    if head <= followed:
+    follower = LogFollower(engine, "arcs", Cursor)
+    head, followed = follower.head, (follower.load() or Cursor()).seq
+    if head == followed:
         return []
     wanted: list[str] = []
     # Asked after the head, so that each arc that was registered by then is among them.
     if arcs := engine.queries.arcs():
         start = max(followed, min(arc.seq for arc in arcs))
-        for after in range(start, min(head, start + MAX_STRETCHES * STRETCH), STRETCH):
-            followed = min(head, after + STRETCH)
+        for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
+            followed = min(head, after + MAX_EVENTS)
             wanted += _follow(engine, arcs, after, followed, actor)
     else:
         followed = head
-    _followed[engine] = followed
+    follower.keep(Cursor(followed))
     # Each once: a lot of two sources is wanted for each of them.
     return list(dict.fromkeys(wanted))
 
@@ -91,7 +88,7 @@ def _portions(
             portion = []
         portion += [_published(engine, subscribers, each) for each in found]
     # A whole stretch is said even if there was nothing in it, or who comes next would have to look through it again.
-    if portion or last_seq - after_seq == STRETCH:
+    if portion or last_seq - after_seq == MAX_EVENTS:
         yield last_seq, tuple(portion)
 
 

@@ -7,10 +7,9 @@ however long the ledger is; a process looks through the ledger once, in its firs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.follower import Cursor, LogFollower
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunState, Launcher
 from databuild_dagster.model import commands as c
@@ -19,26 +18,18 @@ from databuild_dagster.model.coordination import Answer
 
 #: Dagster runs asked about in one tick; the next one goes on with the others.
 MAX_DAGSTER_RUNS = 500
-#: Events looked at in one tick.
-MAX_EVENTS = 10_000
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(Cursor, frozen=True, kw_only=True):
     """Who waits, as far as the log has been followed."""
 
-    seq: int
     #: Dagster runs in an order; those who were asked about last stand last.
     waiting: dict[str, None]
 
 
-#: By engine, so by process.
-_watches: WeakKeyDictionary[Engine, _Watch] = WeakKeyDictionary()
-
-
 def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: str) -> list[str]:
     """The Dagster runs that have ended and still waited; recorded is that they do so no more."""
-    waiting = _followed(engine).waiting
+    waiting = _waiting(engine)
     if not waiting:
         return []
     known = list(waiting)
@@ -74,22 +65,13 @@ def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
     return "the process of its Dagster run is gone" if judge.died_with_its_process(dagster_run) else None
 
 
-def _followed(engine: Engine) -> _Watch:
-    head = engine.queries.head().seq
-    watch = _watches.get(engine)
-    if watch is None:
-        watch = _watches[engine] = _Watch(head, dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
-    elif head > watch.seq:
-        last = min(head, watch.seq + MAX_EVENTS)
-        for run_id in _joining(engine, watch.seq, last):
-            watch.waiting.setdefault(run_id, None)
-        watch.seq = last
-    return watch
-
-
-def _joining(engine: Engine, after_seq: int, last_seq: int) -> Iterable[str]:
-    """Requesters who have begun to wait; those of wants among them, which `still_waiting` leaves out."""
-    for event in engine.queries.events_named(("PartitionDelegated",), after_seq, last_seq):
+def _waiting(engine: Engine) -> dict[str, None]:
+    follower = LogFollower(engine, "ended waiters", _Watch)
+    watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
+    for event in follower.events(watch, ("PartitionDelegated",)):
         assert isinstance(event.fact, e.PartitionDelegated)
-        if any(each.kind == Answer.JOIN.value for each in event.fact.delegations):
-            yield event.fact.requester
+        # Requesters who have begun to wait; those of wants among them, which `still_waiting` leaves out.
+        if any(delegation.kind == Answer.JOIN.value for delegation in event.fact.delegations):
+            watch.waiting.setdefault(event.fact.requester, None)
+    follower.keep(_Watch(follower.last_seq(watch), waiting=watch.waiting))
+    return watch.waiting

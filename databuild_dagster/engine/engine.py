@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
+from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import events as e
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.commands import Command
@@ -101,6 +102,7 @@ class Engine:
         self.queries = Queries(store)
         self.ledger = Ledger(store)
         self.heartbeats = heartbeats or Heartbeats(store.database)
+        self.memory = ProcessMemory()
         self._log_time = LogTime(self.heartbeats, store.url)
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:

@@ -35,8 +35,8 @@ PACE = 0.9
 _SHARED = "time of the log"
 _OWN = f"time of the log since the start of {'/'.join(this_machine())}"
 
-#: The stores of whose log this process has said that the clock is behind it.
-_said: set[str] = set()
+#: The stores of whose log this process has warned that the clock is behind it.
+_warned: set[str] = set()
 _log = logging.getLogger(__name__)
 
 
@@ -76,11 +76,16 @@ class LogTime:
 
 def clock_is_behind(url: str, head_at: float, clock: float) -> str | None:
     """A sentence for people if the clock is behind the log by more than a lease; once for each process and store."""
-    if head_at - clock <= LEASE_SECONDS or url in _said:
+    if head_at - clock <= LEASE_SECONDS or url in _warned:
         return None
-    _said.add(url)
+    _warned.add(url)
     return (
         f"This machine's clock says {when(clock)}, {head_at - clock:.0f} s before the last event of the log: some clock "
         "ran ahead, or this one is slow. Time goes on from that event until the clock has come up with it; look at the "
         "clocks of all machines that build."
     )
+
+
+def forget_warned(url: str) -> None:
+    """Have this process warn of a store's clock once more."""
+    _warned.discard(url)

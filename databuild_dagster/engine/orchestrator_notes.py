@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from math import inf
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from databuild_dagster.engine.engine import Engine
 
@@ -16,9 +15,6 @@ from databuild_dagster.engine.engine import Engine
 KEEP_SECONDS = 7 * 24 * 3600.0
 #: How often a process forgets the older ones.
 FORGET_EVERY_SECONDS = 3600.0
-
-#: When this process last did so, by engine.
-_forgot_at: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
 
 
 class LastTick(NamedTuple):
@@ -48,9 +44,9 @@ def last_tick(engine: Engine, location: str) -> LastTick | None:
 def forget_old_heartbeats(engine: Engine) -> None:
     """What was last heard of long ago; now and then, and a bounded number."""
     now = engine.steady()
-    if now - _forgot_at.get(engine, -inf) >= FORGET_EVERY_SECONDS:
+    if now - engine.memory.of(forget_old_heartbeats, lambda: -inf) >= FORGET_EVERY_SECONDS:
         engine.heartbeats.forget_before(engine.clock() - KEEP_SECONDS)
-        _forgot_at[engine] = now
+        engine.memory.put(forget_old_heartbeats, now)
 
 
 def _name(location: str) -> str:

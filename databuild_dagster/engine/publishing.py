@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from databuild_dagster.engine.follower import MAX_EVENTS
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.touched import touched_refs
@@ -17,8 +18,6 @@ from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
 PUBLISHING = ("JobRunSucceeded", "LotArrived")
-#: Events passed over in one look; most are others.
-STRETCH = 10_000
 #: How often a following reader looks for news; an idle look costs microseconds.
 FOLLOW_SECONDS = 0.5
 
@@ -64,7 +63,7 @@ def published_stretches(queries: Queries, after_seq: int, *, follow: bool) -> It
     while True:
         head = queries.head().seq
         while after_seq < head:
-            last_seq = min(head, after_seq + STRETCH)
+            last_seq = min(head, after_seq + MAX_EVENTS)
             yield last_seq, publications(queries, after_seq, last_seq)
             after_seq = last_seq
         if not follow:

@@ -21,11 +21,10 @@ from typing import IO, Any
 
 import pytest
 
-from databuild_dagster.bindings.orchestration import operation_runs
-from databuild_dagster.bindings.registry import instance as engines
-from databuild_dagster.bindings.registry.instance import engine_for, open_instance
+from databuild_dagster.bindings.registry.instance import close_engine, engine_for, open_instance
 from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
+from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.events import BufferedRun
@@ -237,11 +236,7 @@ class Project:
 
     def _forget_engine(self) -> None:
         """An engine is kept for the life of a process; a command that begins has none yet."""
-        for key in [key for key in engines._engines if str(self.home) in key[1]]:
-            engine = engines._engines.pop(key)
-            for tick in [tick for tick in operation_runs._ticks if tick[0] is engine]:
-                del operation_runs._ticks[tick]
-            engine.store.close()
+        close_engine(sqlite_url(self.home))
 
     # What assets do
 

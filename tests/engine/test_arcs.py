@@ -286,7 +286,7 @@ def test_a_slower_orchestrator_passes_over_what_another_has_followed(chain):
 def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypatch):
     """SPEC 11.1: bounded work in a tick; what is left comes in the next."""
     monkeypatch.setattr(following, "MAX_SOURCES", 2)
-    monkeypatch.setattr(following, "STRETCH", 4)
+    monkeypatch.setattr(following, "MAX_EVENTS", 4)
     monkeypatch.setattr(following, "MAX_STRETCHES", 2)
     for day in DAYS:
         chain.arrive(f"files@{day}", f"file:///{day}")

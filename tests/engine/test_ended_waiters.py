@@ -87,7 +87,7 @@ def test_a_process_that_begins_to_tick_finds_who_waited_before(world, here):
     begin(world, here, "a")
     world.claim("a", dagster_run_id="R")
     here.launcher.has("R", FAILED)
-    ended_waiters._watches.clear()
+    world.engine.memory.forget()
 
     assert here.tick().given_up == ["R"]
 

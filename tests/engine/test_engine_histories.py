@@ -8,6 +8,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from databuild_dagster.engine.follower import all_touched
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.engine.publishing import published_by
@@ -21,6 +22,7 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.store import schema
 from databuild_dagster.store.log import events_after
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.store.store import open_store
 from tests.support import fixtures  # noqa: F401  (the profiles)
@@ -39,6 +41,8 @@ DATASETS = (
     dataset("right", job="pair"),
     dataset("source", kind=DatasetKind.SOURCE),
 )
+#: A ref leaves these by what happens to its inputs (`model.touched`).
+_DERIVED = (InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED)
 REFS = ["a", "b", "c", "d", "left", "right", "source"]
 PAIR = ["left", "right"]
 
@@ -341,10 +345,16 @@ class Histories(RuleBasedStateMachine):
     def what_happened_folds(self):
         with self.world.store.reading() as connection:
             events = events_after(connection, self.read, 1000)
+        queries = Queries(self.reader)
+        before = queries.canonical(REFS)
         for event in events:
             with self.reader.writing() as work:
                 fold(work, event)
             self.read = event.seq
+            after = queries.canonical(REFS)
+            moved = {ref for ref in REFS if after[ref] != before[ref] and before[ref].state not in _DERIVED}
+            assert moved <= all_touched(queries, [event]), event
+            before = after
 
     @invariant()
     def nobody_waits_for_what_nobody_builds(self):

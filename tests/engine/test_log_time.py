@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS
-from databuild_dagster.engine.log_time import PACE, TOLERATED_SECONDS, clock_is_behind
+from databuild_dagster.engine.log_time import PACE, TOLERATED_SECONDS, clock_is_behind, forget_warned
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from tests.support.orchestrator import Orchestrator
@@ -238,8 +238,8 @@ def test_another_machine_goes_on_from_the_last_tick(world, orchestrator, jump):
     assert there.now() == pytest.approx(world.engine.now(), abs=10)
 
 
-def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog, monkeypatch):
-    monkeypatch.setattr("databuild_dagster.engine.log_time._said", set())
+def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog):
+    forget_warned(world.store.url)
     jump()
 
     with caplog.at_level(logging.WARNING):
@@ -251,10 +251,14 @@ def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog, 
     assert "look at the clocks" in said
 
 
-def test_less_than_a_lease_is_not_worth_a_sentence(monkeypatch):
-    monkeypatch.setattr("databuild_dagster.engine.log_time._said", set())
+def test_less_than_a_lease_is_not_worth_a_sentence():
+    forget_warned("here")
+    forget_warned("there")
 
     assert clock_is_behind("here", LEASE_SECONDS, 0.0) is None
     assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is not None
     assert clock_is_behind("there", LEASE_SECONDS + 1, 0.0) is not None
     assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is None
+
+    forget_warned("here")
+    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is not None

@@ -59,7 +59,7 @@ def test_a_long_log_is_read_in_stretches_and_what_is_behind_a_seq_is_not_told_ag
     """SPEC 10.3: who keeps the last seq misses none and has none twice."""
     for ref in "abcde":
         world.live(ref)
-    monkeypatch.setattr(publishing, "STRETCH", 3)
+    monkeypatch.setattr(publishing, "MAX_EVENTS", 3)
     everything = publications(world.queries, 0, world.seq)
 
     for seen in range(len(everything) + 1):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Outcome
+from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetSpec
@@ -37,6 +38,7 @@ class ModelWorld(World):
         self.clock = Clock()
         self.ids = Ids(first_id)
         self.catalog = SmallCatalog(self.specs)
+        self.memory = ProcessMemory()
         self.events: list[e.Event] = []
         self._outcomes: dict[str, Outcome] = {}
         self.view = MemoryView()
@@ -74,7 +76,7 @@ class ModelWorld(World):
         raise AssertionError(f"the follow-ups of {facts} come to no end")
 
     def fire(self) -> list[str]:
-        """`fire_arcs` asks its engine for queries, catalog and commands, which are here too."""
+        """`fire_arcs` asks its engine for queries, catalog, memory and commands, which are here too."""
         return fire_arcs(self, "orchestrator")  # type: ignore[arg-type]
 
     def _now(self) -> float:

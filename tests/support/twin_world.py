@@ -27,6 +27,7 @@ class TwinWorld(World):
         self.twin = ModelWorld()
         super().__init__(datasets, url=url)
         self.twin.catalog = self.catalog
+        self.memory = self.engine.memory
 
     def handle(self, command: c.Command, *, command_id: str | None = None, actor: str = "tester") -> Outcome:
         self.twin.clock.now, self.twin.ids.following = self.engine.now(), self.ids.following
@@ -43,7 +44,7 @@ class TwinWorld(World):
         return outcome
 
     def fire(self) -> list[str]:
-        """`fire_arcs` asks its engine for queries, catalog and commands; here the commands go to both."""
+        """`fire_arcs` asks its engine for queries, catalog, memory and commands; here the commands go to both."""
         return fire_arcs(self, "orchestrator")  # type: ignore[arg-type]
 
     def apart(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetsDefinition,
@@ -23,7 +22,6 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -31,9 +29,6 @@ from databuild_dagster.warehouse.layout import Warehouse
 ARRIVALS: Final = "databuild_arrivals"
 #: Files and lots named in one message.
 MAX_NAMED = 3
-
-#: By engine, so by process: what its watchers need not ask again.
-_watchers: WeakKeyDictionary[Engine, dict[tuple[str, str, Boundary], Watcher]] = WeakKeyDictionary()
 
 
 def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[SensorDefinition]:
@@ -90,12 +85,12 @@ def look_once(
     datasets = datasets_of(repository.asset_graph, deployment.location)
     register(engine, deployment.location, datasets, building=[asset])
     (dataset,) = (each for each in datasets if each.asset == asset)
-    watchers = _watchers.setdefault(engine, {})
-    key = asset, dataset.partitions or "", boundary
-    if key not in watchers:
-        warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
-        watchers[key] = Watcher(engine, instance, dataset, warehouse, boundary)
-    return watchers[key].look(engine.clock())
+    warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
+    watcher = engine.memory.of(
+        (Watcher, asset, dataset.partitions, boundary),
+        lambda: Watcher(engine, instance, dataset, warehouse, boundary),
+    )
+    return watcher.look(engine.clock())
 
 
 def told(look: Look) -> str:

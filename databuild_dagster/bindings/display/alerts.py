@@ -1,9 +1,8 @@
 """A want that has missed its SLA is told to whoever has asked to hear of it: a log, a webhook, a command (SPEC 5.5).
 
-That it was missed is in the log, once. Each alert tells it from there, up to a cursor of its own that is kept in Dagster
-after every want, so that a crash loses none, and at worst one is told twice. What cannot be told is tried again in the
-next ticks, and then given up; the other alerts go on meanwhile. All of it has some seconds in each tick, for what is to
-be launched waits for the tick.
+The log records once that it was missed. Each alert follows the log with a cursor of its own, which is stored after every
+want: a crash loses none, and at worst one is told twice. What cannot be told is tried again in the next ticks, and then
+given up; the other alerts go on meanwhile. All alerts together have some seconds in each tick, for launches wait for it.
 """
 
 import json
@@ -11,24 +10,22 @@ import logging
 import subprocess
 import urllib.request
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import monotonic
-from typing import Final, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import Final, Protocol
 
 import msgspec
 from dagster import DagsterInstance
 
+from databuild_dagster.bindings.registry.dagster_cursors import DagsterCursors
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.follower import Cursor, LogFollower, Step, apart, steps
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries.wants import WantView
 
-#: Events looked at in one tick; the next one goes on.
-MAX_EVENTS: Final = 10_000
 #: Ticks in which an alert is tried before it is given up.
 MAX_TRIES: Final = 10
 #: How long a webhook or a command may take: a tick waits for it.
@@ -36,11 +33,7 @@ ALERT_SECONDS: Final = 5.0
 #: How long all alerts of one tick may take; none is begun after that, and the next tick goes on.
 TICK_SECONDS: Final = 10.0
 
-_CURSOR: Final = "databuild/alerts/"
 _log = logging.getLogger(__name__)
-
-#: By engine, so by process: up to which event each location has told everything, so that an idle tick asks nobody.
-_done: WeakKeyDictionary[Engine, dict[str, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,129 +103,80 @@ class CommandAlert:
         )
 
 
-class _Cursor(msgspec.Struct, frozen=True):
-    """How far an alert has told."""
+class _Told(Cursor, frozen=True):
+    """How far one alert has told; its entries are wants."""
 
-    #: Everything up to this event.
-    seq: int = 0
-    #: Of the next event that tells of late wants, so many.
-    wants: int = 0
     #: How often the want after these was tried in vain.
     tries: int = 0
 
 
-class _LateEntry(NamedTuple):
-    """One want of an event."""
+class _AllTold(Cursor, frozen=True, kw_only=True):
+    """How far the alerts of a location have told; everything up to `seq`."""
 
-    want_id: str
-    #: The cursor when it has been told.
-    after: _Cursor
-
-
-@dataclass(slots=True)
-class _Telling:
-    """What one alert does in one tick."""
-
-    alert: Alert
-    cursor: _Cursor
-    left: deque[_LateEntry]
-    #: It could not tell of a want: no more is asked of it in this tick.
-    has_failed: bool = False
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Who is well goes before who was not, so that those cannot use up the others' time; then who is behind."""
-        return (self.cursor.tries, self.cursor.seq, self.cursor.wants)
-
-    def tell_next(self, engine: Engine, location: str) -> bool:
-        """Go one want further, if that can be told; returns whether somebody had to be asked for it."""
-        want_id, after = self.left[0]
-        (want,) = engine.queries.wants_named(want_id)
-        is_ours = _is_of(engine, want, location)
-        if is_ours and not self._sent(_late(want)):
-            tries = self.cursor.tries + 1
-            if tries < MAX_TRIES:
-                self.cursor = _Cursor(self.cursor.seq, self.cursor.wants, tries)
-                return True
-            _log.error("databuild: the alert about want %s is given up: %s", want_id, self.alert)
-        self.left.popleft()
-        self.cursor = after
-        return is_ours
-
-    def _sent(self, late: LateWant) -> bool:
-        try:
-            self.alert.send(late)
-        except Exception:  # A user's own alert may raise anything.
-            _log.warning("databuild: %s could not tell of want %s", self.alert, late.want_id, exc_info=True)
-            self.has_failed = True
-        return not self.has_failed
+    #: In the order of the alerts.
+    alerts: list[_Told]
 
 
+@apart("alerts about missed SLAs could not be sent")
 def send_alerts(
     instance: DagsterInstance, engine: Engine, location: str, alerts: Sequence[Alert], *, began_at: int
 ) -> None:
     """Tell of the SLAs of a location's assets that were missed since the last time, as far as the time suffices.
 
-    `began_at` is where the log ended before the tick: who has never told anything begins there.
+    `began_at` is where the log ended before the tick: an alert that has never told anything begins there.
     """
-    head = engine.queries.head().seq
-    done = _done.setdefault(engine, {})
-    if done.get(location) == head:
+    follower = LogFollower(engine, f"late_wants/{location}", _AllTold, DagsterCursors(instance))
+    if follower.is_at_end:
         return
     until = monotonic() + TICK_SECONDS
-    name = _CURSOR + location
-    kept = instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
     everybody = (LogAlert(), *alerts)
-    cursors = _cursors(kept, len(everybody), began_at)
-    tellings = [_telling(engine, alert, cursor, head) for alert, cursor in zip(everybody, cursors, strict=True)]
+    known = kept.alerts if (kept := follower.load()) else []
+    cursors = [*known, *[_Told(began_at)] * len(everybody)][: len(everybody)]
+    left = [deque(_late_wants(follower, cursor)) for cursor in cursors]
+    ready = set(range(len(everybody)))
 
-    def keep() -> None:
-        nonlocal kept
-        now = msgspec.json.encode([telling.cursor for telling in tellings]).decode()
-        if now != kept:
-            instance.daemon_cursor_storage.set_cursor_values({name: now})
-            kept = now
+    def keep() -> int:
+        seq = min(cursor.seq for cursor in cursors)
+        follower.keep(_AllTold(seq, alerts=list(cursors)))
+        return seq
 
-    while ready := [telling for telling in tellings if telling.left and not telling.has_failed]:
-        if min(ready, key=lambda telling: telling.rank).tell_next(engine, location):
+    while ready := {n for n in ready if left[n]}:
+        # An alert that failed comes after those that work, so that it cannot use up their time; then who is behind comes first.
+        n = min(ready, key=lambda n: (cursors[n].tries, cursors[n].seq, cursors[n].entry, n))
+        want_id, after = left[n].popleft()
+        late = None if want_id is None else _late(engine, want_id, location)
+        tries = 0 if late is None or _is_sent(everybody[n], late) else cursors[n].tries + 1
+        if tries:
+            # No more is asked of it in this tick.
+            ready.remove(n)
+        if tries >= MAX_TRIES:
+            _log.error("databuild: the alert about want %s is given up: %s", want_id, everybody[n])
+        is_left = 0 < tries < MAX_TRIES
+        cursors[n] = msgspec.structs.replace(cursors[n], tries=tries) if is_left else _Told(after.seq, after.entry)
+        if late is not None:
             keep()
             # Looked at after it, so that each tick gets further.
             if monotonic() >= until:
                 break
-    keep()
-    done[location] = min(telling.cursor.seq for telling in tellings)
+    follower.rest(keep())
 
 
-def _cursors(kept: str | None, n: int, began_at: int) -> list[_Cursor]:
-    """In the order of the alerts, for as many as there are now. There was one for all of them once."""
-    found = [] if kept is None else msgspec.json.decode(kept, type=list[_Cursor] | _Cursor)
-    known = found if isinstance(found, list) else [found] * n
-    return [*known[:n], *[_Cursor(began_at)] * (n - len(known))]
+def _late_wants(follower: LogFollower[_AllTold], cursor: Cursor) -> Iterator[Step]:
+    """The wants that an alert has not told of, within its stretch of the log."""
 
-
-def _telling(engine: Engine, alert: Alert, cursor: _Cursor, head: int) -> _Telling:
-    """The late wants after an alert's cursor; where there is none, the cursor goes on to what was looked at."""
-    last = min(head, cursor.seq + MAX_EVENTS)
-    left: deque[_LateEntry] = deque()
-    place = cursor
-    for event in engine.queries.events_named(("WantSlaMissed",), cursor.seq, last):
+    def wants(event: e.Event) -> tuple[str, ...]:
         assert isinstance(event.fact, e.WantSlaMissed)
-        for told, want_id in enumerate(event.fact.want_ids[place.wants :], start=place.wants + 1):
-            left.append(_LateEntry(want_id, _Cursor(place.seq, told)))
-        place = _Cursor(event.seq)
-    if left:
-        left.append(left.pop()._replace(after=_Cursor(last)))
-        return _Telling(alert, cursor, left)
-    return _Telling(alert, _Cursor(last), left)
+        return event.fact.want_ids
+
+    return steps(follower.events(cursor, ("WantSlaMissed",)), cursor, follower.last_seq(cursor), wants)
 
 
-def _is_of(engine: Engine, want: WantView, location: str) -> bool:
-    """A want over several locations is told of by that of its first ref."""
+def _late(engine: Engine, want_id: str, location: str) -> LateWant | None:
+    """None where another location tells of it: a want over several is told of by that of its first ref."""
+    (want,) = engine.queries.wants_named(want_id)
     spec = engine.queries.dataset(asset_of(want.refs[0]))
-    return spec is not None and spec.location == location
-
-
-def _late(want: WantView) -> LateWant:
+    if spec is None or spec.location != location:
+        return None
     return LateWant(
         want_id=want.id,
         request_id=want.request_id,
@@ -243,3 +187,12 @@ def _late(want: WantView) -> LateWant:
         created_at=when(want.created_at),
         deadline=None if want.deadline is None else when(want.deadline),
     )
+
+
+def _is_sent(alert: Alert, late: LateWant) -> bool:
+    try:
+        alert.send(late)
+    except Exception:  # A user's own alert may raise anything.
+        _log.warning("databuild: %s could not tell of want %s", alert, late.want_id, exc_info=True)
+        return False
+    return True

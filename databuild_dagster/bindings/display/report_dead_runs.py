@@ -4,10 +4,8 @@ A step tells our log first and Dagster then. What is killed between the two has 
 Dagster does not show; what is killed after both leaves, where nobody watched over it, a Dagster run that goes on for ever.
 """
 
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import cache
 
 from dagster import (
     AssetMaterialization,
@@ -21,7 +19,7 @@ from dagster import (
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, TAINT_TAG, WORKER_TAG
 from databuild_dagster.bindings.display.materialization import version_tags
-from databuild_dagster.bindings.registry.instance import engine_for, store_url
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
@@ -34,6 +32,7 @@ LOOK_BACK_SECONDS = 3600.0
 OVERLAP_SECONDS = 30.0
 #: Runs of one look, the newest first: there are more only where something else is wrong.
 MAX_RUNS = 500
+_LAST_LOOK = "last look at dead runs"
 
 
 def tell_what_was_cut_short(instance: DagsterInstance, lost: Iterable[str] = ()) -> list[str]:
@@ -72,23 +71,17 @@ def _gone_on_for_ever(instance: DagsterInstance, engine: Engine) -> list[Dagster
 
 def _failed_lately(instance: DagsterInstance, engine: Engine) -> list[DagsterRun]:
     """Those whose process was seen to be dead since the last look of this process; a step that fails says so itself."""
-    seen = _last_look(os.getpid(), store_url(instance))
     now = engine.clock()
-    since = seen.get("at", now - LOOK_BACK_SECONDS) - OVERLAP_SECONDS
+    since = engine.memory.of(_LAST_LOOK, lambda: now - LOOK_BACK_SECONDS) - OVERLAP_SECONDS
     failed = RunsFilter(statuses=[DagsterRunStatus.FAILURE], updated_after=datetime.fromtimestamp(since, UTC))
     runs = [run for run in instance.get_runs(filters=failed, limit=MAX_RUNS) if TAINT_TAG not in run.tags]
-    seen["at"] = now
+    engine.memory.put(_LAST_LOOK, now)
     return [run for run in runs if not _has_failed_by_itself(instance, run)]
 
 
 def _has_failed_by_itself(instance: DagsterInstance, run: DagsterRun) -> bool:
     stats = instance.get_run_stats(run.run_id)
     return bool(getattr(stats, "steps_failed", 0))
-
-
-@cache
-def _last_look(pid: int, url: str) -> dict[str, float]:
-    return {}
 
 
 def _built_by(engine: Engine, run: DagsterRun) -> dict[str, str]:

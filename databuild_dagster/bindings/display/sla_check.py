@@ -4,17 +4,14 @@ An author adds it to whichever assets have deadlines. Whoever executes it is ans
 something is late, a tick tells Dagster of it too, whenever the answer is another one than Dagster was told last.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetCheckEvaluation,
     AssetCheckExecutionContext,
-    AssetCheckKey,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetCheckSeverity,
@@ -31,6 +28,7 @@ from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.explaining import explain
+from databuild_dagster.engine.follower import Cursor, LogFollower, apart
 from databuild_dagster.engine.reasons import look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.store.queries.wants import LateRef
@@ -45,11 +43,6 @@ MAX_EXPLAINED: Final = 10
 _COUNT: Final = "databuild/late"
 _LINES: Final = "databuild/refs"
 _SEVERITY: Final = "databuild/severity"
-
-_log = logging.getLogger(__name__)
-
-#: By engine, so by process: up to which event Dagster has been told for each location.
-_told: WeakKeyDictionary[Engine, dict[str, int]] = WeakKeyDictionary()
 
 
 def build_sla_checks(
@@ -90,24 +83,17 @@ def build_sla_checks(
     return [no_missed_slas]
 
 
+@apart("missed SLAs could not be shown in Dagster")
 def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGraph) -> None:
     """Tell Dagster, without a run, how the checks of a location stand. What goes wrong is logged: it is only shown."""
-    checks = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
+    specs = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
+    checks = {key: _severity(spec) for key, spec in specs.items()}
     if not checks:
         return
-    try:
-        _report(instance, engine_for(instance), location, {key: _severity(spec) for key, spec in checks.items()})
-    except Exception:
-        _log.warning("databuild: missed SLAs could not be shown in Dagster", exc_info=True)
-
-
-def _report(
-    instance: DagsterInstance, engine: Engine, location: str, checks: Mapping[AssetCheckKey, AssetCheckSeverity]
-) -> None:
-    """That time has passed a deadline is an event by now (SPEC 5.5): without a new event nothing is otherwise."""
-    told = _told.setdefault(engine, {})
-    head = engine.queries.head().seq
-    if told.get(location) == head:
+    engine = engine_for(instance)
+    follower = LogFollower(engine, f"sla_checks/{location}", Cursor)
+    # That time has passed a deadline is an event by now (SPEC 5.5): without a new event nothing is otherwise.
+    if follower.is_at_end:
         return
     found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
     # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
@@ -120,7 +106,7 @@ def _report(
         if _said(event) != verdict["metadata"][_LINES].value:
             evaluation = AssetCheckEvaluation(asset_key=check.asset_key, check_name=check.name, **verdict)
             instance.report_runless_asset_event(evaluation)
-    told[location] = head
+    follower.rest(follower.head)
 
 
 def _said(event: Any) -> str | None:

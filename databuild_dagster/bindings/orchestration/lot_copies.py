@@ -6,24 +6,23 @@ nothing but a place in the log from which the next one goes on. That place is ke
 location's keys lie in. A tick asks where the log ends and, if it has not grown, nothing else.
 """
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
-import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.registry.dagster_cursors import DagsterCursors
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model import events as e
+from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -47,8 +46,7 @@ from databuild_dagster.warehouse.errors import (
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
 
-#: Events looked at, refs written and seconds spent by one tick; the next one goes on.
-MAX_EVENTS: Final = 10_000
+#: Refs written and seconds spent by one tick; the next one goes on.
 MAX_REFS: Final = 5_000
 MAX_SECONDS: Final = 1.0
 #: Refs written between two looks at the clock.
@@ -58,42 +56,17 @@ MAX_MOVES: Final = 5
 #: Lots that wait for inputs, and are looked at again by each tick.
 MAX_WAITING: Final = 10_000
 
-_CURSOR: Final = "databuild/lot_copies/"
-#: Events after which the canonical instance of a ref, or its state, may be another.
-_CONCERNS: Final = (
-    "JobRunBuffered",
-    "JobRunSucceeded",
-    "JobRunDepMissed",
-    "JobRunFailed",
-    "JobRunLost",
-    "JobRunCanceled",
-    "TaintCreated",
-    "TaintCanceled",
-    "CanonicalReverted",
-    "LotArrived",
-    "ManifestRemoved",
-    "RemovalFinished",
-)
 #: What a manifest may say of an instance that is live, and of one that has ended otherwise.
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
 _ENDED: Final = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
 #: For which states of an instance it matters to an arc whether data is left.
 _MATTERS: Final = frozenset(rule.state for rule in RULES if rule.has_data is not None)
 
-_log = logging.getLogger(__name__)
 
-#: By engine, so by process: for which warehouse, and up to which event, each location has nothing left to do.
-_followed: WeakKeyDictionary[Engine, dict[str, tuple[str, int]]] = WeakKeyDictionary()
-
-
-class Cursor(msgspec.Struct, frozen=True):
-    """How far a location has been followed, and where its keys lie."""
+class CopiesCursor(Cursor, frozen=True, kw_only=True):
+    """How far a location has been followed, and where its keys lie; its entries are refs."""
 
     warehouse: str
-    #: Events up to this one are done.
-    seq: int = 0
-    #: Of the next one that matters, the refs up to this one.
-    ref: str = ""
     #: Lots that wait for inputs: what ends that is no event of theirs.
     waiting: tuple[str, ...] = ()
 
@@ -105,17 +78,34 @@ class Keys(NamedTuple):
     files: dict[str, bytes]
 
 
+@apart("the keys that other tools look at could not be brought up to date", DiskTrouble, StorageTrouble)
 def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
     """Bring the keys of a location's lots up to date, as far as a tick may. What goes wrong is logged, and tried again."""
-    try:
-        root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
-        _follow(instance, engine_for(instance), deployment.location, root)
-    except (DiskTrouble, StorageTrouble) as trouble:
-        _log.warning(
-            "databuild: the keys that other tools look at could not be brought up to date: %s", trouble.message
-        )
-    except Exception:
-        _log.warning("databuild: the keys that other tools look at could not be brought up to date", exc_info=True)
+    engine, location = engine_for(instance), deployment.location
+    root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
+    follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root)
+    if follower.is_at_end:
+        return
+    kept = follower.load()
+    cursor = kept if kept is not None and kept.warehouse == root else CopiesCursor(warehouse=root)
+    writer = Writer(engine.queries, Warehouse(root), location)
+    until = time.monotonic() + MAX_SECONDS
+    waiting, done = dict.fromkeys(cursor.waiting), set[str]()
+    states = engine.queries.states(waiting)
+    moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
+    left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
+    last = Step("", cursor)
+    while len(done) < MAX_REFS and time.monotonic() <= until and (portion := list(islice(left, PORTION))):
+        fresh = {step.entry for step in portion if step.entry is not None} - done
+        for ref in fresh:
+            waiting.pop(ref, None)
+        waiting |= dict.fromkeys(writer.write(sorted(fresh)))
+        done |= fresh
+        last = portion[-1]
+    after = last.after
+    follower.keep(CopiesCursor(after.seq, after.entry, warehouse=root, waiting=tuple(waiting)[:MAX_WAITING]))
+    if last.entry is None:
+        follower.rest(after.seq)
 
 
 def rewrite_copies(instance: DagsterInstance, refs: Iterable[str]) -> None:
@@ -131,106 +121,19 @@ def rewrite_copies(instance: DagsterInstance, refs: Iterable[str]) -> None:
             Writer(queries, Warehouse(cursor.warehouse), location).write(left)
 
 
-def cursor_of(instance: DagsterInstance, location: str) -> Cursor | None:
+def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
     """How far a location has been followed; None if it never was."""
-    name = _CURSOR + location
-    kept = instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
-    return None if kept is None else msgspec.json.decode(kept, type=Cursor)
+    return DagsterCursors(instance).load(_name(location), CopiesCursor)
 
 
-def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[tuple[int, list[str]]]:
-    """(event, the refs that it may have changed, in order) for what a location has not been followed through yet."""
-    is_first = True
-    for event in queries.events_named(_CONCERNS, cursor.seq, last_seq):
-        refs = sorted(_refs_of(queries, event))
-        yield event.seq, [ref for ref in refs if ref > cursor.ref] if is_first else refs
-        is_first = False
+def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[Step]:
+    """The refs that events may have changed for which a location has not been followed yet."""
+    events = queries.events_named(TOUCHING, cursor.seq, last_seq)
+    return steps(events, cursor, last_seq, lambda event: all_touched(queries, [event]))
 
 
-def _follow(instance: DagsterInstance, engine: Engine, location: str, root: str) -> None:
-    followed = _followed.setdefault(engine, {})
-    queries = engine.queries
-    head = queries.head().seq
-    if followed.get(location) == (root, head):
-        return
-    cursor = cursor_of(instance, location) or Cursor(root)
-    if cursor.warehouse != root or cursor.seq > head:
-        # Another place, or a store that is not the one that was followed.
-        cursor = Cursor(root)
-    share = _Share(Writer(queries, Warehouse(root), location))
-    states = queries.states(cursor.waiting)
-    moved = [each for each in cursor.waiting if states[each] is not InstanceState.UPSTREAM_BUILDING]
-    n_moved = share.write(moved)
-    last_seq = min(head, cursor.seq + MAX_EVENTS)
-    seq, ref = cursor.seq, cursor.ref
-    for event_seq, refs in touched_after(queries, cursor, last_seq):
-        n_written = share.write(refs)
-        if n_written < len(refs):
-            ref = refs[n_written - 1] if n_written else ref
-            break
-        seq, ref = event_seq, ""
-    else:
-        seq, ref = last_seq, ""
-    written = set(moved[:n_moved])
-    still = dict.fromkeys(each for each in cursor.waiting if each not in written)
-    now = Cursor(root, seq, ref, tuple(still | share.waiting)[:MAX_WAITING])
-    if now != cursor:
-        instance.daemon_cursor_storage.set_cursor_values({_CURSOR + location: msgspec.json.encode(now).decode()})
-    if seq == head and n_moved == len(moved):
-        followed[location] = (root, head)
-
-
-class _Share:
-    """What one tick may write."""
-
-    def __init__(self, writer: "Writer") -> None:
-        self._writer = writer
-        self._until = time.monotonic() + MAX_SECONDS
-        self._done: set[str] = set()
-        #: Of what was written, the lots that wait for inputs.
-        self.waiting: dict[str, None] = {}
-
-    def write(self, refs: Sequence[str]) -> int:
-        """Write refs, in their order, that have not been written yet; how many of them are by now."""
-        for start in range(0, len(refs), PORTION):
-            if len(self._done) >= MAX_REFS or time.monotonic() > self._until:
-                return start
-            news = [ref for ref in refs[start : start + PORTION] if ref not in self._done]
-            self.waiting |= dict.fromkeys(self._writer.write(news))
-            self._done.update(news)
-        return len(refs)
-
-
-def _refs_of(queries: Queries, event: e.Event) -> set[str]:
-    job_runs: Sequence[str] = ()
-    match event.fact:
-        case e.JobRunBuffered(runs=runs):
-            return {ref for run in runs for ref in run.refs}
-        case e.JobRunSucceeded(runs=runs):
-            return {output.ref for run in runs for output in run.outputs}
-        case e.LotArrived(arrivals=arrivals):
-            return {arrival.ref for arrival in arrivals}
-        case e.CanonicalReverted(ref=ref):
-            return {ref}
-        case e.TaintCreated(refs=refs, taint_id=taint_id):
-            return {*refs, *queries.tainted_by(taint_id)}
-        case e.TaintCanceled(taint_id=taint_id):
-            return set(queries.tainted_by(taint_id))
-        case e.JobRunDepMissed(misses=misses):
-            job_runs = [miss.job_run_id for miss in misses]
-            cycles = {ref for miss in misses for impact in miss.impacted for ref in impact.cycle}
-            return cycles | _outputs(queries, job_runs)
-        case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
-            job_runs = [failure.job_run_id for failure in failures]
-        case e.JobRunCanceled(job_run_ids=ids):
-            job_runs = ids
-        case e.ManifestRemoved(uuids=uuids) | e.RemovalFinished(uuids=uuids):
-            return {kept.ref for kept in queries.kept(uuids).values()}
-    return _outputs(queries, job_runs)
-
-
-def _outputs(queries: Queries, job_runs: Iterable[str]) -> set[str]:
-    return {ref for run in queries.job_runs_named(job_runs).values() for ref in run.refs}
+def _name(location: str) -> str:
+    return f"lot_copies/{location}"
 
 
 class Writer:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.orchestration.lot_copies import Cursor, Writer, cursor_of, touched_after
+from databuild_dagster.bindings.orchestration.lot_copies import CopiesCursor, Writer, cursor_of, touched_after
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.warehouse.copies import all_copies, remove_copies, wrong_copies
@@ -81,9 +81,9 @@ def repair_lot_copies(instance: DagsterInstance) -> Repaired:
     return Repaired(written, removed, n_refs)
 
 
-def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, Cursor]]:
+def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, CopiesCursor]]:
     """Warehouse to the locations whose keys lie there."""
-    found: dict[str, dict[str, Cursor]] = {}
+    found: dict[str, dict[str, CopiesCursor]] = {}
     for location in sorted({dataset.location for dataset in engine.queries.datasets().values()}):
         if (cursor := cursor_of(instance, location)) is not None:
             found.setdefault(cursor.warehouse, {})[location] = cursor
@@ -108,8 +108,7 @@ def _wrong(
         yield ref, found
 
 
-def _behind(engine: Engine, cursor: Cursor) -> frozenset[str]:
+def _behind(engine: Engine, cursor: CopiesCursor) -> frozenset[str]:
     """The refs that the next ticks will come to."""
-    head = engine.queries.head().seq
-    later = touched_after(engine.queries, cursor, head)
-    return frozenset(ref for _, refs in later for ref in refs) | frozenset(cursor.waiting)
+    later = touched_after(engine.queries, cursor, engine.queries.head().seq)
+    return frozenset(step.entry for step in later if step.entry is not None) | frozenset(cursor.waiting)

@@ -309,18 +309,14 @@ def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> b
     return n_failed > 0 and now < ended_at + min(BACKOFF_SECONDS * 2.0 ** (n_failed - 1), MAX_BACKOFF_SECONDS)
 
 
-_ticks: dict[tuple[Engine, str], OperationsTick] = {}
-_ticks_lock = Lock()
-
-
 def operations_tick(instance: DagsterInstance, deployment: Deployment) -> OperationsTick:
     """The one of this process; anew where the code location was loaded anew."""
-    key = engine_for(instance), deployment.location
-    with _ticks_lock:
-        found = _ticks.get(key)
-        if found is None or found.deployment != deployment or found.deployment.operations != deployment.operations:
-            found = _ticks[key] = OperationsTick(instance, deployment)
-        return found
+    memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
+    found = memory.of(key, lambda: OperationsTick(instance, deployment))
+    if found.deployment != deployment or found.deployment.operations != deployment.operations:
+        found = OperationsTick(instance, deployment)
+        memory.put(key, found)
+    return found
 
 
 def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:

@@ -5,9 +5,7 @@ it requests may be lost on the way; the next tick finds the launch without a Dag
 the same key.
 """
 
-import os
 from collections.abc import Callable
-from functools import cache
 
 from dagster import (
     AssetSelection,
@@ -30,7 +28,7 @@ from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
 from databuild_dagster.bindings.orchestration.tend_held_runs import look_after
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
-from databuild_dagster.bindings.registry.instance import engine_for, store_url, warehouse_of
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.data.lost_run_output import WarehouseRemains
@@ -102,7 +100,8 @@ def run_tick(
         location=deployment.location,
         launcher=launcher,
         foreign=ForeignAssets(instance),
-        judge=_judge(os.getpid(), store_url(instance)),
+        # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
+        judge=engine.memory.of(Judge, Judge),
         owner=this_process(),
         limits=deployment.limits,
         remains=remains,
@@ -126,12 +125,6 @@ def run_tick(
     # Last, for it may take a while, and nobody of ours waits for it.
     keep_copies(instance, deployment)
     return report
-
-
-@cache
-def _judge(pid: int, url: str) -> Judge:
-    """Who may call a launch dead has to have watched for a while, so it outlives the tick."""
-    return Judge()
 
 
 def _dry_summary(engine: Engine, deployment: Deployment) -> str:

@@ -15,6 +15,7 @@ from databuild_dagster.bindings.adapter.dagster_private import InMemoryRunStorag
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.log_time import forget_warned
 from databuild_dagster.store.store import open_store
 
 _IN_MEMORY = "sqlite://"
@@ -42,6 +43,18 @@ def engine_for(instance: DagsterInstance) -> Engine:
         if key not in _engines:
             _engines[key] = _open(url, instance)
         return _engines[key]
+
+
+def close_engine(url: str) -> None:
+    """Close the engine on a store, if this process has one, with all that the process remembers of that store's log.
+
+    For processes that outlive a deployment, such as tests. An ephemeral instance's engine goes with the instance.
+    """
+    with _lock:
+        engine = _engines.pop((os.getpid(), url), None)
+    if engine is not None:
+        engine.store.close()
+    forget_warned(url)
 
 
 def open_instance(home: Path) -> DagsterInstance:

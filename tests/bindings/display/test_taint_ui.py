@@ -11,7 +11,6 @@ import pytest
 from databuild_dagster import BuildContext, DepMiss, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.display import taint_ui as taint_painting
 from databuild_dagster.bindings.display.partition_status import taint_run_id
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.model.commands import CancelJobRuns, RevertCanonical, TaintPartitions, UntaintPartitions
@@ -122,7 +121,7 @@ def test_painting_twice_is_painting_once(live: Any) -> None:
     # As another process would, that read the cursor before.
     cursor = {"databuild/taints_painted/tests": '{"seq": 1, "tainted": {}}'}
     live.instance.daemon_cursor_storage.set_cursor_values(cursor)
-    taint_painting._painted.clear()
+    live.engine.memory.forget()
     only_tick(live)
 
     assert live.instance.get_runs_count() == runs
@@ -247,7 +246,7 @@ def test_a_dagster_that_was_never_told_shows_what_is_tainted_now(live: Any) -> N
     live.instance.daemon_cursor_storage.set_cursor_values(
         {"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'}
     )
-    taint_painting._painted.clear()
+    live.engine.memory.forget()
 
     only_tick(live)
 
@@ -298,7 +297,7 @@ def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) ->
 def test_trouble_in_showing_does_not_stop_the_tick(live: Any, caplog: pytest.LogCaptureFixture) -> None:
     taint(live, REFS[0])
     live.instance.daemon_cursor_storage.set_cursor_values({"databuild/taints_painted/tests": "no number"})
-    taint_painting._painted.clear()
+    live.engine.memory.forget()
 
     only_tick(live)
 

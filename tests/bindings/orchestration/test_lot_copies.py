@@ -19,7 +19,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.orchestration import lot_copies
 from databuild_dagster.bindings.orchestration.lot_copies import cursor_of, keep_copies, rewrite_copies
 from databuild_dagster.bindings.orchestration.lot_copies_check import repair_lot_copies, wrong_lot_copies
-from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.instance import close_engine, engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
@@ -142,11 +142,9 @@ class Place(World):
 def place(shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setenv("DATABUILD_DB_URL", shared_url)
     with fresh_instance() as instance:
-        # A database that another test has given back has the same url, and this process the same engine for it.
-        lot_copies._followed.clear()
-        place = Place(instance, str(tmp_path / "warehouse"))
-        yield place
-        place.store.close()
+        yield Place(instance, str(tmp_path / "warehouse"))
+        # A database that a test has given back has the same url for the next one.
+        close_engine(shared_url)
 
 
 def test_a_lot_is_found_by_its_dataset_version_lot_and_state(place):
@@ -362,7 +360,7 @@ def test_whoever_dies_between_two_writes_the_next_one_makes_it_good(place, monke
     place.tick()
     monkeypatch.setattr(disk, "replace", replace)
     monkeypatch.setattr(disk, "remove_files", remove)
-    lot_copies._followed.clear()  # It is another process.
+    place.engine.memory.forget()  # It is another process.
 
     assert place.tick() == [
         f"{ARC}/complete.arc",
