@@ -16,7 +16,7 @@ from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
 from databuild_dagster.model.react import count_want, settle
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import (
     NEVER,
@@ -30,7 +30,7 @@ from databuild_dagster.model.rows import (
     TaintRow,
     WantRow,
 )
-from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause, JobRunState, WantCause
+from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause, WantCause
 from databuild_dagster.model.view import View
 from databuild_dagster.model.wording import few_of
 
@@ -77,7 +77,7 @@ def _want_created(folding: Folding, fact: e.WantCreated) -> None:
             n_refs=len(entry.refs),
         )
         view.add(want)
-        folding.record(want, None)
+        folding.bear_want(want)
         view.link_want(want.id, [refs[ref].id for ref in entry.refs])
         for ref in entry.refs:
             row = refs[ref]
@@ -85,7 +85,6 @@ def _want_created(folding: Folding, fact: e.WantCreated) -> None:
             folding.count_state(want, row.state, +1)
             if row.state is InstanceState.UPSTREAM_BUILDING:
                 view.unsettled.add(row.id)
-        folding.new_wants.append(want)
 
 
 def _want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
@@ -119,13 +118,20 @@ def _launch(
     return launch
 
 
-def _job_run(folding: Folding, launch: LaunchRow, run: e.BufferedRun | e.SkippedRun, cause: JobRunCause) -> JobRunRow:
+def _job_run(
+    folding: Folding,
+    launch: LaunchRow,
+    job_run_id: str,
+    partition_key: str | None,
+    refs: tuple[str, ...],
+    cause: JobRunCause,
+) -> JobRunRow:
     job_run = JobRunRow(
         id=folding.view.next_id(),
-        job_run_id=run.job_run_id,
+        job_run_id=job_run_id,
         launch_id=launch.id,
-        partition_key=run.partition_key,
-        refs=_json.encode(run.refs).decode(),
+        partition_key=partition_key,
+        refs=_json.encode(refs).decode(),
         buffered_at=folding.at,
     )
     folding.view.add(job_run)
@@ -139,7 +145,7 @@ def _job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
     if any(row.n_joined for row in refs.values()):
         _build_oneself(folding, fact.owner, refs.values())
     for run in fact.runs:
-        job_run = _job_run(folding, launch, run, JobRunCause.BUFFERED)
+        job_run = _job_run(folding, launch, run.job_run_id, run.partition_key, run.refs, JobRunCause.BUFFERED)
         for ref in run.refs:
             _new_instance(folding, refs[ref], job_run, InstanceCause.BUFFERED, code_version=fact.code_version)
 
@@ -327,7 +333,7 @@ def _job_run_skipped(folding: Folding, fact: e.JobRunSkipped) -> None:
     launch = _launch(folding, fact.launch_id, fact.job, fact.location, fact.dagster_run_id, None)
     launch.dagster_run_id = fact.dagster_run_id
     for run in fact.runs:
-        _job_run(folding, launch, run, JobRunCause.SKIPPED)
+        _job_run(folding, launch, run.job_run_id, run.partition_key, run.refs, JobRunCause.SKIPPED)
 
 
 def _partition_delegated(folding: Folding, fact: e.PartitionDelegated) -> None:
@@ -427,18 +433,8 @@ def _lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
     for arrival in fact.arrivals:
         asset = asset_of(arrival.ref)
         launch = _launch(folding, arrival.job_run_id, asset, "", arrival.origin, None)
-        job_run = JobRunRow(
-            id=folding.view.next_id(),
-            job_run_id=arrival.job_run_id,
-            launch_id=launch.id,
-            partition_key=arrival.ref.partition("@")[2] or None,
-            refs=_json.encode([arrival.ref]).decode(),
-            buffered_at=folding.at,
-            state=JobRunState.SUCCEEDED,
-            ended_at=folding.at,
-        )
-        folding.view.add(job_run)
-        folding.record(job_run, None)
+        key = partition_key_of(arrival.ref) or None
+        job_run = _job_run(folding, launch, arrival.job_run_id, key, (arrival.ref,), JobRunCause.ARRIVED)
         instance = _new_instance(folding, refs[arrival.ref], job_run, InstanceCause.ARRIVED)
         if arrival.same_as is None:
             _keep_origin(folding, instance, arrival.origin)

@@ -106,14 +106,14 @@ class Folding:
 
     # Moves.
 
-    def record(
+    def _record(
         self, row: InstanceRow | WantRow | JobRunRow, before: InstanceState | WantState | JobRunState | None
     ) -> None:
         self.view.record_move(row.TABLE, row.id, self.seq, before, row.state)
 
     def bear_instance(self, instance: InstanceRow, ref: RefRow, cause: InstanceCause) -> None:
         instance.state = INSTANCE.next(None, cause, entity=instance.uuid, seq=self.seq)
-        self.record(instance, None)
+        self._record(instance, None)
         ref.canonical_id = ref.last_id = instance.id
         self._canonical_moved(ref, instance)
 
@@ -122,7 +122,7 @@ class Folding:
         ref = self.ref_of(instance)
         instance.state = INSTANCE.next(before, cause, entity=f"{instance.uuid} of {ref.ref}", seq=self.seq)
         instance.retry_at = retry_at
-        self.record(instance, before)
+        self._record(instance, before)
         if before is InstanceState.UPSTREAM_BUILDING:
             # Perhaps nobody needs what it waited for any more.
             self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
@@ -202,18 +202,23 @@ class Folding:
 
     def bear_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
         job_run.state = JOB_RUN.next(None, cause, entity=job_run.job_run_id, seq=self.seq)
-        self.record(job_run, None)
+        self._record(job_run, None)
         if job_run.state is not JobRunState.QUEUED:
             job_run.ended_at = self.at
 
     def move_job_run(self, job_run: JobRunRow, cause: JobRunCause) -> None:
         before = job_run.state
         job_run.state = JOB_RUN.next(before, cause, entity=job_run.job_run_id, seq=self.seq)
-        self.record(job_run, before)
+        self._record(job_run, before)
         if job_run.state is not JobRunState.RUNNING:
             job_run.ended_at = self.at
 
     # Wants.
+
+    def bear_want(self, want: WantRow) -> None:
+        want.state = WANT.next(None, WantCause.CREATED, entity=want.want_id, seq=self.seq)
+        self._record(want, None)
+        self.new_wants.append(want)
 
     def count_state(self, want: WantRow, state: InstanceState | None, by: int) -> None:
         if state is not None and (field := _HISTOGRAM.get(state)):
@@ -222,7 +227,7 @@ class Folding:
     def move_want(self, want: WantRow, cause: WantCause) -> None:
         before = want.state
         want.state = WANT.next(before, cause, entity=want.want_id, seq=self.seq)
-        self.record(want, before)
+        self._record(want, before)
 
     def end_want(self, want: WantRow, cause: WantCause) -> None:
         """A want that ends lets go of its refs, once all that follows from the event has settled."""

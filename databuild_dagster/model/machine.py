@@ -71,8 +71,10 @@ class Machine(Generic[S, C]):
             )
         return to_state
 
-    def allows(self, state: S | None, on: C) -> bool:
-        return (state, on) in self._to
+    @property
+    def steps(self) -> frozenset[tuple[S | None, S]]:
+        """Every (from, to) of the table: what a row of history may say (SPEC 3.2)."""
+        return frozenset((move.from_state, move.to_state) for move in self.moves)
 
     def __iter__(self) -> Iterator[Move[S, C]]:
         return iter(self.moves)

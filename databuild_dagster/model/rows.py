@@ -7,11 +7,21 @@ and hold only plain values, so that the garbage collector need not look at them.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState, JobRunState, WantState
+from databuild_dagster.model.machine import Machine
+from databuild_dagster.model.states import (
+    INSTANCE,
+    JOB_RUN,
+    LEASED,
+    SCHEDULABLE,
+    WANT,
+    InstanceState,
+    JobRunState,
+    WantState,
+)
 
 #: What a time that never comes is stored as, so that comparing needs no special case.
 NEVER = float("inf")
@@ -243,3 +253,10 @@ class ArcRow(msgspec.Struct, gc=False):
 
 
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow
+
+#: The machines whose moves are kept as rows of history, by the table of what moves (SPEC 3.2).
+MACHINES: dict[str, Machine[Any, Any]] = {
+    InstanceRow.TABLE: INSTANCE,
+    WantRow.TABLE: WANT,
+    JobRunRow.TABLE: JOB_RUN,
+}

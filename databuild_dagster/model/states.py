@@ -255,6 +255,8 @@ class JobRunCause(Label):
     CANCELED = "JobRunCanceled"
     LOST = "JobRunLost"
     SKIPPED = "JobRunSkipped"
+    #: Data that came from outside has a job run too, so that its instance has a uuid like any other (SPEC 4.2).
+    ARRIVED = "LotArrived"
 
 
 _J, _JC = JobRunState, JobRunCause
@@ -264,6 +266,7 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
     [
         Move(None, _JC.BUFFERED, _J.QUEUED, "the orchestrator, or a claim, took its leases"),
         Move(None, _JC.SKIPPED, _J.SKIPPED, "all it was asked for is live"),
+        Move(None, _JC.ARRIVED, _J.SUCCEEDED, "somebody else built it, outside"),
         Move(_J.QUEUED, _JC.STARTED, _J.RUNNING, "its launch began"),
         Move(_J.QUEUED, _JC.DEP_MISSED, _J.DEP_MISSED, "the orchestrator saw its inputs missing"),
         Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "nobody wants it any more"),

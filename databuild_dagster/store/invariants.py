@@ -11,6 +11,7 @@ from typing import NamedTuple
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
 from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.rows import MACHINES
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
@@ -24,6 +25,15 @@ class Violation(NamedTuple):
     entity: str
     detail: str
 
+
+#: Every move that a machine's table has, as one text: "instances Building>Live" (SPEC 3.2).
+_LAWFUL = ", ".join(
+    sorted(
+        f"'{table} {from_state or ''}>{to_state}'"
+        for table, machine in MACHINES.items()
+        for from_state, to_state in machine.steps
+    )
+)
 
 _OPEN = "('New', 'Idle', 'Building', 'UpstreamBuilding')"
 
@@ -309,6 +319,16 @@ QUERIES: tuple[tuple[str, str], ...] = (
         f"""SELECT j.job_run_id, 'its last row of history is not ' || j.state FROM {P}job_runs j WHERE
         j.state IS NOT (SELECT h.to_state FROM {P}history h WHERE h.kind = 'job_runs' AND h.entity_id = j.id
         ORDER BY seq DESC, place DESC LIMIT 1)""",
+    ),
+    (
+        "SPEC 3.2",
+        f"""SELECT coalesce(i.uuid, w.want_id, j.job_run_id, h.kind || ' row ' || h.entity_id),
+        'went from ' || coalesce(h.from_state, '(birth)') || ' to ' || h.to_state || ' at seq ' || h.seq
+        || ', a move that is in no table' FROM {P}history h
+        LEFT JOIN {P}instances i ON h.kind = 'instances' AND i.id = h.entity_id
+        LEFT JOIN {P}wants w ON h.kind = 'wants' AND w.id = h.entity_id
+        LEFT JOIN {P}job_runs j ON h.kind = 'job_runs' AND j.id = h.entity_id
+        WHERE h.kind || ' ' || coalesce(h.from_state, '') || '>' || h.to_state NOT IN ({_LAWFUL})""",
     ),
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.rows import MACHINES
 from databuild_dagster.store.check import check
 from databuild_dagster.store.invariants import violations
 from tests.support.catalog import dataset
@@ -103,6 +105,9 @@ PLANTED = [
     ("SPEC 3.2", "uuid:c", "DELETE FROM databuild_history WHERE kind = 'instances'"),
     ("SPEC 3.2", "want:a", "DELETE FROM databuild_history WHERE kind = 'wants'"),
     ("SPEC 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
+    ("SPEC 3.2", "want:a", "UPDATE databuild_history SET from_state = 'Failed' WHERE kind = 'wants'"),
+    ("SPEC 3.2", "run:b", "UPDATE databuild_history SET from_state = 'Running' WHERE to_state = 'Queued'"),
+    ("SPEC 3.2", "uuid:a", "UPDATE databuild_history SET from_state = NULL WHERE to_state = 'UpstreamBuilding'"),
 ]
 
 
@@ -138,6 +143,21 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
 
     assert expected in [(violation.invariant, violation.entity) for violation in found], found
     assert all(violation.detail for violation in found)
+
+
+def test_what_an_arrival_moves_is_a_row_of_the_tables():
+    """SPEC 3.2, 4.2: data from outside has a job run that is born Succeeded, and an instance that is born Live."""
+    world = World([dataset("src", kind=DatasetKind.SOURCE), dataset("a", "src")])
+
+    world.arrive("src", "file:/x")
+
+    with world.store.reading() as connection:
+        moves = connection.execute(
+            "SELECT kind, from_state, to_state FROM databuild_history WHERE seq = (SELECT max(seq) FROM databuild_events)"
+        ).fetchall()
+    assert [tuple(move) for move in moves] == [("job_runs", None, "Succeeded"), ("instances", None, "Live")]
+    assert all((before, after) in MACHINES[kind].steps for kind, before, after in moves)
+    assert world.check() == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
+from databuild_dagster.model.rows import MACHINES, InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
     FAILING,
     LEASED,
@@ -244,6 +244,9 @@ def _histories(view: MemoryView, now: float) -> Iterator[str]:
         for row in view.rows[row_type]:
             if last.get((kind, row.id)) != row.state:
                 yield f"{kind} {row.id} is {row.state}, its history ends with {last.get((kind, row.id))}"
+    for kind, entity, _, _, before, after in view.history:
+        if (before, after) not in MACHINES[kind].steps:
+            yield f"{kind} {entity} went from {before} to {after}, a move that is in no table"
 
 
 def _dead_job_runs(view: MemoryView, now: float) -> Iterator[str]:
