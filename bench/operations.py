@@ -37,7 +37,7 @@ from databuild_dagster.engine.operations.executor import Executor, Job
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
-from databuild_dagster.model.operations import OperationId
+from databuild_dagster.model.operations.keys import OperationId
 
 PARTS = ("store", "validate", "index", "adopt")
 #: Jobs that the killed executor has.

@@ -17,7 +17,8 @@ from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
-from databuild_dagster.model.operations import OperationId, OperationState
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
 
 
 @click.command()

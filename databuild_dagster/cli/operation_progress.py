@@ -21,7 +21,9 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import last_tick
-from databuild_dagster.model.operations import JobState, OperationId, OperationState, Trouble
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Trouble
+from databuild_dagster.model.operations.states import JobState, OperationState
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5

@@ -22,7 +22,9 @@ from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.who import this_user
-from databuild_dagster.model.operations import OperationId, OperationState, Trouble
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Trouble
+from databuild_dagster.model.operations.states import OperationState
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from databuild_dagster.model.meta_storage import LAST, Entry
-from databuild_dagster.model.operations import ROOT, SEPARATOR, strays
+from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
+from databuild_dagster.model.operations.strays import strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.rows import MACHINES
 from databuild_dagster.store.backends.base import Connection

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from databuild_dagster.model.operations import operated_on
+from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState

@@ -17,7 +17,8 @@ import pytest
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
-from databuild_dagster.model.operations import OperationId, OperationState
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.spark.server import server_status
 from tests.support.catalog import SmallCatalog

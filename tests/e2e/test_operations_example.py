@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.model.operations import OperationState
+from databuild_dagster.model.operations.states import OperationState
 
 from .conftest import Dagster
 from .test_kills import keys, view

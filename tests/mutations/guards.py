@@ -35,7 +35,8 @@ DELEGATIONS = "tests/model/decide/test_delegations.py"
 GAPS = "tests/engine/test_gaps.py"
 LEDGER = "tests/store/test_ledger.py"
 MISSES = "tests/model/decide/test_misses.py"
-OPERATION_KEYS = "tests/model/test_operations.py"
+OPERATION_END = "tests/model/operations/test_invokes.py"
+OPERATION_KEYS = "tests/model/operations/test_keys.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 TICK = "tests/engine/test_tick.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
@@ -108,7 +109,7 @@ GUARDS = (
     Guard(
         "a job is marked by an executor without its fence token",
         "9.5",
-        "model/operations.py",
+        "model/operations/invokes.py",
         "iif(is_mine(id, partition, lease), do(Put(keys.state,",
         "iif(both(is_running(id), not_exists(keys.state)), do(Put(keys.state,",
         (OPERATIONS,),
@@ -116,7 +117,7 @@ GUARDS = (
     Guard(
         "an operation ends without comparing runOps with what was read",
         "9.6",
-        "model/operations.py",
+        "model/operations/invokes.py",
         "still = both(is_running(id), as_read(run_ops))",
         "still = is_running(id)",
         (OPERATIONS,),
@@ -124,15 +125,15 @@ GUARDS = (
     Guard(
         "the end of operation 1 removes the keys of operation 10",
         "9.2",
-        "model/operations.py",
+        "model/operations/invokes.py",
         "RemovePrefix(id.under)",
         "RemovePrefix(id.root)",
-        (OPERATION_KEYS,),
+        (OPERATION_END,),
     ),
     Guard(
         "the keys of operation 1 begin as those of operation 10",
         "9.2",
-        "model/operations.py",
+        "model/operations/keys.py",
         "return self.root + SEPARATOR",
         "return self.root",
         (OPERATION_KEYS,),

@@ -15,13 +15,15 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import decide as decide_module
 from databuild_dagster.model import events as e
 from databuild_dagster.model import evolve as evolve_module
-from databuild_dagster.model import operations
 from databuild_dagster.model.decide import arcs as arcs_module
 from databuild_dagster.model.decide import datasets as datasets_module
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Folding
 from databuild_dagster.model.meta_storage import both, not_exists
+from databuild_dagster.model.operations import invokes
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Lease
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import (
     FAILING,
@@ -238,10 +240,10 @@ def _with_second_starters() -> Iterator[None]:
 def _without_fence_tokens() -> Iterator[None]:
     """The first mark of a job of a running operation counts, whichever executor makes it."""
 
-    def anybodys(id: operations.OperationId, partition: str, lease: operations.Lease) -> Any:
-        return both(operations.is_running(id), not_exists(id.job(partition).state))
+    def anybodys(id: OperationId, partition: str, lease: Lease) -> Any:
+        return both(invokes.is_running(id), not_exists(id.job(partition).state))
 
-    with patch.object(operations, "is_mine", anybodys):
+    with patch.object(invokes, "is_mine", anybodys):
         yield
 
 
@@ -249,8 +251,8 @@ def _without_fence_tokens() -> Iterator[None]:
 def _without_the_second_look() -> Iterator[None]:
     """An operation is completed also when its keys have changed since they were read."""
     with (
-        patch.object(operations, "as_read", lambda entry: both()),
-        patch.object(operations, "is_running", lambda id: both()),
+        patch.object(invokes, "as_read", lambda entry: both()),
+        patch.object(invokes, "is_running", lambda id: both()),
     ):
         yield
 

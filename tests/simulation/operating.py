@@ -12,7 +12,7 @@ from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.executor import Executor, JobContext, RetryJob
 from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.errors import Conflict, NotFound, Refused
-from databuild_dagster.model.operations import OperationId, escape
+from databuild_dagster.model.operations.keys import OperationId, escape
 from databuild_dagster.model.states import InstanceState
 
 from .processes import Broken

@@ -12,7 +12,9 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
-from databuild_dagster.model.operations import OperationId, OperationState, ended_of
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import ended_of
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats

@@ -6,8 +6,8 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import meta_storage as m
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import CannotRevert, DuplicateRef, NotFound, NothingToUntaint
+from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.removals import left_by, why_kept
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.removals import Removals
@@ -128,17 +128,17 @@ def test_what_a_job_run_may_be_reading_stays_until_that_has_ended(world):
 def test_what_a_running_operation_is_about_stays_until_that_has_ended(world):
     """SPEC 9.2: its partitions, with their instances, are fixed as it starts."""
     first = world.succeed("a")
-    id = ops.OperationId("a", "validate", None, 1)
+    id = keys.OperationId("a", "validate", None, 1)
     run_ops, next_id = (
-        m.Entry(key, None, 0) for key in (ops.DatasetKeys.of("a").run_ops, ops.next_instance_id("a", "validate"))
+        m.Entry(key, None, 0) for key in (keys.DatasetKeys.of("a").run_ops, keys.next_instance_id("a", "validate"))
     )
-    world.invoke(ops.start(id, ops.ArgRecord(ops.FORMAT, 1, {}, 0.0, "me"), {"": first}, run_ops, next_id))
+    world.invoke(invokes.start(id, records.ArgRecord(records.FORMAT, 1, {}, 0.0, "me"), {"": first}, run_ops, next_id))
     world.taint("a")
     world.live("a")
 
     assert remove(world, first) == []
 
-    world.invoke(m.do(m.Put(run_ops.key, ops.run_ops_value([])), m.RemovePrefix(id.under)))
+    world.invoke(m.do(m.Put(run_ops.key, records.run_ops_value([])), m.RemovePrefix(id.under)))
     assert remove(world, first) == [first]
 
 

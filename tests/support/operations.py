@@ -11,7 +11,7 @@ from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.executor import Executor, JobContext
 from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.events import Event, MetaInvoked
-from databuild_dagster.model.operations import RUNNING, lease_of, mark_of
+from databuild_dagster.model.operations.records import RUNNING, lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef
 
 from .world import World

@@ -7,7 +7,7 @@ from typing import Any, Final
 from databuild_dagster.bindings.building.provided import PROVIDED
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.operations import check_name
+from databuild_dagster.model.operations.compatibility import check_name
 
 #: Where an installed package names its operations: objects, or classes that are made without arguments.
 ENTRY_POINTS: Final = "databuild_dagster.operations"

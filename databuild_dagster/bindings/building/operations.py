@@ -22,7 +22,8 @@ from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor, JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.engine.who import this_user
-from databuild_dagster.model.operations import Mark, OperationId, Trouble
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Mark, Trouble
 
 #: Jobs that an executor has at once: of a batched type it hands them to one call.
 JOBS_AT_ONCE = 10

@@ -54,7 +54,9 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
 from databuild_dagster.engine.operations.executor import Executor, JobContext
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.operations import JobState, Mark, OperationId, Trouble
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Mark, Trouble
+from databuild_dagster.model.operations.states import JobState
 
 #: The job, and the pool that it is of, in Dagster.
 OPERATION_JOB: Final = "databuild_operation"

@@ -23,9 +23,11 @@ from databuild_dagster.engine.operations.executor import (
 )
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif
-from databuild_dagster.model.operations import DatasetKeys, Lease, OperationId, OperationState, Trouble, Unclean
+from databuild_dagster.model.operations import errors, invokes, keys, records
+from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
+from databuild_dagster.model.operations.records import Lease, Trouble, Unclean
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
 
@@ -119,7 +121,7 @@ class Coordinator:
             done.problems[id] = why
             # Everybody else hears of it so, and whoever takes over counts on.
             now = self.manager.engine.now()
-            self.meta.invoke_all([ops.note_completion_trouble(id, Trouble(why, attempts, now, now + wait))])
+            self.meta.invoke_all([invokes.note_completion_trouble(id, Trouble(why, attempts, now, now + wait))])
         else:
             self._backoff.pop(id, None)
             if outcome is not None:
@@ -135,7 +137,7 @@ class Coordinator:
         gone = gone_of((each.lease for each in taken.values()), self.manager, self.judge, now)
         lost = [partition for partition, each in taken.items() if each.lease.executor in gone][:MAX_RELEASED]
         if lost:
-            self.meta.invoke_all([ops.release(tracked.id, each, taken[each].value) for each in lost])
+            self.meta.invoke_all([invokes.release(tracked.id, each, taken[each].value) for each in lost])
         return len(tracked.free) + len(tracked.taken) - len(taken) + len(lost)
 
     # Who does it
@@ -145,15 +147,15 @@ class Coordinator:
         before = self.tracker.coordinators.get(dataset)
         now = self.manager.engine.clock()
         if before is not None:
-            lease = ops.lease_of(before)
+            lease = records.lease_of(before)
             if lease.executor == self.id:
                 return True
             if not gone_of([lease], self.manager, self.judge, now):
                 return False
         mine = Lease(self.manager.engine.new_id(), self.id, self.holder, now)
-        if not self.meta.invoke_all([ops.lead(dataset, before, mine)]).value:
+        if not self.meta.invoke_all([invokes.lead(dataset, before, mine)]).value:
             return False
-        self.tracker.coordinators[dataset] = ops.to_bytes(mine)
+        self.tracker.coordinators[dataset] = records.to_bytes(mine)
         return True
 
     # Completing
@@ -177,10 +179,10 @@ class Coordinator:
             report = operation.complete_operation(arg, id.dataset, told)
             outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
             ended = seen.ended(outcome, self.manager.engine.now(), report=report)
-            if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 self._compact()
                 return outcome
-        raise ops.OperationRace(type_name=id.type, dataset=id.dataset)
+        raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
     def _compact(self) -> None:
         head = self.manager.engine.queries.head().seq
@@ -194,7 +196,7 @@ class Coordinator:
 
         Returns how many, and how many are left.
         """
-        first, end = ops.UNCLEAN + ops.SEPARATOR, ops.UNCLEAN + ops.SEPARATOR + LAST
+        first, end = keys.UNCLEAN + keys.SEPARATOR, keys.UNCLEAN + keys.SEPARATOR + LAST
         notes = self.meta.queries.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
         # From where it stopped, so that those which cannot be cleaned up do not hide the others.
         self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
@@ -220,13 +222,13 @@ class Coordinator:
 
     def _clean_one(self, key: str, note: Unclean) -> bool:
         """False without the code of its type. Raises what cannot be read here, and what the clean-up does."""
-        name, _, partition = key.removeprefix(ops.UNCLEAN + ops.SEPARATOR).rpartition(ops.SEPARATOR)
+        name, _, partition = key.removeprefix(keys.UNCLEAN + keys.SEPARATOR).rpartition(keys.SEPARATOR)
         id = OperationId.parse(name)
         if id.type not in self.manager.types:
             return False
-        ended = ops.ended_of(id, self.meta.get(id.history).value or b"")
-        arg = self.manager.arg_for(id, ops.to_bytes(ended.arg))
-        context = self._cleans.contexts(self._cleans, id, ops.unescape(partition), note.lease, note.instance)
+        ended = records.ended_of(id, self.meta.get(id.history).value or b"")
+        arg = self.manager.arg_for(id, records.to_bytes(ended.arg))
+        context = self._cleans.contexts(self._cleans, id, keys.unescape(partition), note.lease, note.instance)
         context.is_stopped = True
         tokens = (*note.lease.adopted_from, note.lease.token)
         clean_up(self._cleans, self.manager.types[id.type], arg, context, tokens)
@@ -236,6 +238,6 @@ class Coordinator:
 def _note_of(entry: Entry) -> Unclean | None:
     """None for newer code's, which stays for that."""
     try:
-        return ops.unclean_of(entry.value or b"")
+        return records.unclean_of(entry.value or b"")
     except msgspec.MsgspecError:
         return None

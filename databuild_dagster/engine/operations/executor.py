@@ -34,11 +34,14 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.meta_storage import Entry, Statement
-from databuild_dagster.model.operations import JobState, Lease, LeaseLost, Mark, OperationId, Trouble
+from databuild_dagster.model.operations import invokes, records
+from databuild_dagster.model.operations.errors import LeaseLost
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import Lease, Mark, Trouble
+from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
@@ -115,7 +118,7 @@ class JobContext:
         self._executor._beat_if_due()
         keys = self.operation.job(self.partition)
         state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
-        if state.value != ops.RUNNING or lease.value != ops.to_bytes(self.lease) or ended.value is not None:
+        if state.value != records.RUNNING or lease.value != records.to_bytes(self.lease) or ended.value is not None:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
@@ -123,7 +126,7 @@ class JobContext:
         if not self._executor.manager.type_named(self.operation.type).resumable:
             raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
         self._executor._beat_if_due()
-        statement = ops.save(self.operation, self.partition, self.lease, progress)
+        statement = invokes.save(self.operation, self.partition, self.lease, progress)
         if not self._executor.meta.invoke_all([statement]).value:
             self._lost()
         self.progress = progress
@@ -139,10 +142,10 @@ class JobContext:
         Raises `InvalidRequest` for what is no JSON: here, where it is the job's own failure.
         """
         try:
-            if len(ops.to_bytes(detail)) > MAX_DETAIL_BYTES:
+            if len(records.to_bytes(detail)) > MAX_DETAIL_BYTES:
                 raise InvalidRequest(
                     what="the detail of a job",
-                    value=f"{len(ops.to_bytes(detail))} bytes",
+                    value=f"{len(records.to_bytes(detail))} bytes",
                     why=f"{MAX_DETAIL_BYTES} may be",
                 )
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -278,7 +281,7 @@ class Executor:
         if not wanted:
             return []
         leases = {partition: self._lease(before) for partition, before in wanted.items()}
-        statements = [ops.take(id, partition, wanted[partition], lease) for partition, lease in leases.items()]
+        statements = [invokes.take(id, partition, wanted[partition], lease) for partition, lease in leases.items()]
         values = self.meta.invoke_all(statements).values
         taken = [partition for partition, value in zip(leases, values, strict=True) if value]
         jobs = [
@@ -309,8 +312,8 @@ class Executor:
     def _lease(self, before: bytes | None) -> Lease:
         adopted_from: tuple[str, ...] = ()
         if before is not None:
-            lease = ops.lease_of(before)
-            adopted_from = (*lease.adopted_from, lease.token)[-ops.MAX_ADOPTIONS :]
+            lease = records.lease_of(before)
+            adopted_from = (*lease.adopted_from, lease.token)[-records.MAX_ADOPTIONS :]
         return Lease(self.manager.engine.new_id(), self.id, self.holder, self.now, adopted_from)
 
     def _resume(self, jobs: list[Job]) -> None:
@@ -427,7 +430,7 @@ class Executor:
         if said.state is JobState.SUCCESS:
             self._ended.append((job, said))
         elif not job.operation.can_fail:
-            detail = "" if said.detail is None else f": {ops.to_bytes(said.detail).decode()}"
+            detail = "" if said.detail is None else f": {records.to_bytes(said.detail).decode()}"
             self._again(f"it said that it failed{detail}", job)
         else:
             job.failed = said
@@ -466,7 +469,7 @@ class Executor:
             trouble = Trouble(why[:MAX_ERROR], context.attempt, now, now + wait)
             context.attempt += 1
             if not context.is_stopped:
-                noted.append(ops.note_trouble(*job.place, context.lease, trouble))
+                noted.append(invokes.note_trouble(*job.place, context.lease, trouble))
             self._on_retry(context, trouble)
         if noted:
             self.meta.invoke_all(noted)
@@ -474,7 +477,7 @@ class Executor:
     def _clean_up_failed(self, job: Job) -> None:
         """Of a resumable job first the word that there is nothing to go on from: who adopted it may be doing so."""
         context = job.context
-        if job.operation.resumable and not self.meta.invoke_all([ops.forget(*job.place, context.lease)]).value:
+        if job.operation.resumable and not self.meta.invoke_all([invokes.forget(*job.place, context.lease)]).value:
             raise LeaseLost(id=str(context.operation), partition=context.partition)
         self._clean(job)
 
@@ -492,7 +495,7 @@ class Executor:
                 some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
                 self._unanswered = self.manager.engine.new_id(), some
             command_id, some = self._unanswered
-            statements = [ops.mark(*job.place, job.context.lease, mark) for job, mark in some]
+            statements = [invokes.mark(*job.place, job.context.lease, mark) for job, mark in some]
             values = self.meta.invoke_all(statements, command_id=command_id).values
             self._unanswered = None
             for (job, mark), is_taken in zip(some, values, strict=True):
@@ -534,7 +537,7 @@ class Executor:
         """Let others have at once what this executor has not begun or not ended, as it ends in good order."""
         self.flush()
         left = [job for job in self.jobs.values() if job.operation.resumable or self._is_cleaned(job)]
-        statements: list[Statement] = [ops.give_back(*job.place, job.context.lease) for job in left]
+        statements: list[Statement] = [invokes.give_back(*job.place, job.context.lease) for job in left]
         if statements:
             self.meta.invoke_all(statements)
         with self._lock:
@@ -566,7 +569,7 @@ class Executor:
         """That its operation ended while this executor had it, and so has to clean up."""
         note = self.meta.get(job.context.operation.job(job.context.partition).unclean)
         try:
-            is_mine = note.value is not None and ops.unclean_of(note.value).lease.token == job.context.token
+            is_mine = note.value is not None and records.unclean_of(note.value).lease.token == job.context.token
         except msgspec.MsgspecError:
             # Newer code has ended it, and cleans up.
             is_mine = False

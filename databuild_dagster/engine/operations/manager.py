@@ -13,24 +13,14 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.meta_storage import LAST
-from databuild_dagster.model.operations import (
-    ArgRecord,
-    DatasetKeys,
-    Ended,
-    Lease,
-    Mark,
-    NewerOperation,
-    NewerOperations,
-    OperationId,
-    OperationState,
-    Trouble,
-    TypeRule,
-    Unclean,
-    UnknownOperationType,
-)
+from databuild_dagster.model.operations import compatibility, errors, invokes, keys, records, states
+from databuild_dagster.model.operations.compatibility import TypeRule
+from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations, UnknownOperationType
+from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
+from databuild_dagster.model.operations.records import ArgRecord, Ended, Lease, Mark, Trouble, Unclean
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import one_line
@@ -68,7 +58,7 @@ class Completion(NamedTuple):
     @property
     def failed(self) -> dict[str, Any]:
         """Partition to what its job said."""
-        return {key: mark.detail for key, mark in self.marks.items() if mark.state is ops.JobState.FAILED}
+        return {key: mark.detail for key, mark in self.marks.items() if mark.state is states.JobState.FAILED}
 
 
 class DistributedOperation(Generic[A]):
@@ -178,7 +168,7 @@ class DistributedOperationManager:
 
     def register(self, operation: DistributedOperation[Any]) -> None:
         """Raises `InvalidRequest` for a name that cannot be."""
-        self.types[ops.check_name("an operation's type_name", operation.type_name)] = operation
+        self.types[compatibility.check_name("an operation's type_name", operation.type_name)] = operation
 
     # Starting
 
@@ -214,10 +204,10 @@ class DistributedOperationManager:
         converted, raw = self._converted(operation, dataset, arg)
         object_id = operation.object_id(converted)
         if object_id is not None:
-            ops.check_name("an operation's object", object_id)
+            compatibility.check_name("an operation's object", object_id)
         if command_id is not None and (known := self._started_by(command_id, type_id, dataset, object_id)):
             return known
-        chosen = ops.check_partitions(dataset, type_id, self._live(dataset), partitions)
+        chosen = compatibility.check_partitions(dataset, type_id, self._live(dataset), partitions)
         refs = [PartitionRef(dataset, key or None) for key in chosen]
         operation.check_start(converted, dataset, refs, self.resources)
         instances = dict(zip(refs, chosen.values(), strict=True))
@@ -225,17 +215,17 @@ class DistributedOperationManager:
         if kept is not converted:
             raw = msgspec.json.decode(msgspec.json.encode(kept))
         run_ops, next_id = self.meta.get_all(
-            [DatasetKeys.of(dataset).run_ops, ops.next_instance_id(dataset, type_id)]
+            [DatasetKeys.of(dataset).run_ops, keys.next_instance_id(dataset, type_id)]
         ).entries
-        running = ops.run_ops_of(dataset, run_ops.value)
+        running = records.run_ops_of(dataset, run_ops.value)
         rules = {name: _rule(each) for name, each in self.types.items()}
-        if why := ops.why_incompatible(rules[type_id], object_id, running, rules):
-            raise ops.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
+        if why := compatibility.why_incompatible(rules[type_id], object_id, running, rules):
+            raise errors.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
         id = OperationId(dataset, type_id, object_id, int(next_id.value or b"1"))
-        record = ArgRecord(ops.FORMAT, operation.version, raw, self.engine.now(), self.actor)
-        answers = self.meta.invoke_all([ops.start(id, record, chosen, run_ops, next_id)], command_id=command_id)
+        record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), self.actor)
+        answers = self.meta.invoke_all([invokes.start(id, record, chosen, run_ops, next_id)], command_id=command_id)
         if answers.value is False:
-            raise ops.OperationRace(type_name=type_id, dataset=dataset)
+            raise errors.OperationRace(type_name=type_id, dataset=dataset)
         assert isinstance(answers.value, int), "it yields the instance id"
         return id._replace(instance=answers.value)
 
@@ -246,7 +236,7 @@ class DistributedOperationManager:
             return msgspec.convert(raw, operation.arg_type), raw
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             why = f"its argument is wrong: {one_line(str(error))}"
-            raise ops.InvalidOperation(type_name=operation.type_name, dataset=dataset, why=why) from None
+            raise errors.InvalidOperation(type_name=operation.type_name, dataset=dataset, why=why) from None
 
     def _live(self, dataset: str) -> dict[str, str | None]:
         return {
@@ -275,9 +265,9 @@ class DistributedOperationManager:
                 return False
             seen = self.read(id)
             ended = seen.ended(OperationState.CANCELED, self.engine.now(), reason=reason)
-            if self.meta.invoke_all(ops.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 return True
-        raise ops.OperationRace(type_name=id.type, dataset=id.dataset)
+        raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
     # Looking
 
@@ -290,7 +280,7 @@ class DistributedOperationManager:
 
     def arg_for(self, id: OperationId, value: bytes) -> Any:
         """The argument as today's code has it. Raises `UnknownOperationType`, `NewerOperation`."""
-        operation, record = self.type_named(id.type), ops.arg_of(id, value)
+        operation, record = self.type_named(id.type), records.arg_of(id, value)
         if record.type_version > operation.version:
             why = f"version {record.type_version} of {id.type}, and {operation.version} is installed"
             raise NewerOperation(id=str(id), why=why)
@@ -327,10 +317,10 @@ class DistributedOperationManager:
         """Those that run; and those that have ended."""
         found = [self.operation(id) for id in self.running(dataset)]
         if ended:
-            prefix = _under(ops.HISTORY, dataset)
+            prefix = _under(keys.HISTORY, dataset)
             for entry in self.meta.prefix(prefix).entries:
                 try:
-                    id = OperationId.parse(entry.key.removeprefix(ops.HISTORY + ops.SEPARATOR))
+                    id = OperationId.parse(entry.key.removeprefix(keys.HISTORY + keys.SEPARATOR))
                 except NotFound:
                     # A name as only newer code gives it: nobody here could ask for it. It stays where it is.
                     continue
@@ -347,7 +337,7 @@ class DistributedOperationManager:
         found: list[OperationId] = []
         for name, entry in zip(datasets, entries, strict=True):
             try:
-                found += ops.run_ops_of(name, entry.value)
+                found += records.run_ops_of(name, entry.value)
             except NewerOperations:
                 if dataset is not None:
                     raise
@@ -356,11 +346,11 @@ class DistributedOperationManager:
     def _datasets(self) -> list[str]:
         """That have had an operation, be they registered or not: from one to the next, past all keys of each."""
         found: list[str] = []
-        start, end = _under(ops.ROOT, None), _under(ops.ROOT, None) + LAST
+        start, end = _under(keys.ROOT, None), _under(keys.ROOT, None) + LAST
         while first := self.meta.queries.range(start, end, limit=1).entries:
-            part = first[0].key.split(ops.SEPARATOR)[1]
-            found.append(ops.unescape(part))
-            start = f"{ops.ROOT}{ops.SEPARATOR}{part}{ops.SEPARATOR}{LAST}"
+            part = first[0].key.split(keys.SEPARATOR)[1]
+            found.append(keys.unescape(part))
+            start = f"{keys.ROOT}{keys.SEPARATOR}{part}{keys.SEPARATOR}{LAST}"
         return found
 
     def _running(self, seen: Seen) -> OperationView:
@@ -390,38 +380,40 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, id: OperationId, values: Mapping[str, bytes | None]) -> Seen:
-        return cls(id, values, _readable(ops.partitions_of, values.get(id.partitions)) or {})
+        return cls(id, values, _readable(records.partitions_of, values.get(id.partitions)) or {})
 
     @property
     def is_running(self) -> bool:
-        return self.values.get(self.id.state) == ops.RUNNING
+        return self.values.get(self.id.state) == records.RUNNING
 
     @property
     def arg(self) -> ArgRecord:
         value = self.values.get(self.id.arg)
         try:
-            return ops.arg_of(self.id, value or b"")
+            return records.arg_of(self.id, value or b"")
         except (Refused, msgspec.MsgspecError):
-            return ArgRecord(ops.FORMAT, 0, _readable(msgspec.json.decode, value), 0.0)
+            return ArgRecord(records.FORMAT, 0, _readable(msgspec.json.decode, value), 0.0)
 
     @property
     def started_at(self) -> float | None:
         return self.arg.started_at or None
 
     def completion(self) -> Completion:
-        found = {key: _readable(ops.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
+        found = {key: _readable(records.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
         marks = {key: mark for key, mark in found.items() if mark is not None}
-        failed = any(mark.state is ops.JobState.FAILED for mark in marks.values())
+        failed = any(mark.state is states.JobState.FAILED for mark in marks.values())
         return Completion(len(marks) == len(self.partitions) and not failed, marks, self.id)
 
     @property
     def trouble(self) -> Trouble | None:
         """Of its completion."""
-        return _readable(ops.trouble_of, self.values.get(self.id.trouble))
+        return _readable(records.trouble_of, self.values.get(self.id.trouble))
 
     def troubles(self) -> dict[str, Trouble]:
         """Of jobs that have not ended."""
-        found = {key: _readable(ops.trouble_of, self.values.get(self.id.job(key).trouble)) for key in self.partitions}
+        found = {
+            key: _readable(records.trouble_of, self.values.get(self.id.job(key).trouble)) for key in self.partitions
+        }
         return {key: trouble for key, trouble in found.items() if trouble is not None}
 
     def unfinished(self) -> dict[str, Unclean]:
@@ -429,7 +421,7 @@ class Seen(NamedTuple):
         found: dict[str, Unclean] = {}
         for key, instance in self.partitions.items():
             job = self.id.job(key)
-            lease = _readable(ops.lease_of, self.values.get(job.executor))
+            lease = _readable(records.lease_of, self.values.get(job.executor))
             if lease is not None and self.values.get(job.state) is None:
                 found[key] = Unclean(lease, instance)
                 if len(found) == MAX_UNCLEAN:
@@ -439,7 +431,7 @@ class Seen(NamedTuple):
     def ended(self, outcome: OperationState, at: float, *, report: Any = None, reason: str = "") -> Ended:
         completion = self.completion()
         return Ended(
-            ops.FORMAT,
+            records.FORMAT,
             outcome,
             self.arg,
             n_partitions=len(self.partitions),
@@ -460,7 +452,7 @@ def _readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
 
 def _ended(id: OperationId, value: bytes) -> OperationView:
     try:
-        ended = ops.ended_of(id, value)
+        ended = records.ended_of(id, value)
     except (Refused, msgspec.MsgspecError) as error:
         why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
         return OperationView(id, OperationState.UNREADABLE, 0, 0, {}, None, problem=why)
@@ -478,7 +470,7 @@ def _ended(id: OperationId, value: bytes) -> OperationView:
 
 
 def _under(prefix: str, dataset: str | None) -> str:
-    return prefix + ops.SEPARATOR + ("" if dataset is None else ops.escape(dataset) + ops.SEPARATOR)
+    return prefix + keys.SEPARATOR + ("" if dataset is None else keys.escape(dataset) + keys.SEPARATOR)
 
 
 def _rule(operation: DistributedOperation[Any]) -> TypeRule:

@@ -12,9 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.engine.operations.meta_storage import MetaStorage, Watch
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.meta_storage import CompactedRevision, Entry
-from databuild_dagster.model.operations import DatasetKeys, JobState, Lease, NewerOperations, OperationId, Trouble
+from databuild_dagster.model.operations import keys, records
+from databuild_dagster.model.operations.errors import NewerOperations
+from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
+from databuild_dagster.model.operations.records import Lease, Trouble
+from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.meta_storage import MAX_BATCHES
 
@@ -67,23 +70,23 @@ class Tracked:
             self.unreadable = f"{key} cannot be read here: {one_line(str(error))}"
 
     def _apply(self, key: str, value: bytes | None) -> None:
-        rest = key[len(self.id.under) :].split(ops.SEPARATOR)
+        rest = key[len(self.id.under) :].split(keys.SEPARATOR)
         match rest:
             case ["state"]:
-                self.is_running = value == ops.RUNNING
+                self.is_running = value == records.RUNNING
             case ["arg"]:
                 self.arg = value
             case ["partitions"] if value is not None:
-                self.partitions = ops.partitions_of(value)
+                self.partitions = records.partitions_of(value)
                 self.free = {each: None for each in self.partitions if each not in self.taken and each not in self.done}
             case ["trouble"]:
                 self.trouble = _trouble(value)
             case [part, "trouble"]:
-                self._in_trouble(ops.unescape(part), value)
+                self._in_trouble(keys.unescape(part), value)
             case [part, "executor"]:
-                self._taken(ops.unescape(part), value)
+                self._taken(keys.unescape(part), value)
             case [part, "state"] if value is not None:
-                self._ended(ops.unescape(part), value)
+                self._ended(keys.unescape(part), value)
 
     def _taken(self, partition: str, lease: bytes | None) -> None:
         if partition in self.done:
@@ -93,7 +96,7 @@ class Tracked:
             self.free[partition] = None
         else:
             self.free.pop(partition, None)
-            self.taken[partition] = Taken(lease, ops.lease_of(lease))
+            self.taken[partition] = Taken(lease, records.lease_of(lease))
 
     def _in_trouble(self, partition: str, value: bytes | None) -> None:
         trouble = _trouble(value)
@@ -106,14 +109,14 @@ class Tracked:
         self.troubles.pop(partition, None)
         self.free.pop(partition, None)
         self.taken.pop(partition, None)
-        self.done[partition] = ops.mark_of(mark).state
+        self.done[partition] = records.mark_of(mark).state
         self.n_failed += self.done[partition] is JobState.FAILED
 
 
 def _trouble(value: bytes | None) -> Trouble | None:
     """Newer code's word about it is passed over: nothing depends on it."""
     try:
-        return None if value is None else ops.trouble_of(value)
+        return None if value is None else records.trouble_of(value)
     except msgspec.MsgspecError:
         return None
 
@@ -124,7 +127,7 @@ class Tracker:
     def __init__(self, meta: MetaStorage, only: OperationId | None = None) -> None:
         self._meta = meta
         self._only = only
-        self._prefix = f"{ops.ROOT}{ops.SEPARATOR}" if only is None else only.under
+        self._prefix = f"{keys.ROOT}{keys.SEPARATOR}" if only is None else only.under
         self._watch: Watch | None = None
         #: By root.
         self._tracked: dict[str, Tracked] = {}
@@ -184,7 +187,7 @@ class Tracker:
 
     def _run(self, dataset: str, value: bytes | None) -> None:
         try:
-            running = {id.root: id for id in ops.run_ops_of(dataset, value)}
+            running = {id.root: id for id in records.run_ops_of(dataset, value)}
         except NewerOperations:
             # Newer code's: other datasets go on, and `check` tells of it.
             return
@@ -197,9 +200,9 @@ class Tracker:
     def _of(self, key: str) -> Tracked | None:
         if self._only is not None:
             return self._tracked[self._only.root]
-        parts = key.split(ops.SEPARATOR)
+        parts = key.split(keys.SEPARATOR)
         for n_parts in (4, 5):
-            if (found := self._tracked.get(ops.SEPARATOR.join(parts[:n_parts]))) is not None and len(parts) > n_parts:
+            if (found := self._tracked.get(keys.SEPARATOR.join(parts[:n_parts]))) is not None and len(parts) > n_parts:
                 return found
         return None
 
@@ -207,6 +210,6 @@ class Tracker:
 def _of_datasets(entries: Iterable[Entry]) -> Iterator[tuple[str, str, bytes | None]]:
     """(dataset, key, value) of what is about a dataset's operations altogether."""
     for entry in entries:
-        parts = entry.key.split(ops.SEPARATOR)
+        parts = entry.key.split(keys.SEPARATOR)
         if len(parts) == 3 and parts[2] in ("runOps", "coordinator"):
-            yield ops.unescape(parts[1]), parts[2], entry.value
+            yield keys.unescape(parts[1]), parts[2], entry.value

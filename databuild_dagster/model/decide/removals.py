@@ -8,7 +8,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.operations import operated_on
+from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED, Held, left_by, why_kept
 from databuild_dagster.model.rows import InstanceRow

@@ -17,9 +17,10 @@ from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_
 from databuild_dagster.bindings.building.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.bindings.orchestration.operation_runs import OPERATION_JOB, operations_tick
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.operations import OperationId, OperationState
+from databuild_dagster.model.operations import invokes, records, states
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.store.check import check
 from databuild_dagster.warehouse import disk
@@ -226,9 +227,9 @@ def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(si
     id = started(site, "helpless")
     (first,) = tick().requests
     run = create(site, first, status=dg.DagsterRunStatus.STARTED)
-    lease = ops.Lease(token="of it", executor="it", holder="somewhere", at=0.0)
-    done = ops.mark(id, "mon", lease, ops.Mark(ops.JobState.SUCCESS, None))
-    manager(site).meta.invoke_all([ops.take(id, "mon", None, lease), done])
+    lease = records.Lease(token="of it", executor="it", holder="somewhere", at=0.0)
+    done = invokes.mark(id, "mon", lease, records.Mark(states.JobState.SUCCESS, None))
+    manager(site).meta.invoke_all([invokes.take(id, "mon", None, lease), done])
     site.instance.report_run_failed(run, "its process was killed")
 
     (second,) = tick().requests

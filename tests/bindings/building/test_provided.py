@@ -30,7 +30,9 @@ from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.model.operations import InvalidOperation, OperationId, OperationState
+from databuild_dagster.model.operations.errors import InvalidOperation
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.compacting import compact_instance
 from databuild_dagster.spark.indexing import CannotIndex, file_figures

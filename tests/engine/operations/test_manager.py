@@ -9,19 +9,18 @@ import pytest
 from databuild_dagster.engine.operations import coordinator as completing
 from databuild_dagster.engine.operations.executor import Executor, RetryJob, backoff_seconds
 from databuild_dagster.engine.operations.tracker import Tracker
-from databuild_dagster.model import operations as ops
 from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
 from databuild_dagster.model.meta_storage import Put, do
-from databuild_dagster.model.operations import (
+from databuild_dagster.model.operations import invokes, keys, records
+from databuild_dagster.model.operations.errors import (
     IncompatibleOperation,
     InvalidOperation,
-    JobState,
     NewerOperation,
     NewerOperations,
     OperationRace,
-    OperationState,
     UnknownOperationType,
 )
+from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
@@ -208,7 +207,7 @@ def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation
     assert operations.lake.cleaned == [("2", job.context.token)]
     assert operations.meta.get(id.job("2").state).value is None
     executor.flush()
-    mark = ops.mark_of(operations.meta.get(id.job("2").state).value)
+    mark = records.mark_of(operations.meta.get(id.job("2").state).value)
     assert mark.state is JobState.FAILED
     operations.coordinator().coordinate()
     view = operations.manager.operation(id)
@@ -299,7 +298,7 @@ def test_trouble_with_a_job_that_another_has_by_now_is_not_noted(world):
     """SPEC 9.5: the word of who lost its lease counts no more"""
 
     def taken_over(context):
-        operations.meta.invoke_all([ops.give_back(context.operation, context.partition, context.lease)])
+        operations.meta.invoke_all([invokes.give_back(context.operation, context.partition, context.lease)])
         raise RetryJob("busy")
 
     operations = Operations(world, Write, doing=taken_over)
@@ -865,7 +864,7 @@ def test_a_note_of_an_unclean_job_that_cannot_be_read_stays_and_stops_nobody(ope
     operations.manager.cancel(old)
     operations.dead.add("dead")
     note = old.job("1").unclean
-    place = {"note": note, "history": old.history, "name": f"{ops.UNCLEAN}.days.write.newer.layout.x.y"}[what]
+    place = {"note": note, "history": old.history, "name": f"{keys.UNCLEAN}.days.write.newer.layout.x.y"}[what]
     before = operations.meta.get(place).value or operations.meta.get(note).value
     operations.meta.invoke_all([do(Put(place, before if what == "name" else b'{"format":7}'))])
     id = operations.manager.start("write", "whole", {})
@@ -895,8 +894,8 @@ def test_the_executor_of_an_operation_that_newer_code_has_ended_leaves_the_note_
 
 def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operations):
     """Bad input of issue 7"""
-    keys = ops.DatasetKeys.of("days")
-    operations.meta.invoke_all([do(Put(keys.run_ops, b'{"format":7}'))])
+    days = keys.DatasetKeys.of("days")
+    operations.meta.invoke_all([do(Put(days.run_ops, b'{"format":7}'))])
     id = operations.manager.start("write", "whole", {})
 
     operations.run_all(id)
@@ -905,12 +904,12 @@ def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operation
     assert operations.manager.operations() == []
     with pytest.raises(NewerOperations, match="on days is listed by newer code"):
         operations.manager.start("write", "days", {})
-    operations.meta.remove(keys.run_ops)
+    operations.meta.remove(days.run_ops)
 
 
 def test_a_coordinator_of_newer_code_holds_up_no_other_dataset(operations):
     bad, good = operations.manager.start("write", "days", {}), operations.manager.start("write", "whole", {})
-    operations.meta.invoke_all([do(Put(ops.DatasetKeys.of("days").coordinator, b'{"format":7}'))])
+    operations.meta.invoke_all([do(Put(keys.DatasetKeys.of("days").coordinator, b'{"format":7}'))])
     for id in (bad, good):
         executor = operations.executor()
         while executor.step(id, 10):

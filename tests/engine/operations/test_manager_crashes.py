@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from databuild_dagster.model.operations import OperationState
+from databuild_dagster.model.operations.states import OperationState
 from tests.support.catalog import dataset
 from tests.support.crashes import MOST_STATEMENTS, killed_at
 from tests.support.operations import DiskLake, Operations, Sure, Write, stale_marks

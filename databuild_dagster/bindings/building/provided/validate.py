@@ -21,7 +21,7 @@ from databuild_dagster.engine.operations.manager import Completion, DistributedO
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.constraints import AnyConstraint
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.operations import Mark
+from databuild_dagster.model.operations.records import Mark
 from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
 from databuild_dagster.spark.validating import (
     SAMPLES,

@@ -1,0 +1,90 @@
+"""What may start on a dataset: beside what runs there, on which partitions, under which name (SPEC 9.3, 9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.operations.errors import InvalidOperation
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.wording import few_of
+
+
+class TypeRule(NamedTuple):
+    """What compatibility asks of a type."""
+
+    name: str
+    #: Whether several may run on a dataset at once.
+    many: bool
+    #: Types that may not run beside it.
+    apart_from: frozenset[str] = frozenset()
+
+
+class Beside(NamedTuple):
+    """One row: what an operation that runs has in common with one that starts, None where it does not matter."""
+
+    #: Both are of one type.
+    same_type: bool
+    #: Several of the starting type may run on a dataset at once.
+    many: bool | None
+    #: They are about the same object.
+    same_object: bool | None
+    #: One of the two types shuns the other.
+    apart: bool | None
+    #: Why it may not start, None where it may.
+    why: str | None
+
+    def fits(self, *facts: bool) -> bool:
+        return all(asked is None or asked is fact for asked, fact in zip(self[:4], facts, strict=True))
+
+
+#: Exactly one row fits any two operations (SPEC 9.4).
+BESIDE = (
+    Beside(True, False, None, None, "{running} runs, and only one of its type may at a time"),
+    Beside(True, True, True, None, "{running} runs, which is about the same: {object}"),
+    Beside(True, True, False, None, None),
+    Beside(False, None, None, True, "{running} runs, and the two may not run at the same time"),
+    Beside(False, None, None, False, None),
+)
+
+
+def why_incompatible(
+    starting: TypeRule, object_id: str | None, running: Sequence[OperationId], rules: Mapping[str, TypeRule]
+) -> str | None:
+    """Why an operation may not start beside those that run, by `BESIDE`; None when it may."""
+    for operation in running:
+        other = rules.get(operation.type)
+        facts = (
+            operation.type == starting.name,
+            starting.many,
+            object_id is not None and operation.object == object_id,
+            operation.type in starting.apart_from or (other is not None and starting.name in other.apart_from),
+        )
+        (row,) = (row for row in BESIDE if row.fits(*facts))
+        if row.why is not None:
+            return row.why.format(running=operation, object=object_id)
+    return None
+
+
+def check_partitions(
+    dataset: str, type_name: str, live: Mapping[str, str | None], named: Iterable[str] | None
+) -> dict[str, str | None]:
+    """The partitions that an operation is about, with their instances. Raises `InvalidOperation`."""
+    if named is None:
+        if not live:
+            raise InvalidOperation(type_name=type_name, dataset=dataset, why="it has no live partition")
+        return dict(live)
+    wanted = list(dict.fromkeys(named))
+    if not wanted:
+        raise InvalidOperation(type_name=type_name, dataset=dataset, why="no partition is named")
+    if others := [each for each in wanted if each not in live]:
+        raise InvalidOperation(type_name=type_name, dataset=dataset, why=f"not live: {few_of(others)}")
+    return {each: live[each] for each in wanted}
+
+
+def check_name(what: str, name: str) -> str:
+    """Of a type, or an object. Raises `InvalidRequest`."""
+    if not name or len(name) > 200 or not name.isprintable():
+        raise InvalidRequest(what=what, value=name, why="it must be a printable text of 1 to 200 letters")
+    return name
