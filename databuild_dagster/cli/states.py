@@ -6,13 +6,18 @@ import click
 
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit
+from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.machine import Machine
+from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
 
 _MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
     ("Partition instances", "SPEC 4", INSTANCE),
     ("Wants", "SPEC 5", WANT),
     ("Job runs", "SPEC 6", JOB_RUN),
+    ("Delegations", "SPEC 8", DELEGATION),
+    ("Operations", "SPEC 9", OPERATION),
+    ("Jobs of operations", "SPEC 9.5", JOB),
 )
 
 
@@ -36,7 +41,7 @@ def states(as_json: bool) -> None:
             }
         )
         return
-    click.echo("# States\n\nMade by `make docs` from the tables in `databuild_dagster/model/states.py`; do not edit.")
+    click.echo("# States\n\nMade by `make docs` from the machines in `databuild_dagster/model/`; do not edit.")
     for title, section, machine in _MACHINES:
         click.echo(f"\n## {title} ({section})\n\n```mermaid\nstateDiagram-v2")
         for move in machine:

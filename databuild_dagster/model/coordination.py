@@ -1,11 +1,11 @@
-"""What whoever asks for a ref gets, by the state of its canonical instance: a table with one row per state (SPEC 8.1).
+"""What a request gets for a ref, by the state of its canonical instance, and what becomes of a delegation (SPEC 8.1, 8.3).
 
-The claim of a Dagster run, a new want and `check_build_coordination` read it, so they cannot disagree.
+The claim of a Dagster run, a new want and `check_build_coordination` read these tables, so they cannot disagree.
 """
 
 from __future__ import annotations
 
-from databuild_dagster.model.machine import Label
+from databuild_dagster.model.machine import Label, Machine, Move
 from databuild_dagster.model.states import InstanceState
 
 
@@ -35,7 +35,35 @@ class DelegationOutcome(Label):
     GIVEN_UP = "given up"
 
 
-_S, _A, _O = InstanceState, Answer, DelegationOutcome
+class DelegationCause(Label):
+    """What a delegation begins with, and what ends an active one."""
+
+    #: The answer that a request got.
+    JOINED = "joined"
+    REUSED = "reused"
+    REFUSED = "refused"
+    #: Its ref became live, or failed, whatever job run brought it there (SPEC 8.3).
+    REF_LIVE = "ref live"
+    REF_FAILED = "ref failed"
+    #: DelegationGivenUp, or the want that asked ended.
+    GIVEN_UP = "given up"
+
+
+_S, _A, _O, _C = InstanceState, Answer, DelegationOutcome, DelegationCause
+
+#: A request that asks again has a new delegation in place of its old one, as a ref has a new instance.
+DELEGATION = Machine[DelegationOutcome, DelegationCause](
+    "delegation",
+    [
+        Move(None, _C.JOINED, _O.WAITING, "another builds the ref, or waits for its inputs"),
+        Move(None, _C.REUSED, _O.LIVE, "the ref is live already"),
+        Move(None, _C.REFUSED, _O.REFUSED, "the ref failed, and stays so until it is tainted"),
+        Move(_O.WAITING, _C.REF_LIVE, _O.LIVE, "the ref is live, by whatever job run"),
+        Move(_O.WAITING, _C.REF_FAILED, _O.FAILED, "the ref failed, or its input did"),
+        Move(_O.WAITING, _C.GIVEN_UP, _O.GIVEN_UP, "the requester waits no longer"),
+    ],
+    final=[_O.LIVE, _O.FAILED, _O.REFUSED, _O.GIVEN_UP],
+)
 
 ANSWERS: dict[InstanceState | None, Answer] = {
     None: _A.BUILD,
@@ -49,10 +77,13 @@ ANSWERS: dict[InstanceState | None, Answer] = {
 }
 
 #: The outcome a delegation is born with.
-FIRST_OUTCOME = {_A.JOIN: _O.WAITING, _A.REUSE: _O.LIVE, _A.REFUSE: _O.REFUSED}
+FIRST_OUTCOME = {
+    answer: DELEGATION.next(None, cause)
+    for answer, cause in ((_A.JOIN, _C.JOINED), (_A.REUSE, _C.REUSED), (_A.REFUSE, _C.REFUSED))
+}
 
-#: How the ref's becoming so ends an active delegation; in every other state it goes on waiting (SPEC 8.3).
-LAST_OUTCOME = {_S.LIVE: _O.LIVE, _S.FAILED: _O.FAILED, _S.UPSTREAM_FAILED: _O.FAILED}
+#: What the ref's becoming so is to an active delegation; in every other state it goes on waiting (SPEC 8.3).
+ENDS_DELEGATION = {_S.LIVE: _C.REF_LIVE, _S.FAILED: _C.REF_FAILED, _S.UPSTREAM_FAILED: _C.REF_FAILED}
 
 #: The delegation seed's words for it.
 MESSAGES = {

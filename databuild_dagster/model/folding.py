@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-from databuild_dagster.model.coordination import DelegationOutcome
+from databuild_dagster.model.coordination import DELEGATION, DelegationCause, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.removals import REMOVED
@@ -247,6 +247,5 @@ class Folding:
         given_up = list(delegations)
         for ref, _ in given_up:
             ref.n_joined -= 1
-        self.view.end_delegations(
-            (DelegationOutcome.GIVEN_UP.value, None, self.at, reason, requester, ref.id) for ref, requester in given_up
-        )
+        outcome = DELEGATION.next(DelegationOutcome.WAITING, DelegationCause.GIVEN_UP, seq=self.seq).value
+        self.view.end_delegations((outcome, None, self.at, reason, requester, ref.id) for ref, requester in given_up)

@@ -6,7 +6,7 @@ a want that ended may free a lease, and then instances go on. The rounds have a 
 
 from __future__ import annotations
 
-from databuild_dagster.model.coordination import LAST_OUTCOME
+from databuild_dagster.model.coordination import DELEGATION, ENDS_DELEGATION, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.folding import Crossing, Folding
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
@@ -87,7 +87,7 @@ def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
 
 def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
     """SPEC 8.3: an active delegation follows the ref until it is live or failed, whatever job run brings it there."""
-    ended = {ref.id: (ref, after) for ref, _, after in crossings if ref.n_joined and after in LAST_OUTCOME}
+    ended = {ref.id: (ref, after) for ref, _, after in crossings if ref.n_joined and after in ENDS_DELEGATION}
     if not ended:
         return
     instances = folding.view.instances_by_id(ref.canonical_id for ref, _ in ended.values() if ref.canonical_id)
@@ -97,7 +97,8 @@ def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
         instance = instances[ref.canonical_id or 0]
         reason = "" if after is InstanceState.LIVE else instance.reason or "its build failed"
         ref.n_joined -= 1
-        ends.append((LAST_OUTCOME[after].value, instance.id, folding.at, reason, requester, ref_id))
+        outcome = DELEGATION.next(DelegationOutcome.WAITING, ENDS_DELEGATION[after], entity=ref.ref, seq=folding.seq)
+        ends.append((outcome.value, instance.id, folding.at, reason, requester, ref_id))
     folding.view.end_delegations(ends)
 
 

@@ -6,8 +6,17 @@ from enum import Enum
 
 import pytest
 
+from databuild_dagster.model.coordination import DELEGATION, DelegationCause, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.machine import Machine, Move
+from databuild_dagster.model.operations.states import (
+    JOB,
+    OPERATION,
+    JobCause,
+    JobState,
+    OperationCause,
+    OperationState,
+)
 from databuild_dagster.model.states import (
     INSTANCE,
     JOB_RUN,
@@ -137,10 +146,47 @@ WANT_MOVES = {
     **{(state, _WC.EXPIRED): _W.EXPIRED for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)},
 }
 
+# SPEC 8.1, 8.3.
+_D, _DC = DelegationOutcome, DelegationCause
+DELEGATION_MOVES = {
+    (None, _DC.JOINED): _D.WAITING,
+    (None, _DC.REUSED): _D.LIVE,
+    (None, _DC.REFUSED): _D.REFUSED,
+    (_D.WAITING, _DC.REF_LIVE): _D.LIVE,
+    (_D.WAITING, _DC.REF_FAILED): _D.FAILED,
+    (_D.WAITING, _DC.GIVEN_UP): _D.GIVEN_UP,
+}
+
+# SPEC 9.3, 9.6.
+_O, _OC = OperationState, OperationCause
+OPERATION_MOVES = {
+    (None, _OC.STARTED): _O.RUNNING,
+    (_O.RUNNING, _OC.ALL_SUCCEEDED): _O.SUCCESS,
+    (_O.RUNNING, _OC.JOB_FAILED): _O.FAILED,
+    (_O.RUNNING, _OC.CANCELED): _O.CANCELED,
+    (_O.RUNNING, _OC.ENDED_BY_NEWER_CODE): _O.UNREADABLE,
+}
+
+# SPEC 9.5, I9.
+_B, _BC = JobState, JobCause
+JOB_MOVES = {
+    (None, _BC.STARTED): _B.FREE,
+    (_B.FREE, _BC.TAKEN): _B.TAKEN,
+    (_B.TAKEN, _BC.ADOPTED): _B.TAKEN,
+    (_B.RELEASED, _BC.ADOPTED): _B.TAKEN,
+    (_B.TAKEN, _BC.RELEASED): _B.RELEASED,
+    (_B.TAKEN, _BC.GIVEN_BACK): _B.FREE,
+    (_B.TAKEN, _BC.SUCCEEDED): _B.SUCCESS,
+    (_B.TAKEN, _BC.FAILED): _B.FAILED,
+}
+
 MACHINES = [
     (INSTANCE, InstanceState, InstanceCause, INSTANCE_MOVES),
     (JOB_RUN, JobRunState, JobRunCause, JOB_RUN_MOVES),
     (WANT, WantState, WantCause, WANT_MOVES),
+    (DELEGATION, DelegationOutcome, DelegationCause, DELEGATION_MOVES),
+    (OPERATION, OperationState, OperationCause, OPERATION_MOVES),
+    (JOB, JobState, JobCause, JOB_MOVES),
 ]
 PAIRS = [
     pytest.param(machine, moves, state, cause, id=f"{machine.name}-{state.value if state else 'birth'}-{cause.value}")
@@ -152,7 +198,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("machine", "moves", "state", "cause"), PAIRS)
 def test_every_state_takes_exactly_the_causes_that_the_spec_gives_it(machine, moves, state, cause):
-    """SPEC 4.3, 5.1-5.5, 6.1"""
+    """SPEC 4.3, 5.1-5.5, 6.1, 8.3, 9.5, 9.6"""
     expected = moves.get((state, cause))
 
     if expected is None:
@@ -174,6 +220,6 @@ def test_no_instance_ever_goes_back_to_building(state):
     assert _I.BUILDING not in {move.to_state for move in INSTANCE if move.from_state is state}
 
 
-@pytest.mark.parametrize("machine", [INSTANCE, JOB_RUN, WANT], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", [machine for machine, *_ in MACHINES], ids=lambda machine: machine.name)
 def test_every_row_says_why(machine):
     assert all(move.why for move in machine)

@@ -110,8 +110,8 @@ GUARDS = (
         "a job is marked by an executor without its fence token",
         "9.5",
         "model/operations/invokes.py",
-        "iif(is_mine(id, partition, lease), do(Put(keys.state,",
-        "iif(both(is_running(id), not_exists(keys.state)), do(Put(keys.state,",
+        "is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK",
+        "both(is_running(id), not_exists(id.job(partition).state)), job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
     ),
     Guard(

@@ -171,17 +171,16 @@ class Coordinator:
             if not seen.is_running:
                 return None
             completion = seen.completion()
-            if not completion.success and not completion.failed:
+            if completion.cause is None:
                 return None
             operation = self.manager.type_named(id.type)
             arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
             told = completion._replace(resources=self.manager.resources)
             report = operation.complete_operation(arg, id.dataset, told)
-            outcome = OperationState.SUCCESS if completion.success else OperationState.FAILED
-            ended = seen.ended(outcome, self.manager.engine.now(), report=report)
+            ended = seen.ended(completion.cause, self.manager.engine.now(), report=report)
             if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 self._compact()
-                return outcome
+                return ended.outcome
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
     def _compact(self) -> None:

@@ -15,12 +15,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.meta_storage import LAST
-from databuild_dagster.model.operations import compatibility, errors, invokes, keys, records, states
+from databuild_dagster.model.operations import compatibility, errors, invokes, keys, records
 from databuild_dagster.model.operations.compatibility import TypeRule
 from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations, UnknownOperationType
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import ArgRecord, Ended, Lease, Mark, Trouble, Unclean
-from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState, end_of
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import one_line
@@ -54,11 +54,13 @@ class Completion(NamedTuple):
     id: OperationId
     #: Whatever the manager was given for its operations: where they run, a way to Spark.
     resources: Any = None
+    #: Why the operation is complete; None while it is not.
+    cause: OperationCause | None = None
 
     @property
     def failed(self) -> dict[str, Any]:
         """Partition to what its job said."""
-        return {key: mark.detail for key, mark in self.marks.items() if mark.state is states.JobState.FAILED}
+        return {key: mark.detail for key, mark in self.marks.items() if mark.state is JobState.FAILED}
 
 
 class DistributedOperation(Generic[A]):
@@ -264,7 +266,7 @@ class DistributedOperationManager:
                     raise NotFound(kind="operation", name=str(id))
                 return False
             seen = self.read(id)
-            ended = seen.ended(OperationState.CANCELED, self.engine.now(), reason=reason)
+            ended = seen.ended(OperationCause.CANCELED, self.engine.now(), reason=reason)
             if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 return True
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
@@ -401,8 +403,9 @@ class Seen(NamedTuple):
     def completion(self) -> Completion:
         found = {key: _readable(records.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
         marks = {key: mark for key, mark in found.items() if mark is not None}
-        failed = any(mark.state is states.JobState.FAILED for mark in marks.values())
-        return Completion(len(marks) == len(self.partitions) and not failed, marks, self.id)
+        n_failed = sum(mark.state is JobState.FAILED for mark in marks.values())
+        cause = end_of(len(self.partitions), len(marks) - n_failed, n_failed)
+        return Completion(cause is OperationCause.ALL_SUCCEEDED, marks, self.id, cause=cause)
 
     @property
     def trouble(self) -> Trouble | None:
@@ -428,11 +431,11 @@ class Seen(NamedTuple):
                     break
         return found
 
-    def ended(self, outcome: OperationState, at: float, *, report: Any = None, reason: str = "") -> Ended:
+    def ended(self, cause: OperationCause, at: float, *, report: Any = None, reason: str = "") -> Ended:
         completion = self.completion()
         return Ended(
             records.FORMAT,
-            outcome,
+            OPERATION.next(OperationState.RUNNING, cause, entity=str(self.id)),
             self.arg,
             n_partitions=len(self.partitions),
             n_succeeded=len(completion.marks) - len(completion.failed),
@@ -455,7 +458,8 @@ def _ended(id: OperationId, value: bytes) -> OperationView:
         ended = records.ended_of(id, value)
     except (Refused, msgspec.MsgspecError) as error:
         why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
-        return OperationView(id, OperationState.UNREADABLE, 0, 0, {}, None, problem=why)
+        unreadable = OPERATION.next(OperationState.RUNNING, OperationCause.ENDED_BY_NEWER_CODE)
+        return OperationView(id, unreadable, 0, 0, {}, None, problem=why)
     return OperationView(
         id,
         ended.outcome,

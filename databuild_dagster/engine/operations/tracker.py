@@ -17,7 +17,7 @@ from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.errors import NewerOperations
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import Lease, Trouble
-from databuild_dagster.model.operations.states import JobState
+from databuild_dagster.model.operations.states import JobState, end_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.meta_storage import MAX_BATCHES
 
@@ -58,9 +58,8 @@ class Tracked:
     @property
     def is_complete(self) -> bool:
         """SPEC 9.6: a job failed, or all succeeded."""
-        return self.is_running and (
-            self.n_failed > 0 or (bool(self.partitions) and len(self.done) == len(self.partitions))
-        )
+        ended = end_of(len(self.partitions), len(self.done) - self.n_failed, self.n_failed)
+        return self.is_running and ended is not None
 
     def apply(self, key: str, value: bytes | None) -> None:
         """One of its keys has another value; None is removed."""

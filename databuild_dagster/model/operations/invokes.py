@@ -31,11 +31,13 @@ from databuild_dagster.model.operations.records import (
     Mark,
     Trouble,
     Unclean,
+    job_state,
     lease_of,
     run_ops_of,
     run_ops_value,
     to_bytes,
 )
+from databuild_dagster.model.operations.states import CAUSE_OF_MARK, JOB, JobCause, JobState
 
 
 def is_running(id: OperationId) -> Condition:
@@ -60,26 +62,53 @@ def start(
     )
 
 
-def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.5: a job for an executor, if nobody else has taken it since `before` was read; None is nobody."""
+def is_held(id: OperationId, partition: str, executor: bytes | None) -> Condition:
+    """The operation runs, the job has not ended, and its key `executor` has this value; None is no value."""
     keys = id.job(partition)
-    return iif(
-        both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, before, 0))),
-        do(Put(keys.executor, to_bytes(lease)), yields=True),
-    )
+    return both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, executor, 0)))
 
 
 def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
-    """The operation runs, the job has not ended, and the token is this one."""
+    """The same of a lease: the fence token is this one."""
+    return is_held(id, partition, to_bytes(lease))
+
+
+def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on: JobCause, record: object) -> Statement:
+    """The job's move by its table (SPEC 9.5), if the condition still holds."""
     keys = id.job(partition)
-    return both(is_running(id), not_exists(keys.state), value_is(keys.executor, "eq", to_bytes(lease)))
+    ops: tuple[Op, ...]
+    match JOB.next(was, on, entity=f"{id} {partition}"):
+        case JobState.FREE:
+            ops = (Remove(keys.executor),)
+        case JobState.TAKEN | JobState.RELEASED:
+            ops = (Put(keys.executor, to_bytes(record)),)
+        case JobState.SUCCESS | JobState.FAILED:
+            ops = (Put(keys.state, to_bytes(record)), Remove(keys.progress), Remove(keys.trouble))
+    return iif(still, do(*ops, yields=True))
+
+
+def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
+    """SPEC 9.5: a job for an executor, if no other has taken it since `before` was read; None is no executor."""
+    was = job_state(None if before is None else lease_of(before))
+    on = JobCause.TAKEN if before is None else JobCause.ADOPTED
+    return _moved(id, partition, is_held(id, partition, before), was, on, lease)
+
+
+def release(id: OperationId, partition: str, before: bytes) -> Statement:
+    """Take a job from an executor that is gone: the token it has is worth nothing any more."""
+    lease = lease_of(before)
+    released = msgspec.structs.replace(lease, released=True)
+    return _moved(id, partition, is_held(id, partition, before), job_state(lease), JobCause.RELEASED, released)
+
+
+def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
+    """The job is free for the next executor at once, with its progress."""
+    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), JobCause.GIVEN_BACK, None)
 
 
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
-    """SPEC 9.5"""
-    keys = id.job(partition)
-    over = (Remove(keys.progress), Remove(keys.trouble))
-    return iif(is_mine(id, partition, lease), do(Put(keys.state, to_bytes(how)), *over, yields=True))
+    """SPEC 9.5: how a job ended, if the lease is still this executor's."""
+    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
 
 
 def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Statement:
@@ -95,22 +124,9 @@ def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
     return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
 
 
-def release(id: OperationId, partition: str, before: bytes) -> Statement:
-    """Take a job from an executor that is gone: the token it has is worth nothing any more."""
-    keys = id.job(partition)
-    released = msgspec.structs.replace(lease_of(before), released=True)
-    is_there = both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, before, 0)))
-    return iif(is_there, do(Put(keys.executor, to_bytes(released)), yields=True))
-
-
 def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
     """Before a failing job is cleaned up: nobody is to go on from what is about to be taken away."""
     return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
-
-
-def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
-    """The job is free for the next one at once, with its progress."""
-    return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).executor), yields=True))
 
 
 def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[str, Unclean]) -> list[Statement]:

@@ -10,7 +10,7 @@ import msgspec
 from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
-from databuild_dagster.model.operations.states import JobState, OperationState
+from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState
 
 #: Shape of the records below; a higher one was written by newer code.
 FORMAT = 1
@@ -86,7 +86,8 @@ class Ended(msgspec.Struct, frozen=True):
 #: Tokens that a lease remembers at most.
 MAX_ADOPTIONS = 20
 
-RUNNING = OperationState.RUNNING.value.encode()
+#: What the key `state` of an operation says, from its start to its end.
+RUNNING = OPERATION.next(None, OperationCause.STARTED).value.encode()
 
 _RunOps = list[tuple[str, str | None, int]]
 to_bytes = msgspec.json.Encoder().encode
@@ -127,6 +128,15 @@ def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable
     running = [id for each in datasets for id in run_ops_of(each, run_ops.get(DatasetKeys.of(each).run_ops))]
     partitions = entries([id.partitions for id in running]) if running else []
     return {uuid for entry in partitions if entry.value for uuid in partitions_of(entry.value).values() if uuid}
+
+
+def job_state(lease: Lease | None, mark: Mark | None = None) -> JobState:
+    """What the keys of a job say."""
+    if mark is not None:
+        return mark.state
+    if lease is None:
+        return JobState.FREE
+    return JobState.RELEASED if lease.released else JobState.TAKEN
 
 
 def lease_of(value: bytes) -> Lease:

@@ -1,8 +1,8 @@
-"""The states of an operation and of its jobs (SPEC 9)."""
+"""The machines of an operation and of its jobs (SPEC 9). Their state is what keys of the meta storage say."""
 
 from __future__ import annotations
 
-from databuild_dagster.model.machine import Label
+from databuild_dagster.model.machine import Label, Machine, Move
 
 
 class OperationState(Label):
@@ -14,14 +14,92 @@ class OperationState(Label):
     SUCCESS = "success"
     #: A job failed.
     FAILED = "failed"
-    #: Somebody stopped it.
+    #: A person stopped it.
     CANCELED = "canceled"
     #: It has ended, and newer code has written how.
     UNREADABLE = "unreadable"
 
 
-class JobState(Label):
-    """How a job ended. While it has not there is no such key."""
+class OperationCause(Label):
+    """What starts and what ends an operation."""
 
+    STARTED = "started"
+    #: SPEC 9.6: complete when all jobs succeeded, or one failed.
+    ALL_SUCCEEDED = "all succeeded"
+    JOB_FAILED = "a job failed"
+    CANCELED = "canceled"
+    #: Its entry in the history has a shape that is not known here.
+    ENDED_BY_NEWER_CODE = "ended by newer code"
+
+
+_O, _OC = OperationState, OperationCause
+
+OPERATION = Machine[OperationState, OperationCause](
+    "operation",
+    [
+        Move(None, _OC.STARTED, _O.RUNNING, "no operation that runs is incompatible"),
+        Move(_O.RUNNING, _OC.ALL_SUCCEEDED, _O.SUCCESS, "its completion code returned"),
+        Move(_O.RUNNING, _OC.JOB_FAILED, _O.FAILED, "its completion code returned; the other jobs stop"),
+        Move(_O.RUNNING, _OC.CANCELED, _O.CANCELED, "a person stopped it; its jobs stop"),
+        Move(_O.RUNNING, _OC.ENDED_BY_NEWER_CODE, _O.UNREADABLE, "only newer code can read how"),
+    ],
+    final=[_O.SUCCESS, _O.FAILED, _O.CANCELED, _O.UNREADABLE],
+)
+
+
+class JobState(Label):
+    """Who has a job, or how it ended. A job whose operation has ended has no keys, and so no state."""
+
+    #: No executor has it: it has no key.
+    FREE = "free"
+    #: The key `executor` has the lease of an executor.
+    TAKEN = "taken"
+    #: The same, and the lease says that it is worth nothing any more.
+    RELEASED = "released"
+    #: The key `state` says so.
     SUCCESS = "success"
     FAILED = "failed"
+
+
+class JobCause(Label):
+    """What moves a job: one invoke each (`invokes`)."""
+
+    #: Its operation started.
+    STARTED = "started"
+    TAKEN = "taken"
+    #: Taken from an executor that is gone, or again by one that did not receive the answer.
+    ADOPTED = "adopted"
+    #: A coordinator found its executor gone.
+    RELEASED = "released"
+    GIVEN_BACK = "given back"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+_J, _JC = JobState, JobCause
+
+JOB = Machine[JobState, JobCause](
+    "job",
+    [
+        Move(None, _JC.STARTED, _J.FREE, "one for each partition, fixed when its operation starts"),
+        Move(_J.FREE, _JC.TAKEN, _J.TAKEN, "an executor takes it under a new fence token"),
+        Move(_J.TAKEN, _JC.ADOPTED, _J.TAKEN, "its executor is gone; the old token is worth nothing"),
+        Move(_J.RELEASED, _JC.ADOPTED, _J.TAKEN, "the next executor need not look for heartbeats"),
+        Move(_J.TAKEN, _JC.RELEASED, _J.RELEASED, "its executor is gone"),
+        Move(_J.TAKEN, _JC.GIVEN_BACK, _J.FREE, "its executor ends in good order"),
+        Move(_J.TAKEN, _JC.SUCCEEDED, _J.SUCCESS, "its executor has the token and says so"),
+        Move(_J.TAKEN, _JC.FAILED, _J.FAILED, "the same, after its clean-up"),
+    ],
+    # I9: a job's state never changes once set.
+    final=[_J.SUCCESS, _J.FAILED],
+)
+
+#: The cause of the move to each state that a mark may say.
+CAUSE_OF_MARK = {_J.SUCCESS: _JC.SUCCEEDED, _J.FAILED: _JC.FAILED}
+
+
+def end_of(n_partitions: int, n_succeeded: int, n_failed: int) -> OperationCause | None:
+    """Why an operation with these jobs is complete (SPEC 9.6); None while it is not."""
+    if n_failed:
+        return _OC.JOB_FAILED
+    return _OC.ALL_SUCCEEDED if 0 < n_partitions == n_succeeded else None
