@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from databuild_dagster.bindings.reading.read import read, table
     from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, Wants
-    from databuild_dagster.engine.operations.executor import JobContext, RetryJob
+    from databuild_dagster.engine.operations.job import JobContext, RetryJob
     from databuild_dagster.engine.operations.manager import (
         Completion,
         DistributedOperation,
@@ -110,10 +110,10 @@ _HOME = {
     "DistributedOperationManager": "engine.operations.manager",
     "EMPTY": "bindings.declare.outcomes",
     "InvalidAsset": "bindings.declare.parameters",
-    "JobContext": "engine.operations.executor",
+    "JobContext": "engine.operations.job",
     "OperationContext": "bindings.building.operation_context",
     "PartitionRef": "model.refs",
-    "RetryJob": "engine.operations.executor",
+    "RetryJob": "engine.operations.job",
     "Transient": "bindings.declare.outcomes",
     "ValidateArg": "bindings.building.provided",
     "Wants": "bindings.reading.spark_resource",

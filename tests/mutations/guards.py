@@ -29,6 +29,7 @@ class Guard:
 
 # Test files move more often than rules do, so each has one name here.
 ARCS = "tests/model/test_arcs.py"
+CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
@@ -113,6 +114,22 @@ GUARDS = (
         "is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK",
         "both(is_running(id), not_exists(id.job(partition).state)), job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
+    ),
+    Guard(
+        "a job of an operation that cannot fail is marked failed",
+        "9.5",
+        "engine/operations/outcomes.py",
+        "Rule(_B.RAISED, False, _D.RETRIED,",
+        "Rule(_B.RAISED, False, _D.FAILED,",
+        (OPERATIONS,),
+    ),
+    Guard(
+        "history has a move that is in no table, and `check` is silent",
+        "3.2",
+        "store/invariants.py",
+        "NOT IN ({_LAWFUL})",
+        "NOT IN ({_LAWFUL}) AND FALSE",
+        (CHECK,),
     ),
     Guard(
         "an operation ends without comparing runOps with what was read",

@@ -9,7 +9,8 @@ from typing import Any
 
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.coordinator import Coordinator
-from databuild_dagster.engine.operations.executor import Executor, JobContext, RetryJob
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import JobContext, RetryJob
 from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.errors import Conflict, NotFound, Refused
 from databuild_dagster.model.operations.keys import OperationId, escape

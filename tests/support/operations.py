@@ -8,7 +8,8 @@ from typing import Any
 
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
 from databuild_dagster.engine.operations.coordinator import Coordinator
-from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.events import Event, MetaInvoked
 from databuild_dagster.model.operations.records import RUNNING, lease_of, mark_of

@@ -19,7 +19,8 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, fo
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
-from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations.keys import OperationId

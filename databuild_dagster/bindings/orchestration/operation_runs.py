@@ -52,7 +52,8 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
-from databuild_dagster.engine.operations.executor import Executor, JobContext
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble

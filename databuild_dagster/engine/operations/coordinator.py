@@ -12,15 +12,9 @@ import msgspec
 
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations.executor import (
-    MAX_ERROR,
-    ContextFactory,
-    Executor,
-    JobContext,
-    backoff_seconds,
-    clean_up,
-    gone_of,
-)
+from databuild_dagster.engine.operations.executor import ContextFactory, Executor
+from databuild_dagster.engine.operations.job import MAX_ERROR, JobContext, backoff_seconds, clean_up
+from databuild_dagster.engine.operations.leases import gone_of
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif

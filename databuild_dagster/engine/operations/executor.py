@@ -1,166 +1,47 @@
-"""An executor takes jobs of an operation, runs them, and says how they ended (SPEC 9.5, 9.7).
+"""An executor takes jobs of an operation, runs them, and records how they ended (SPEC 9.5, 9.7).
 
-| what befalls a job                                    | what becomes of it                                             |
-|-------------------------------------------------------|----------------------------------------------------------------|
-| it returns                                            | marked success                                                 |
-| it raises, or says that it failed; `can_fail`         | cleaned up, then marked failed                                 |
-| it raises `RetryJob`; or anything, not `can_fail`     | tried again later, by this executor; noted why                 |
-| its clean-up raises                                   | cleaned up again later; not marked before                      |
-| its lease, or its operation, is gone                  | stopped and cleaned up, marked by nobody here                  |
-| its mark is not applied                               | ignored, and cleaned up                                        |
-| its executor is gone                                  | taken by another: resumed from its progress, or begun anew     |
-| it is one of a batch, and the batch raises            | tried in halves, until what is guilty is alone                 |
-| nothing can be run in this process                    | given back, by whoever hosts the executor (`CannotExecute`)    |
+What befalls a job, and what becomes of it then, is the table of `outcomes`.
 
-What a resumable job has written goes with its progress to who adopts it, and so does the duty to clean up.
-
-Nothing here waits or starts threads: who hosts an executor calls it, in a Dagster run or on a command line. The heartbeat,
-`beat` and `watch`, may be of another thread.
+Nothing here waits or starts threads: the host of an executor calls it, in a Dagster run or on a command line. The
+heartbeat, `beat` and `watch`, may be of another thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from math import inf
 from threading import RLock
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
-from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.job import (
+    MAX_ERROR,
+    CannotExecute,
+    Job,
+    JobContext,
+    backoff_seconds,
+    clean_up,
+    told,
+)
+from databuild_dagster.engine.operations.leases import abandoned, following
+from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.engine.operations.outcomes import Becomes, Befell, becomes, befell, why
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
-from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records
 from databuild_dagster.model.operations.errors import LeaseLost
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Lease, Mark, Trouble
 from databuild_dagster.model.operations.states import JobState
-from databuild_dagster.model.refs import PartitionRef
-from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
 
 #: Marks that are said together, at most.
 MARKS_AT_ONCE = 100
-#: Of one mark: many of them are recorded as one event.
-MAX_DETAIL_BYTES = 1024 * 1024
-#: Letters of an error that are kept with a mark.
-MAX_ERROR = 2_000
-
-
-#: Doubled so often at most: a job may be tried for ever.
-_MAX_DOUBLINGS = 20
-
-
-def backoff_seconds(attempts: int) -> float:
-    """How long what has failed so often waits."""
-    return min(BACKOFF_SECONDS * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS), MAX_BACKOFF_SECONDS)
-
-
-def told(error: Exception) -> str:
-    """What raised, and its message."""
-    return f"{type(error).__name__}: {one_line(str(error))}"
-
-
-class RetryJob(Exception):
-    """Raised by a job when trying again may help: a service was down, a connection broke."""
-
-
-class CannotExecute(Exception):
-    """It is this process that cannot run jobs, whichever: raised by what is around them, and passed on to its host."""
-
-
-class JobContext:
-    """What a job is told of itself, and what it can say while it runs."""
-
-    def __init__(self, executor: Executor, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
-        self._executor = executor
-        self.operation = id
-        #: The partition's key, "" for a dataset without partitions.
-        self.partition = partition
-        self.lease = lease
-        #: What was live when the operation began; what the job finds out is said of this one, whatever came since.
-        self.instance_uuid = instance
-        #: What the job has saved before, under whichever executor; None to begin from scratch.
-        self.progress: bytes | None = None
-        #: Counts from 1, for this executor.
-        self.attempt = 1
-        #: True once the lease or the operation is gone. A job that runs for long looks at it.
-        self.is_stopped = False
-        #: Called when it becomes so, perhaps by another thread: to interrupt what cannot look.
-        self.on_stop: list[Callable[[], None]] = []
-        #: For whoever hosts executors: Spark, logging.
-        self.extras = executor.extras
-        self.said: Mark | None = None
-
-    @property
-    def ref(self) -> PartitionRef:
-        return self.operation.ref(self.partition)
-
-    @property
-    def token(self) -> str:
-        """Of this lease alone: what a job writes under it is told apart from what it wrote under another."""
-        return self.lease.token
-
-    @property
-    def is_resumed(self) -> bool:
-        """Whether another executor has begun it."""
-        return bool(self.lease.adopted_from)
-
-    def check(self) -> None:
-        """Raises `LeaseLost` when another executor has the job by now, or the operation has ended: ask before each write."""
-        self._executor._beat_if_due()
-        keys = self.operation.job(self.partition)
-        state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
-        if state.value != records.RUNNING or lease.value != records.to_bytes(self.lease) or ended.value is not None:
-            self._lost()
-
-    def save_progress(self, progress: bytes) -> None:
-        """From here whoever runs the job next goes on. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
-        if not self._executor.manager.type_named(self.operation.type).resumable:
-            raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
-        self._executor._beat_if_due()
-        statement = invokes.save(self.operation, self.partition, self.lease, progress)
-        if not self._executor.meta.invoke_all([statement]).value:
-            self._lost()
-        self.progress = progress
-
-    @property
-    def outcome(self) -> Mark:
-        """What it has said, or what returning says."""
-        return self.said or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
-
-    def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
-        """How the job ended, and what to tell of it (JSON). It is recorded when the job returns; the last word counts.
-
-        Raises `InvalidRequest` for what is no JSON: here, where it is the job's own failure.
-        """
-        try:
-            if len(records.to_bytes(detail)) > MAX_DETAIL_BYTES:
-                raise InvalidRequest(
-                    what="the detail of a job",
-                    value=f"{len(records.to_bytes(detail))} bytes",
-                    why=f"{MAX_DETAIL_BYTES} may be",
-                )
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise InvalidRequest(what="a job's detail", value=detail, why=one_line(str(error))) from None
-        self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
-
-    def stop(self) -> None:
-        if not self.is_stopped:
-            self.is_stopped = True
-            for call in self.on_stop:
-                call()
-
-    def _lost(self) -> None:
-        self.stop()
-        raise LeaseLost(id=str(self.operation), partition=self.partition)
 
 
 class Progress(NamedTuple):
@@ -169,25 +50,6 @@ class Progress(NamedTuple):
     total: int
     done: int
     failed: int
-
-
-class Job:
-    """One job that this executor has."""
-
-    def __init__(self, operation: DistributedOperation[Any], arg: Any, context: JobContext) -> None:
-        self.operation = operation
-        self.arg = arg
-        self.context = context
-        #: When it may be tried (again), as the engine's `steady` measures.
-        self.due_at = -inf
-        #: Set once it has failed for good: what is left is to clean up, and then to say so.
-        self.failed: Mark | None = None
-        #: Whether it was tried before: then something of it may lie about.
-        self.is_begun = False
-
-    @property
-    def place(self) -> tuple[OperationId, str]:
-        return self.context.operation, self.context.partition
 
 
 #: Makes what a job is told; `JobContext`, or more of it.
@@ -246,7 +108,8 @@ class Executor:
         self._beaten_at = self.now
         self.manager.engine.beat([self.id])
 
-    def _beat_if_due(self) -> None:
+    def beat_if_due(self) -> None:
+        """The same, no more often than needed."""
         if not 0 <= self.now - self._beaten_at < HEARTBEAT_SECONDS / 2:
             self.beat()
 
@@ -258,209 +121,136 @@ class Executor:
                 return None
             return Progress(len(tracked.partitions), len(tracked.done) - tracked.n_failed, tracked.n_failed)
 
+    def _tracked(self, id: OperationId) -> Tracked | None:
+        tracker = self._trackers.setdefault(id, Tracker(self.meta, id))
+        tracker.look()
+        return tracker.find(id)
+
     # Taking
 
     def take(self, id: OperationId, most: int) -> list[Job]:
-        """Jobs that nobody has, or whose executor is gone, in one invoke.
+        """Jobs that no executor has, or whose executor is gone, in one invoke.
 
         Raises `UnknownOperationType`, `NewerOperation`, for what this executor cannot run.
         """
         self.beat()
         self.judge.look(self.now)
         with self._lock:
-            return self._take(id, most)
-
-    def _take(self, id: OperationId, most: int) -> list[Job]:
-        tracked = self._tracked(id)
-        if tracked is None or tracked.arg is None:
-            return []
-        operation, arg = self.manager.type_named(id.type), self.manager.arg_for(id, tracked.arg)
-        # Who was left alone has waited longer.
-        wanted: dict[str, bytes | None] = {**self._abandoned(tracked, most)}
-        wanted.update((partition, None) for partition in islice(tracked.free, most - len(wanted)))
-        if not wanted:
-            return []
-        leases = {partition: self._lease(before) for partition, before in wanted.items()}
-        statements = [invokes.take(id, partition, wanted[partition], lease) for partition, lease in leases.items()]
-        values = self.meta.invoke_all(statements).values
-        taken = [partition for partition, value in zip(leases, values, strict=True) if value]
-        jobs = [
-            Job(operation, arg, self.contexts(self, id, partition, leases[partition], tracked.partitions[partition]))
-            for partition in taken
-        ]
-        self._resume(jobs)
-        self.jobs.update({job.place: job for job in jobs})
-        return jobs
-
-    def _tracked(self, id: OperationId) -> Tracked | None:
-        tracker = self._trackers.setdefault(id, Tracker(self.meta, id))
-        tracker.look()
-        return tracker.find(id)
-
-    def _abandoned(self, tracked: Tracked, most: int) -> dict[str, bytes]:
-        """Jobs whose executor is gone; and what this one took without hearing that it has it."""
-        leases = (taken.lease for taken in tracked.taken.values())
-        others = (lease for lease in leases if lease.executor != self.id and not lease.released)
-        gone = gone_of(others, self.manager, self.judge, self.now)
-        found: dict[str, bytes] = {}
-        for partition, (value, lease) in tracked.taken.items():
-            is_unheard = lease.executor == self.id and (tracked.id, partition) not in self.jobs
-            if (lease.released or lease.executor in gone or is_unheard) and len(found) < most:
-                found[partition] = value
-        return found
-
-    def _lease(self, before: bytes | None) -> Lease:
-        adopted_from: tuple[str, ...] = ()
-        if before is not None:
-            lease = records.lease_of(before)
-            adopted_from = (*lease.adopted_from, lease.token)[-records.MAX_ADOPTIONS :]
-        return Lease(self.manager.engine.new_id(), self.id, self.holder, self.now, adopted_from)
-
-    def _resume(self, jobs: list[Job]) -> None:
-        """With what each has saved before."""
-        resumed = [job for job in jobs if job.operation.resumable]
-        if resumed:
-            keys = [job.context.operation.job(job.context.partition).progress for job in resumed]
-            for job, entry in zip(resumed, self.meta.get_all(keys).entries, strict=True):
-                job.context.progress = entry.value
+            tracked = self._tracked(id)
+            if tracked is None or tracked.arg is None:
+                return []
+            operation, arg = self.manager.type_named(id.type), self.manager.arg_for(id, tracked.arg)
+            mine = {partition for of, partition in self.jobs if of == id}
+            left_alone = abandoned(tracked, self.manager, self.judge, self.now, self.id, mine)
+            # A job that was left alone has waited longer.
+            wanted: dict[str, bytes | None] = dict(islice(left_alone.items(), most))
+            wanted.update((partition, None) for partition in islice(tracked.free, most - len(wanted)))
+            if not wanted:
+                return []
+            new_id = self.manager.engine.new_id
+            leases = {
+                partition: Lease(new_id(), self.id, self.holder, self.now, following(before))
+                for partition, before in wanted.items()
+            }
+            statements = [invokes.take(id, partition, wanted[partition], lease) for partition, lease in leases.items()]
+            values = self.meta.invoke_all(statements).values
+            jobs = [
+                Job(operation, arg, self.contexts(self, id, partition, lease, tracked.partitions[partition]))
+                for (partition, lease), is_taken in zip(leases.items(), values, strict=True)
+                if is_taken
+            ]
+            if operation.resumable and jobs:
+                progress = self.meta.get_all([id.job(job.context.partition).progress for job in jobs])
+                for job, entry in zip(jobs, progress.entries, strict=True):
+                    job.context.progress = entry.value
+            self.jobs.update({job.place: job for job in jobs})
+            return jobs
 
     # Running
 
     def run(self, *jobs: Job) -> None:
-        """Once, now; several, of one batched operation, in one call. How they ended is said by `flush`.
+        """Once, now; several, of one batched operation, in one call. `flush` records how they ended.
 
         Never raises what the jobs do.
         """
-        if len(jobs) == 1:
-            self._run_one(jobs[0])
-        else:
-            self._run_batch(jobs)
+        ready = [job for job in jobs if self._is_ready(job)]
+        if ready:
+            self._call(*ready)
         if len(self._ended) >= MARKS_AT_ONCE:
             self.flush()
 
-    def _run_one(self, job: Job) -> None:
-        context = job.context
-        if context.is_stopped:
+    def _is_ready(self, job: Job) -> bool:
+        """Whether its code may be called; otherwise what is left of it to do is done here."""
+        if job.context.is_stopped:
             self._drop(job)
-            return
+        elif job.failed is not None:
+            self._fail(job, job.failed)
+        else:
+            with self._guarded(job):
+                if not job.operation.resumable:
+                    # What an attempt before has left is in the way of one that begins from scratch.
+                    before = (job.context.token,) if job.is_begun else job.context.lease.adopted_from
+                    clean_up(self, job.operation, job.arg, job.context, before)
+                job.is_begun = True
+                job.context.said = None
+                return True
+        return False
+
+    def _call(self, *jobs: Job) -> None:
+        operation, arg, contexts = jobs[0].operation, jobs[0].arg, [job.context for job in jobs]
+        with self._guarded(*jobs):
+            with self._around(contexts):
+                if operation.batched:
+                    operation.start_or_resume_jobs(arg, contexts)
+                else:
+                    operation.start_or_resume_job(arg, contexts[0].ref, contexts[0])
+            for job in jobs:
+                with self._guarded(job):
+                    succeeded = job.context.outcome.state is JobState.SUCCESS
+                    self._settle(Befell.SUCCEEDED if succeeded else Befell.SAID_FAILED, job)
+
+    @contextmanager
+    def _guarded(self, *jobs: Job) -> Iterator[None]:
+        """What raises in here befalls these jobs, but for what is not theirs: no process can record that."""
         try:
-            if job.failed is None:
-                self._prepare(job)
-                with self._around([context]):
-                    if job.operation.batched:
-                        job.operation.start_or_resume_jobs(job.arg, [context])
-                    else:
-                        job.operation.start_or_resume_job(job.arg, context.ref, context)
-                self._accept(job)
-            else:
-                self._clean_up_failed(job)
-                self._ended.append((job, job.failed))
-        except LeaseLost:
-            context.stop()
-            self._drop(job)
+            yield
         except (StoreUnusable, CannotExecute):
-            # Not the job's fault, and nobody could be told.
             raise
         except Exception as error:
-            self._failed(job, error)
+            self._settle(befell(jobs, error), *jobs, error=self._explained(error))
 
-    def _run_batch(self, jobs: Sequence[Job]) -> None:
-        """Halves are tried when all of them together raise: a job that fails alone has failed by itself."""
-        left = []
-        for job in jobs:
-            if job.context.is_stopped or job.failed is not None:
-                self._run_one(job)
-            elif self._is_prepared(job):
-                left.append(job)
-        if len(left) < 2:
-            for job in left:
-                self._run_one(job)
-            return
-        contexts = [job.context for job in left]
-        try:
-            with self._around(contexts):
-                left[0].operation.start_or_resume_jobs(left[0].arg, contexts)
-        except (StoreUnusable, CannotExecute):
-            raise
-        except RetryJob as error:
-            self._again(self._explained(error), *left)
-        except Exception:
-            # LeaseLost too: its context is stopped, and it alone is dropped by the next try.
-            self._beat_if_due()
-            for half in (left[: len(left) // 2], left[len(left) // 2 :]):
-                self.run(*half)
-        else:
-            for job in left:
-                try:
-                    self._accept(job)
-                except LeaseLost:
+    def _settle(self, what: Befell, *jobs: Job, error: str = "") -> None:
+        """What becomes of jobs, by the table."""
+        match becomes(what, can_fail=jobs[0].operation.can_fail):
+            case Becomes.MARKED:
+                self._ended += [(job, job.context.outcome) for job in jobs]
+            case Becomes.FAILED:
+                for job in jobs:
+                    said = job.context.failed_with(error) if what is Befell.RAISED else job.context.outcome
+                    self._fail(job, said)
+            case Becomes.RETRIED:
+                self._again(why(what, jobs[0], error), *jobs)
+            case Becomes.DROPPED:
+                for job in jobs:
                     job.context.stop()
                     self._drop(job)
-                except StoreUnusable:
-                    raise
-                except Exception as error:
-                    self._failed(job, error)
+            case Becomes.HALVED:
+                self.beat_if_due()
+                for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
+                    self.run(*half)
 
-    def _is_prepared(self, job: Job) -> bool:
-        try:
-            self._prepare(job)
-        except LeaseLost:
-            job.context.stop()
-            self._drop(job)
-            return False
-        except StoreUnusable:
-            raise
-        except Exception as error:
-            self._failed(job, error)
-            return False
-        return True
-
-    def _prepare(self, job: Job) -> None:
-        context = job.context
-        if not job.operation.resumable:
-            # What an attempt before has left is in the way of one that begins anew.
-            before = (context.token,) if job.is_begun else context.lease.adopted_from
-            clean_up(self, job.operation, job.arg, context, before)
-        job.is_begun = True
-        context.said = None
-
-    def _accept(self, job: Job) -> None:
-        """It has returned; what it has said is how it ended."""
-        said = job.context.outcome
-        if said.state is JobState.SUCCESS:
-            self._ended.append((job, said))
-        elif not job.operation.can_fail:
-            detail = "" if said.detail is None else f": {records.to_bytes(said.detail).decode()}"
-            self._again(f"it said that it failed{detail}", job)
-        else:
-            job.failed = said
-            self._clean_up_failed(job)
-            self._ended.append((job, said))
-
-    def _failed(self, job: Job, error: Exception) -> None:
-        if job.context.is_stopped:
-            # What it was interrupted with says nothing of it.
-            self._drop(job)
-        elif job.failed is None and job.operation.can_fail and not isinstance(error, RetryJob):
-            detail = {"error": self._explained(error)[:MAX_ERROR]}
-            job.failed = Mark(JobState.FAILED, job.context.instance_uuid, detail, job.context.token)
-            try:
-                self._clean_up_failed(job)
-            except StoreUnusable:
-                raise
-            except LeaseLost:
-                self._drop(job)
-            except Exception as cleaning:
-                self._again(f"its clean-up raised {self._explained(cleaning)}", job)
-            else:
-                self._ended.append((job, job.failed))
-        elif job.failed is not None:
-            self._again(f"its clean-up raised {self._explained(error)}", job)
-        else:
-            self._again(self._explained(error), job)
+    def _fail(self, job: Job, mark: Mark) -> None:
+        """For good: clean up, then mark. Of a resumable job its progress goes first, for an heir may be resuming from it."""
+        job.failed = mark
+        with self._guarded(job):
+            lease = job.context.lease
+            if job.operation.resumable and not self.meta.invoke_all([invokes.forget(*job.place, lease)]).value:
+                raise LeaseLost(id=str(job.context.operation), partition=job.context.partition)
+            self._clean(job)
+            self._ended.append((job, mark))
 
     def _again(self, why: str, *jobs: Job) -> None:
-        """Later; and why is said where others see it, of what is still this executor's."""
+        """Later; and why is recorded for others to see, of what is still this executor's."""
         noted = []
         for job in jobs:
             context = job.context
@@ -473,13 +263,6 @@ class Executor:
             self._on_retry(context, trouble)
         if noted:
             self.meta.invoke_all(noted)
-
-    def _clean_up_failed(self, job: Job) -> None:
-        """Of a resumable job first the word that there is nothing to go on from: who adopted it may be doing so."""
-        context = job.context
-        if job.operation.resumable and not self.meta.invoke_all([invokes.forget(*job.place, context.lease)]).value:
-            raise LeaseLost(id=str(context.operation), partition=context.partition)
-        self._clean(job)
 
     def _clean(self, job: Job) -> None:
         """What this executor has left, and those that it had the job from."""
@@ -506,8 +289,7 @@ class Executor:
                     # Cleaned up before it was said.
                     self._forget(job)
                 else:
-                    job.context.stop()
-                    self._drop(job)
+                    self._settle(Befell.NOT_MARKED, job)
 
     # Stopping
 
@@ -536,37 +318,32 @@ class Executor:
     def give_back(self) -> None:
         """Let others have at once what this executor has not begun or not ended, as it ends in good order."""
         self.flush()
-        left = [job for job in self.jobs.values() if job.operation.resumable or self._is_cleaned(job)]
-        statements: list[Statement] = [invokes.give_back(*job.place, job.context.lease) for job in left]
+        statements: list[Statement] = []
+        for job in self.jobs.values():
+            try:
+                if not job.operation.resumable:
+                    self._clean(job)
+            except StoreUnusable:
+                raise
+            except Exception:
+                # It keeps its lease: the executor that adopts it cleans up.
+                continue
+            statements.append(invokes.give_back(*job.place, job.context.lease))
         if statements:
             self.meta.invoke_all(statements)
         with self._lock:
             self.jobs.clear()
 
-    def _is_cleaned(self, job: Job) -> bool:
-        """What cannot be cleaned up now is left to whoever adopts it."""
-        try:
-            self._clean(job)
-        except StoreUnusable:
-            raise
-        except Exception:
-            return False
-        return True
-
     def _drop(self, job: Job) -> None:
-        """Another has it, or nobody needs it. A resumable job's work went with its progress to who adopted it, if somebody did."""
-        try:
+        """Another has it, or none needs it. A resumable job's work went with its progress to who adopted it, if one did."""
+        job.is_dropped = True
+        with self._guarded(job):
             if not job.operation.resumable or self._note_of(job) is not None:
                 self._clean(job)
-        except StoreUnusable:
-            raise
-        except Exception as error:
-            self._again(f"its clean-up raised {self._explained(error)}", job)
-        else:
             self._forget(job)
 
     def _note_of(self, job: Job) -> Entry | None:
-        """That its operation ended while this executor had it, and so has to clean up."""
+        """The note that its operation ended while this executor had it, and so has to clean up."""
         note = self.meta.get(job.context.operation.job(job.context.partition).unclean)
         try:
             is_mine = note.value is not None and records.unclean_of(note.value).lease.token == job.context.token
@@ -602,23 +379,10 @@ class Executor:
         now = self.manager.engine.steady()
         due = [job for job in self.jobs.values() if job.due_at <= now and id(job) not in ended]
         for batch in _batches(due):
-            self._beat_if_due()
+            self.beat_if_due()
             self.run(*batch)
         self.flush()
         return bool(due)
-
-
-def clean_up(
-    executor: Executor, operation: DistributedOperation[Any], arg: Any, context: JobContext, tokens: Iterable[str]
-) -> None:
-    """Take away what was left of a job under each of some tokens."""
-    for token in tokens:
-        of_token = context
-        if token != context.token:
-            lease = replace(context.lease, token=token)
-            of_token = executor.contexts(executor, context.operation, context.partition, lease, context.instance_uuid)
-            of_token.is_stopped = True
-        operation.cancel_job_and_cleanup(arg, context.ref, of_token)
 
 
 def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
@@ -627,19 +391,3 @@ def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
     for job in jobs:
         found.setdefault(job.context.operation if job.operation.batched else job.place, []).append(job)
     return list(found.values())
-
-
-def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:
-    """The executors, or coordinators, among those of leases that are gone (SPEC 9.5)."""
-    latest: dict[str, Lease] = {}
-    for lease in leases:
-        if lease.executor not in latest or latest[lease.executor].at < lease.at:
-            latest[lease.executor] = lease
-    if not latest:
-        return set()
-    heard = manager.engine.heartbeats.last(latest)
-    return {
-        executor
-        for executor, lease in latest.items()
-        if judge.why_gone(executor, lease.holder, (lease.at, heard.get(executor, 0.0)), now) is not None
-    }

@@ -1,7 +1,7 @@
 """Operations over a whole dataset: what their authors write, and how they are started, canceled and looked at (SPEC 9, 13).
 
-An operation is keys of the meta storage; whoever dies, the keys are there (`model.operations`). Jobs are run by
-`executing`, and an operation is completed by `completing`.
+An operation is keys of the meta storage, which outlive every process (`model.operations`). An `executor` runs its jobs,
+and a `coordinator` completes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_UNCLEAN = 10_000
 
 
 class Context(Protocol):
-    """What a job is told, and what it can say; `executing.JobContext`."""
+    """What a job is told, and what it can say; `job.JobContext`."""
 
     #: None for what was live without one, data from outside for instance.
     instance_uuid: str | None

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from databuild_dagster.engine.operations import coordinator as completing
-from databuild_dagster.engine.operations.executor import Executor, RetryJob, backoff_seconds
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import RetryJob, backoff_seconds
 from databuild_dagster.engine.operations.tracker import Tracker
 from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
 from databuild_dagster.model.meta_storage import Put, do

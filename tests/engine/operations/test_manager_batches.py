@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from databuild_dagster.engine.operations.executor import CannotExecute, Executor, RetryJob
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import CannotExecute, RetryJob
 from databuild_dagster.model.operations.states import OperationState
 from tests.support.catalog import dataset
 from tests.support.operations import Operations, Write

@@ -1,0 +1,102 @@
+"""What can befall a job that an executor has, and what becomes of it then (SPEC 9.5, 9.7): one row each.
+
+A job whose executor is gone is taken by another one, which resumes it from its progress or begins it anew (`leases`).
+`CannotExecute` befalls no job: this process can run none, so the host of the executor ends and gives all of them back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from databuild_dagster.engine.operations.job import Job, RetryJob
+from databuild_dagster.model.machine import Label
+from databuild_dagster.model.operations.errors import LeaseLost
+from databuild_dagster.model.operations.records import to_bytes
+
+
+class Befell(Label):
+    """What happened to a job, or to a batch of them."""
+
+    SUCCEEDED = "it returns"
+    SAID_FAILED = "it returns, and says that it failed"
+    RAISED = "it raises"
+    ASKED_TO_RETRY = "it raises `RetryJob`"
+    CLEAN_UP_RAISED = "its clean-up raises"
+    LEASE_LOST = "its lease, or its operation, is gone"
+    STOPPED = "it raises after it was stopped"
+    NOT_MARKED = "its mark is not applied"
+    BATCH_RAISED = "it is one of a batch, and the batch raises"
+
+
+class Becomes(Label):
+    """What an executor does then."""
+
+    MARKED = "marked success"
+    FAILED = "cleaned up, then marked failed"
+    RETRIED = "tried again later by this executor, which notes why"
+    DROPPED = "stopped and cleaned up, and not marked here"
+    HALVED = "tried in halves"
+
+
+class Rule(NamedTuple):
+    """One row; `can_fail` None where it does not matter whether the operation's type may fail."""
+
+    befell: Befell
+    can_fail: bool | None
+    becomes: Becomes
+    why: str
+
+
+_B, _D = Befell, Becomes
+
+RULES = (
+    Rule(_B.SUCCEEDED, None, _D.MARKED, "its work is done"),
+    Rule(_B.SAID_FAILED, True, _D.FAILED, "no mark is made before the clean-up"),
+    Rule(_B.SAID_FAILED, False, _D.RETRIED, "an operation of its type cannot fail"),
+    Rule(_B.RAISED, True, _D.FAILED, "no mark is made before the clean-up"),
+    Rule(_B.RAISED, False, _D.RETRIED, "an operation of its type cannot fail"),
+    Rule(_B.ASKED_TO_RETRY, None, _D.RETRIED, "a service was down, a connection broke"),
+    Rule(_B.CLEAN_UP_RAISED, None, _D.RETRIED, "only its clean-up is left to do"),
+    Rule(_B.LEASE_LOST, None, _D.DROPPED, "another executor has it, or none needs it"),
+    Rule(_B.STOPPED, None, _D.DROPPED, "the error comes from the interruption"),
+    Rule(_B.NOT_MARKED, None, _D.DROPPED, "another executor has it, or none needs it"),
+    Rule(_B.BATCH_RAISED, None, _D.HALVED, "the job that fails alone has failed by itself"),
+)
+
+_BECOMES = {
+    (rule.befell, can_fail): rule.becomes
+    for rule in RULES
+    for can_fail in (True, False)
+    if rule.can_fail in (None, can_fail)
+}
+
+
+def becomes(befell: Befell, *, can_fail: bool) -> Becomes:
+    """What becomes of a job of a type that may fail, or may not."""
+    return _BECOMES[befell, can_fail]
+
+
+def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
+    """What an error of a call of an operation's code, or of a clean-up, is to these jobs."""
+    if len(jobs) > 1:
+        return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.BATCH_RAISED
+    (job,) = jobs
+    if job.is_dropped:
+        return Befell.CLEAN_UP_RAISED
+    if isinstance(error, LeaseLost):
+        return Befell.LEASE_LOST
+    if job.context.is_stopped:
+        return Befell.STOPPED
+    if job.failed is not None:
+        return Befell.CLEAN_UP_RAISED
+    return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.RAISED
+
+
+def why(what: Befell, job: Job, error: str) -> str:
+    """Why a job is tried again, for those who wait for it."""
+    if what is Befell.CLEAN_UP_RAISED:
+        return f"its clean-up raised {error}"
+    if what is Befell.SAID_FAILED:
+        detail = job.context.outcome.detail
+        return "it said that it failed" + ("" if detail is None else f": {to_bytes(detail).decode()}")
+    return error
