@@ -12,8 +12,8 @@ from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.instances import Instance

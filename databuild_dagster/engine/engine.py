@@ -16,8 +16,8 @@ from databuild_dagster.model.commands import Command
 from databuild_dagster.model.decide import Deciding, decide
 from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
-from databuild_dagster.model.evolve import fold
-from databuild_dagster.model.standing import DERIVATIVE, follow_ups
+from databuild_dagster.model.fold.evolve import fold
+from databuild_dagster.model.fold.standing import DERIVATIVE, follow_ups
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger

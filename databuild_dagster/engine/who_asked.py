@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
 

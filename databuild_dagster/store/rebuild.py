@@ -10,7 +10,7 @@ from sqlalchemy import Table
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
-from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.scratch import scratch_store

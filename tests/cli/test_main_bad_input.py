@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.model.events import Event, WantCreated, WantFact
-from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log
 from databuild_dagster.store.store import open_store
 

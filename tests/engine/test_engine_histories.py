@@ -17,7 +17,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
-from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.store import schema

@@ -46,7 +46,7 @@ GUARDS = (
     Guard(
         "a waiting ref is retried when one of its missing refs is live",
         "6.6",
-        "model/react.py",
+        "model/fold/react.py",
         "elif instance.n_unmet == 0:",
         "elif after is InstanceState.LIVE:",
         (MISSES,),
@@ -54,7 +54,7 @@ GUARDS = (
     Guard(
         "a missing ref that is tainted again is not counted again",
         "6.6",
-        "model/react.py",
+        "model/fold/react.py",
         "instance.n_unmet += 1",
         "instance.n_unmet += 0",
         (MISSES,),

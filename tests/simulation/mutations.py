@@ -14,12 +14,12 @@ from databuild_dagster.engine import engine as engine_module
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import decide as decide_module
 from databuild_dagster.model import events as e
-from databuild_dagster.model import evolve as evolve_module
 from databuild_dagster.model.decide import arcs as arcs_module
 from databuild_dagster.model.decide import datasets as datasets_module
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.model.folding import Folding
+from databuild_dagster.model.fold import job_runs as job_runs_module
+from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.meta_storage import both, not_exists
 from databuild_dagster.model.operations import invokes
 from databuild_dagster.model.operations.keys import OperationId
@@ -170,7 +170,7 @@ def _without_the_standing_rule() -> Iterator[None]:
 @contextmanager
 def _with_lost_wake_ups() -> Iterator[None]:
     """A dep miss waits also for refs that became live before it was folded."""
-    judged = evolve_module._wait
+    judged = job_runs_module._wait
 
     def wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
         if any(row.state in FAILING for row in missing):
@@ -180,7 +180,7 @@ def _with_lost_wake_ups() -> Iterator[None]:
         folding.wait_for(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED)
 
-    with patch.object(evolve_module, "_wait", wait):
+    with patch.object(job_runs_module, "_wait", wait):
         yield
 
 

@@ -18,7 +18,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.heartbeats import Heartbeats

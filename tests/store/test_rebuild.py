@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model.commands import RevertCanonical
-from databuild_dagster.model.evolve import fold
+from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.meta_storage import Put, Remove, do
 from databuild_dagster.store import schema
 from databuild_dagster.store.check import check

@@ -16,8 +16,8 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.evolve import fold
-from databuild_dagster.model.standing import follow_ups
+from databuild_dagster.model.fold.evolve import fold
+from databuild_dagster.model.fold.standing import follow_ups
 
 from .catalog import HERE, SmallCatalog
 from .clock import Clock, Ids

@@ -9,10 +9,10 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.react import CLAIMANT
+from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, RefRow
-from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 

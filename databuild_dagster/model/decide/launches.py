@@ -9,7 +9,7 @@ from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicate
 from databuild_dagster.model.decide.delegations import answer, delegated, joining, opened
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
-from databuild_dagster.model.react import CLAIMANT
+from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 

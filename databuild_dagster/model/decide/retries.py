@@ -9,8 +9,8 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated
 from databuild_dagster.model.errors import InvalidRequest, NothingToRetry
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
-from databuild_dagster.model.standing import DERIVATIVE
 from databuild_dagster.model.states import FAILING, InstanceState, WantState
 from databuild_dagster.model.times import LAST_TIME
 from databuild_dagster.model.view import Openness, View

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from databuild_dagster.model.coordination import DELEGATION, ENDS_DELEGATION, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.model.folding import Crossing, Folding
+from databuild_dagster.model.fold.folding import Crossing, Folding
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import (
     FAILING,

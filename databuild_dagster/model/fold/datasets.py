@@ -1,0 +1,76 @@
+"""Registered datasets, their arcs, and the meta storage (SPEC 5.7, 9.1, 10.5)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.datasets import ArcSpec
+from databuild_dagster.model.fold.folding import Folding
+from databuild_dagster.model.rows import (
+    ArcRow,
+    DatasetRow,
+)
+
+_json = msgspec.json.Encoder()
+
+
+def dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
+    view = folding.view
+    known = view.datasets([*(spec.asset for spec in fact.datasets), *fact.removed])
+    for spec in fact.datasets:
+        text = _json.encode(spec).decode()
+        row = known.get(spec.asset)
+        if row is None:
+            view.add(
+                DatasetRow(
+                    id=view.next_id(),
+                    asset=spec.asset,
+                    location=spec.location,
+                    job=spec.job,
+                    kind=spec.kind.value,
+                    spec=text,
+                )
+            )
+        else:
+            row.location, row.job, row.kind, row.spec, row.removed = spec.location, spec.job, spec.kind.value, text, 0
+    for asset in fact.removed:
+        known[asset].removed = 1
+    _arcs_registered(folding, fact)
+
+
+def _arcs_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
+    """A new arc is woken by what becomes live from now on."""
+    view = folding.view
+    known = view.arcs([*(spec.asset for spec in fact.datasets), *fact.removed])
+    subscribing = {spec.asset for spec in fact.datasets if isinstance(spec.arc, ArcSpec)}
+    for asset, arc in known.items():
+        if asset in subscribing and arc.removed:
+            arc.removed, arc.seq = 0, folding.seq
+        elif asset not in subscribing:
+            arc.removed = 1
+    for spec in fact.datasets:
+        if spec.asset in subscribing and spec.asset not in known:
+            view.add(ArcRow(id=view.next_id(), asset=spec.asset, seq=folding.seq))
+
+
+def arc_fired(folding: Folding, fact: e.ArcFired) -> None:
+    view = folding.view
+    arcs = folding.found(view.arcs(fact.arcs), fact.arcs, "arc")
+    for arc in arcs.values():
+        arc.seq = max(arc.seq, fact.up_to_seq)
+    uuids = [firing.source for firing in fact.firings]
+    sources = folding.found(view.instances_by_uuid(uuids), uuids, "source instance")
+    fired = folding.found(arcs, [firing.arc for firing in fact.firings], "followed arc")
+    view.add_firings((fired[each.arc].id, sources[each.source].id, folding.seq) for each in fact.firings)
+
+
+def meta_invoked(folding: Folding, fact: e.MetaInvoked) -> None:
+    writes: dict[str, bytes | None] = {**dict.fromkeys(fact.removed), **fact.puts}
+    for prefix in fact.cleared:
+        folding.view.clear_meta(prefix, writes)
+    folding.view.write_meta(writes)
+
+
+def meta_compacted(folding: Folding, fact: e.MetaCompacted) -> None:
+    folding.view.compact_meta(fact.revision)

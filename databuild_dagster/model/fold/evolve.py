@@ -1,0 +1,54 @@
+"""An event makes new state: look the move up, do the bookkeeping, then react until nothing follows any more.
+
+Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). What cannot be is an `IllegalMove`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.fold import births, datasets, job_runs, taints, wants
+from databuild_dagster.model.fold.folding import Folding
+from databuild_dagster.model.fold.react import settle
+from databuild_dagster.model.view import View
+
+
+def fold(view: View, event: e.Event) -> None:
+    """Apply one event to the state. Raises `IllegalMove` when the log and the state cannot both be right."""
+    folding = Folding(view, event)
+    evolve = _EVOLVES.get(type(event.fact))
+    if evolve is None:
+        raise IllegalMove(seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it")
+    evolve(folding, event.fact)
+    settle(folding)
+
+
+_EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
+    e.WantCreated: wants.want_created,
+    e.WantCanceled: wants.want_canceled,
+    e.WantExpired: wants.want_expired,
+    e.WantSlaMissed: wants.want_sla_missed,
+    e.JobRunBuffered: births.job_run_buffered,
+    e.JobRunStarted: job_runs.job_run_started,
+    e.JobRunSucceeded: job_runs.job_run_succeeded,
+    e.JobRunDepMissed: job_runs.job_run_dep_missed,
+    e.JobRunFailed: job_runs.job_run_failed,
+    e.JobRunLost: job_runs.job_run_lost,
+    e.JobRunCanceled: job_runs.job_run_canceled,
+    e.JobRunSkipped: births.job_run_skipped,
+    e.PartitionDelegated: wants.partition_delegated,
+    e.DelegationGivenUp: wants.delegation_given_up,
+    e.TaintCreated: taints.taint_created,
+    e.TaintCanceled: taints.taint_canceled,
+    e.CanonicalReverted: taints.canonical_reverted,
+    e.ManifestRemoved: taints.manifest_removed,
+    e.RemovalFinished: taints.removal_finished,
+    e.LotArrived: births.lot_arrived,
+    e.ArcFired: datasets.arc_fired,
+    e.DatasetRegistered: datasets.dataset_registered,
+    e.MetaInvoked: datasets.meta_invoked,
+    e.MetaCompacted: datasets.meta_compacted,
+}

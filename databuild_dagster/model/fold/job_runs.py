@@ -1,0 +1,157 @@
+"""What becomes of job runs and of the instances that they build (SPEC 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.fold.births import keep_manifest, keep_origin
+from databuild_dagster.model.fold.folding import Folding
+from databuild_dagster.model.rows import (
+    InstanceRow,
+    RefRow,
+)
+from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
+from databuild_dagster.model.wording import few_of
+
+#: What decide found about an impacted output, as the cause of its move.
+_VERDICTS = {
+    "unbuildable": InstanceCause.MISSED_UNBUILDABLE,
+    "cycle": InstanceCause.ON_CYCLE,
+    "too_many_misses": InstanceCause.TOO_MANY_MISSES,
+}
+
+
+def job_run_started(folding: Folding, fact: e.JobRunStarted) -> None:
+    launch = folding.found(folding.view.launches([fact.launch_id]), [fact.launch_id], "launch")[fact.launch_id]
+    launch.dagster_run_id = fact.dagster_run_id
+    launch.holder = fact.holder
+    launch.started_at = folding.at
+    for job_run in folding.job_runs(fact.job_run_ids):
+        job_run.started_at = folding.at
+        folding.move_job_run(job_run, JobRunCause.STARTED)
+
+
+def job_run_succeeded(folding: Folding, fact: e.JobRunSucceeded) -> None:
+    view = folding.view
+    job_runs = {row.job_run_id: row for row in folding.job_runs(run.job_run_id for run in fact.runs)}
+    instances = folding.outputs(job_runs.values())
+    outputs = [(job_runs[run.job_run_id], output) for run in fact.runs for output in run.outputs]
+    inputs = view.instances_by_uuid(uuid for _, output in outputs for uuid in output.inputs.values())
+    for job_run in job_runs.values():
+        folding.move_job_run(job_run, JobRunCause.SUCCEEDED)
+    for job_run, output in outputs:
+        instance = folding.output(instances, job_run, output.ref)
+        instance.code_version = output.code_version
+        keep_origin(folding, instance, output.origin)
+        keep_manifest(instance, output.manifest)
+        folding.move_instance(instance, InstanceCause.SUCCEEDED)
+        if output.inputs:
+            _keep_lineage(folding, instance, folding.found(inputs, output.inputs.values(), "input instance"), output)
+
+
+def _keep_lineage(
+    folding: Folding, instance: InstanceRow, inputs: Mapping[str, InstanceRow], output: e.OutputFact
+) -> None:
+    read = [inputs[uuid] for uuid in output.inputs.values()]
+    folding.view.add_inputs(instance.id, [(each.ref_id, each.id) for each in read])
+    if spreading := [each.id for each in read if each.n_spreading]:
+        folding.carry_on(instance, spreading)
+
+
+def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
+    """SPEC 6.3 and 6.5: what is missing is judged now, so that no wake-up between the look and the record is lost."""
+    view = folding.view
+    job_runs = {row.job_run_id: row for row in folding.job_runs(miss.job_run_id for miss in fact.misses)}
+    instances = folding.outputs(job_runs.values())
+    impacts = [impact for miss in fact.misses for impact in miss.impacted]
+    missing = view.ensure_refs(ref for impact in impacts if impact.verdict == "wait" for ref in impact.missing)
+    for miss in fact.misses:
+        job_run = job_runs[miss.job_run_id]
+        impacted = {impact.ref: impact for impact in miss.impacted}
+        job_run.error = _describe(miss)
+        folding.move_job_run(job_run, JobRunCause.DEP_MISSED)
+        for instance in instances[job_run.id].values():
+            ref = folding.ref_of(instance)
+            impact = impacted.get(ref.ref)
+            if impact is None:
+                folding.move_instance(instance, InstanceCause.OTHERS_MISSED)
+                continue
+            ref.misses += 1
+            if job_run.started_at is not None:
+                # What the orchestrator itself finds missing is declared, so there is nothing to learn from it.
+                ref.learned_id = instance.id
+            if impact.verdict == "wait":
+                _wait(folding, instance, ref, [missing[text] for text in impact.missing], fact.retry_at)
+            else:
+                instance.reason = impact.reason
+                folding.move_instance(instance, _VERDICTS[impact.verdict])
+    _fail_cycles(folding, impacts)
+
+
+def _describe(miss: e.RunMissFact) -> str:
+    missing = sorted({ref for impact in miss.impacted for ref in impact.missing})
+    return f"missing: {few_of(missing)}"
+
+
+def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
+    failed = [row.ref for row in missing if row.state in FAILING]
+    unmet = [row for row in missing if row.state is not InstanceState.LIVE]
+    if failed:
+        instance.reason = f"{failed[0]} failed"
+        folding.wait_for(instance, missing)
+        folding.move_instance(instance, InstanceCause.MISSED_FAILED)
+    elif not unmet:
+        folding.remember(instance, missing)
+        folding.move_instance(instance, InstanceCause.MISSED_BUT_LIVE, retry_at=retry_at)
+    else:
+        instance.n_unmet = len(unmet)
+        folding.wait_for(instance, missing)
+        folding.move_instance(instance, InstanceCause.MISSED)
+
+
+def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
+    on_cycle = {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
+    refs = folding.view.refs(on_cycle)
+    instances = folding.view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
+    for ref in refs.values():
+        instance = instances[ref.canonical_id] if ref.canonical_id is not None else None
+        if instance is not None and instance.state is InstanceState.UPSTREAM_BUILDING:
+            instance.reason = on_cycle[ref.ref]
+            folding.move_instance(instance, InstanceCause.ON_CYCLE)
+
+
+def job_run_failed(folding: Folding, fact: e.JobRunFailed) -> None:
+    _job_run_gave_out(folding, fact.failures, JobRunCause.FAILED)
+
+
+def job_run_lost(folding: Folding, fact: e.JobRunLost) -> None:
+    _job_run_gave_out(folding, fact.failures, JobRunCause.LOST)
+
+
+def _job_run_gave_out(folding: Folding, failures: tuple[e.RunFailureFact, ...], cause: JobRunCause) -> None:
+    job_runs = {row.job_run_id: row for row in folding.job_runs(failure.job_run_id for failure in failures)}
+    instances = folding.outputs(job_runs.values())
+    for failure in failures:
+        job_run = job_runs[failure.job_run_id]
+        job_run.error = failure.error
+        folding.move_job_run(job_run, cause)
+        for instance in instances[job_run.id].values():
+            ref = folding.ref_of(instance)
+            ref.attempts += 1
+            instance.reason = failure.error
+            if ref.ref in failure.retries:
+                folding.move_instance(instance, InstanceCause.WILL_RETRY, retry_at=failure.retries[ref.ref])
+            else:
+                folding.move_instance(instance, InstanceCause.GAVE_UP)
+
+
+def job_run_canceled(folding: Folding, fact: e.JobRunCanceled) -> None:
+    job_runs = list(folding.job_runs(fact.job_run_ids))
+    instances = folding.outputs(job_runs)
+    for job_run in job_runs:
+        job_run.error = fact.reason or None
+        folding.move_job_run(job_run, JobRunCause.CANCELED)
+        for instance in instances[job_run.id].values():
+            instance.reason = fact.reason or None
+            folding.move_instance(instance, InstanceCause.CANCELED)
