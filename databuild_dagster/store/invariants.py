@@ -6,13 +6,26 @@ I7 that need the disk are asked by the floor that knows it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from databuild_dagster.model.coordination import DelegationOutcome
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
 from databuild_dagster.model.operations.strays import strays
 from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import MACHINES
+from databuild_dagster.model.states import (
+    FAILING,
+    LEASED,
+    OPEN_JOB_RUNS,
+    OPEN_WANTS,
+    SCHEDULABLE,
+    InstanceState,
+    WantState,
+)
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
@@ -36,30 +49,38 @@ _LAWFUL = ", ".join(
     )
 )
 
-_OPEN = "('New', 'Idle', 'Building', 'UpstreamBuilding')"
+
+def _listed(words: Iterable[str | None]) -> str:
+    """As a list in SQL; None is a ref without an instance."""
+    return "(" + ", ".join(sorted(f"'{word or 'missing'}'" for word in words)) + ")"
+
+
+_I, _W, _D = InstanceState, WantState, DelegationOutcome
+_LEASED, _FAILING, _SCHEDULABLE = _listed(LEASED), _listed(FAILING), _listed(SCHEDULABLE)
+_OPEN_WANTS, _OPEN_RUNS = _listed(OPEN_WANTS), _listed(OPEN_JOB_RUNS)
 
 #: What 5.2 says of a want's refs, counted anew from the refs themselves.
 _WANT_STATES = f"""
     SELECT w.want_id AS want_id, w.state AS state,
-        CASE WHEN count(*) FILTER (WHERE r.state = 'Failed') > 0 THEN 'Failed'
-             WHEN count(*) FILTER (WHERE r.state = 'UpstreamFailed') > 0 THEN 'UpstreamFailed'
-             WHEN count(*) FILTER (WHERE r.state = 'Live') = count(*) THEN 'Successful'
-             WHEN count(*) FILTER (WHERE r.state = 'Building') > 0 THEN 'Building'
-             WHEN count(*) FILTER (WHERE r.state = 'UpstreamBuilding') > 0 THEN 'UpstreamBuilding'
-             ELSE 'Idle' END AS forced
+        CASE WHEN count(*) FILTER (WHERE r.state = '{_I.FAILED}') > 0 THEN '{_W.FAILED}'
+             WHEN count(*) FILTER (WHERE r.state = '{_I.UPSTREAM_FAILED}') > 0 THEN '{_W.UPSTREAM_FAILED}'
+             WHEN count(*) FILTER (WHERE r.state = '{_I.LIVE}') = count(*) THEN '{_W.SUCCESSFUL}'
+             WHEN count(*) FILTER (WHERE r.state = '{_I.BUILDING}') > 0 THEN '{_W.BUILDING}'
+             WHEN count(*) FILTER (WHERE r.state = '{_I.UPSTREAM_BUILDING}') > 0 THEN '{_W.UPSTREAM_BUILDING}'
+             ELSE '{_W.IDLE}' END AS forced
     FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id JOIN {P}refs r ON r.id = x.ref_id
-    WHERE w.state IN {_OPEN} GROUP BY w.id"""
+    WHERE w.state IN {_OPEN_WANTS} GROUP BY w.id"""
 
 QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I1",
         f"""SELECT r.ref, 'has ' || count(*) || ' instances that hold the lease' FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
-        WHERE i.state = 'Building' OR i.state = 'UpstreamBuilding' GROUP BY r.id HAVING count(*) > 1""",
+        WHERE i.state = '{_I.BUILDING}' OR i.state = '{_I.UPSTREAM_BUILDING}' GROUP BY r.id HAVING count(*) > 1""",
     ),
     (
         "I1",
         f"""SELECT i.uuid, 'is ' || i.state || ' without being canonical' FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
-        WHERE i.state IN ('Building', 'UpstreamBuilding') AND r.canonical_id IS NOT i.id""",
+        WHERE i.state IN {_LEASED} AND r.canonical_id IS NOT i.id""",
     ),
     (
         "I2",
@@ -83,39 +104,39 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "I3",
-        f"""SELECT i.uuid, 'is UpstreamBuilding and waits for nothing' FROM {P}instances i WHERE i.state = 'UpstreamBuilding'
+        f"""SELECT i.uuid, 'is UpstreamBuilding and waits for nothing' FROM {P}instances i WHERE i.state = '{_I.UPSTREAM_BUILDING}'
         AND NOT EXISTS (SELECT 1 FROM {P}missing m WHERE m.instance_id = i.id AND m.active = 1)""",
     ),
     (
         "I3",
         f"""SELECT i.uuid, 'is ' || i.state || ' and still in the waiting index'
         FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
-        WHERE m.active = 1 AND i.state NOT IN ('UpstreamBuilding', 'UpstreamFailed')""",
+        WHERE m.active = 1 AND i.state NOT IN ('{_I.UPSTREAM_BUILDING}', '{_I.UPSTREAM_FAILED}')""",
     ),
     (
         "I3",
         f"""SELECT i.uuid, 'counts ' || i.n_unmet || ' unmet refs, there are ' || count(*) FROM {P}instances i
         JOIN {P}missing m ON m.instance_id = i.id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
-        WHERE i.state = 'UpstreamBuilding' AND r.state IS NOT 'Live' GROUP BY i.id HAVING count(*) <> i.n_unmet""",
+        WHERE i.state = '{_I.UPSTREAM_BUILDING}' AND r.state IS NOT '{_I.LIVE}' GROUP BY i.id HAVING count(*) <> i.n_unmet""",
     ),
     (
         "I3",
-        f"""SELECT i.uuid, 'waits although all it misses is live' FROM {P}instances i WHERE i.state = 'UpstreamBuilding'
+        f"""SELECT i.uuid, 'waits although all it misses is live' FROM {P}instances i WHERE i.state = '{_I.UPSTREAM_BUILDING}'
         AND NOT EXISTS (SELECT 1 FROM {P}missing m JOIN {P}refs r ON r.id = m.ref_id
-                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IS NOT 'Live')""",
+                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IS NOT '{_I.LIVE}')""",
     ),
     (
         "I3",
         f"""SELECT i.uuid, 'waits for ' || r.ref || ', which is ' || r.state FROM {P}instances i
         JOIN {P}missing m ON m.instance_id = i.id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
-        WHERE i.state = 'UpstreamBuilding' AND r.state IN ('Failed', 'UpstreamFailed')""",
+        WHERE i.state = '{_I.UPSTREAM_BUILDING}' AND r.state IN {_FAILING}""",
     ),
     (
         "I3",
         f"""SELECT i.uuid, 'is UpstreamFailed although nothing it misses is failed' FROM {P}instances i
-        JOIN {P}refs c ON c.canonical_id = i.id WHERE i.state = 'UpstreamFailed'
+        JOIN {P}refs c ON c.canonical_id = i.id WHERE i.state = '{_I.UPSTREAM_FAILED}'
         AND NOT EXISTS (SELECT 1 FROM {P}missing m JOIN {P}refs r ON r.id = m.ref_id
-                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IN ('Failed', 'UpstreamFailed'))""",
+                        WHERE m.instance_id = i.id AND m.active = 1 AND r.state IN {_FAILING})""",
     ),
     (
         "I3",
@@ -129,17 +150,17 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "I4",
         f"""SELECT w.want_id, 'its histogram is off' FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
-        JOIN {P}refs r ON r.id = x.ref_id WHERE w.state IN {_OPEN} GROUP BY w.id HAVING
-        count(*) FILTER (WHERE r.state = 'Live') <> w.n_live OR count(*) FILTER (WHERE r.state = 'Failed') <> w.n_failed
-        OR count(*) FILTER (WHERE r.state = 'Building') <> w.n_building
-        OR count(*) FILTER (WHERE r.state = 'UpstreamFailed') <> w.n_upstream_failed
-        OR count(*) FILTER (WHERE r.state = 'UpstreamBuilding') <> w.n_upstream_building""",
+        JOIN {P}refs r ON r.id = x.ref_id WHERE w.state IN {_OPEN_WANTS} GROUP BY w.id HAVING
+        count(*) FILTER (WHERE r.state = '{_I.LIVE}') <> w.n_live OR count(*) FILTER (WHERE r.state = '{_I.FAILED}') <> w.n_failed
+        OR count(*) FILTER (WHERE r.state = '{_I.BUILDING}') <> w.n_building
+        OR count(*) FILTER (WHERE r.state = '{_I.UPSTREAM_FAILED}') <> w.n_upstream_failed
+        OR count(*) FILTER (WHERE r.state = '{_I.UPSTREAM_BUILDING}') <> w.n_upstream_building""",
     ),
     (
         "I4",
         f"""SELECT w.want_id, 'is ' || w.state || ', its hold on a ref says ' || x.open
         FROM {P}wants w JOIN {P}holds x ON x.want_id = w.id
-        WHERE x.open <> CASE WHEN w.state IN {_OPEN} THEN 1 WHEN w.state = 'Successful' THEN 2 ELSE 0 END""",
+        WHERE x.open <> CASE WHEN w.state IN {_OPEN_WANTS} THEN 1 WHEN w.state = '{_W.SUCCESSFUL}' THEN 2 ELSE 0 END""",
     ),
     (
         "I4",
@@ -162,17 +183,18 @@ QUERIES: tuple[tuple[str, str], ...] = (
     (
         "SPEC 5.4",
         f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <> CASE
-        WHEN r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN ('missing', 'Tainted', 'UpForRetry') THEN 1 ELSE 0 END""",
+        WHEN r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN {_SCHEDULABLE} THEN 1 ELSE 0 END""",
     ),
     (
         "SPEC 6.4",
-        f"""SELECT c.ref, 'waits without an open want' FROM {P}refs c WHERE c.state = 'UpstreamBuilding' AND c.n_open_wants = 0""",
+        f"""SELECT c.ref, 'waits without an open want' FROM {P}refs c WHERE c.state = '{_I.UPSTREAM_BUILDING}' AND c.n_open_wants = 0""",
     ),
     (
         "SPEC 6.4",
         f"""SELECT r.ref, 'is missed by ' || c.ref || ' without a want of its own that is as urgent and as long-lived'
         FROM {P}refs c JOIN {P}missing m ON m.instance_id = c.canonical_id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
-        WHERE c.state = 'UpstreamBuilding' AND r.state IS NOT 'Live' AND c.wanted_until > (SELECT coalesce(max(at), 0) FROM {P}events)
+        WHERE c.state = '{_I.UPSTREAM_BUILDING}' AND r.state IS NOT '{_I.LIVE}'
+        AND c.wanted_until > (SELECT coalesce(max(at), 0) FROM {P}events)
         AND NOT EXISTS (SELECT 1 FROM {P}holds x JOIN {P}wants w ON w.id = x.want_id WHERE x.ref_id = r.id AND x.open = 1
                         AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
     ),
@@ -180,47 +202,47 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "SPEC 6.4",
         f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for'
         FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
-        WHERE w.state IN {_OPEN} AND w.source = 'job run' AND w.reopened = 0 AND NOT EXISTS (
+        WHERE w.state IN {_OPEN_WANTS} AND w.source = '{DERIVATIVE}' AND w.reopened = 0 AND NOT EXISTS (
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
-            WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = 'UpstreamBuilding')""",
+            WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = '{_I.UPSTREAM_BUILDING}')""",
     ),
     (
         "SPEC 6.1",
         f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END
-        FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN ('Queued', 'Running'))""",
+        FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN {_OPEN_RUNS})""",
     ),
     (
         "SPEC 4.4",
         f"""SELECT i.uuid, 'is Building, its job run ' || j.job_run_id || ' is ' || j.state FROM {P}instances i
-        JOIN {P}job_runs j ON j.id = i.job_run_id WHERE i.state = 'Building' AND j.state NOT IN ('Queued', 'Running')""",
+        JOIN {P}job_runs j ON j.id = i.job_run_id WHERE i.state = '{_I.BUILDING}' AND j.state NOT IN {_OPEN_RUNS}""",
     ),
     (
         "SPEC 6.1",
-        f"""SELECT j.job_run_id, 'is ' || j.state || ' and builds nothing' FROM {P}job_runs j WHERE j.state IN ('Queued', 'Running')
+        f"""SELECT j.job_run_id, 'is ' || j.state || ' and builds nothing' FROM {P}job_runs j WHERE j.state IN {_OPEN_RUNS}
         AND NOT EXISTS (SELECT 1 FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id WHERE i.job_run_id = j.id
-                        AND i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND r.id = i.ref_id AND r.state = 'Building')""",
+                        AND i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND r.id = i.ref_id AND r.state = '{_I.BUILDING}')""",
     ),
     (
         "I7",
         f"""SELECT i.uuid, 'is Live with a manifest that is ' || i.manifest_state FROM {P}instances i
         JOIN {P}refs r ON r.id = i.ref_id
-        WHERE i.state = 'Live' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')
-        AND NOT (i.manifest_state = 'removed' AND r.canonical_id <> i.id)""",
+        WHERE i.state = '{_I.LIVE}' AND i.manifest_state IS NOT NULL AND i.manifest_state NOT IN ('complete', 'empty')
+        AND NOT (i.manifest_state = '{REMOVED}' AND r.canonical_id <> i.id)""",
     ),
     (
         "I7",
         f"""SELECT i.uuid, 'its data was removed while it was ' || i.state FROM {P}instances i
-        WHERE i.manifest_state = 'removed' AND i.state IN ('Building', 'UpstreamBuilding')""",
+        WHERE i.manifest_state = '{REMOVED}' AND i.state IN {_LEASED}""",
     ),
     (
         "SPEC 10.8",
         f"""SELECT i.uuid, 'its files are gone, and its data was never removed' FROM {P}instances i
-        WHERE i.cleared_at IS NOT NULL AND i.manifest_state IS NOT 'removed'""",
+        WHERE i.cleared_at IS NOT NULL AND i.manifest_state IS NOT '{REMOVED}'""",
     ),
     (
         "I7",
         f"""SELECT i.uuid, 'is Live without a manifest, and did not come from outside' FROM {P}instances i
-        WHERE i.state = 'Live' AND i.manifest_state IS NULL AND i.origin IS NULL""",
+        WHERE i.state = '{_I.LIVE}' AND i.manifest_state IS NULL AND i.origin IS NULL""",
     ),
     (
         "I8",
@@ -279,29 +301,29 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'is ' || i.state || ' with ' || i.n_taints || ' taints' FROM {P}instances i
         JOIN {P}refs r ON r.canonical_id = i.id
-        WHERE i.state IN ('Live', 'Building', 'UpstreamBuilding', 'UpForRetry') AND i.n_taints > 0""",
+        WHERE i.state IN ('{_I.LIVE}', '{_I.BUILDING}', '{_I.UPSTREAM_BUILDING}', '{_I.UP_FOR_RETRY}') AND i.n_taints > 0""",
     ),
     (
         "SPEC 7.1",
         f"""SELECT i.uuid, 'is Tainted, was live, and has no taint' FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id
-        WHERE i.state = 'Tainted' AND i.was_live = 1 AND i.n_taints = 0 AND i.manifest_state IS NOT 'removed'""",
+        WHERE i.state = '{_I.TAINTED}' AND i.was_live = 1 AND i.n_taints = 0 AND i.manifest_state IS NOT '{REMOVED}'""",
     ),
     (
         "SPEC 8.3",
         f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>
-        (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = 'waiting')""",
+        (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = '{_D.WAITING}')""",
     ),
     (
         "SPEC 8.3",
         f"""SELECT d.requester, 'waits for ' || r.ref || ', which is ' || r.state FROM {P}delegations d
         JOIN {P}refs r ON r.id = d.ref_id
-        WHERE d.outcome = 'waiting' AND r.state IN ('Live', 'Failed', 'UpstreamFailed')""",
+        WHERE d.outcome = '{_D.WAITING}' AND r.state IN ('{_I.LIVE}', '{_I.FAILED}', '{_I.UPSTREAM_FAILED}')""",
     ),
     (
         "SPEC 8.3",
         f"""SELECT d.requester, 'was served ' || r.ref || ' by an instance that was never live' FROM {P}delegations d
         JOIN {P}refs r ON r.id = d.ref_id LEFT JOIN {P}instances i ON i.id = d.served_id
-        WHERE d.outcome = 'live' AND coalesce(i.was_live, 0) = 0""",
+        WHERE d.outcome = '{_D.LIVE}' AND coalesce(i.was_live, 0) = 0""",
     ),
     (
         "SPEC 3.2",
