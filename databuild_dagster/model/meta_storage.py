@@ -1,14 +1,7 @@
 """The meta storage's own language: a statement, evaluated against entries, becomes writes and a value (SPEC 9.1).
 
 Keys are texts, values bytes. What was removed is a tombstone: it has a revision, no value, and counts as not existing.
-
-| the key                     | exists | tombstone | value eq, lt, le, gt, ge | value ne | revision     |
-|-----------------------------|--------|-----------|--------------------------|----------|--------------|
-| has a value                 | yes    | no        | compared byte by byte    | compared | of its put   |
-| was removed                 | no     | yes       | false                    | true     | of its end   |
-| never was, or is forgotten  | no     | no        | false                    | true     | 0            |
-
-Pure: nothing here knows where entries are.
+`TESTS` says which key passes which test. Pure: nothing here knows where entries are.
 """
 
 from __future__ import annotations
@@ -221,12 +214,32 @@ def iif(condition: Condition, then: Statement | None = None, otherwise: Statemen
 
 # Evaluation
 
-_TESTS: dict[Test, Callable[[Entry | None], bool]] = {
-    Test.EXISTS: lambda entry: entry is not None and entry.value is not None,
-    Test.NOT_EXISTS: lambda entry: entry is None or entry.value is None,
-    Test.TOMBSTONE: lambda entry: entry is not None and entry.value is None,
-    Test.NOT_TOMBSTONE: lambda entry: entry is None or entry.value is not None,
+
+class Presence(Label):
+    """What is known of a key."""
+
+    #: It has a value, and the revision of its put.
+    PRESENT = "present"
+    #: It has the revision of its removal.
+    REMOVED = "removed"
+    #: It never was, or is forgotten: its revision is 0.
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def of(cls, entry: Entry | None) -> Presence:
+        if entry is None:
+            return cls.UNKNOWN
+        return cls.REMOVED if entry.value is None else cls.PRESENT
+
+
+#: The keys that pass each test.
+TESTS = {
+    Test.EXISTS: {Presence.PRESENT},
+    Test.NOT_EXISTS: {Presence.REMOVED, Presence.UNKNOWN},
+    Test.TOMBSTONE: {Presence.REMOVED},
+    Test.NOT_TOMBSTONE: {Presence.PRESENT, Presence.UNKNOWN},
 }
+#: A value, and a revision, is compared with the operand in this way.
 _COMPARES: dict[Compare, Callable[[Any, Any], bool]] = {
     Compare.EQ: operator.eq,
     Compare.NE: operator.ne,
@@ -241,7 +254,7 @@ def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
     """Whether a condition is true of what is there; `look` has None for what never was."""
     match condition:
         case Is(key, test):
-            return _TESTS[test](look(key))
+            return Presence.of(look(key)) in TESTS[test]
         case ValueIs(key, how, operand):
             entry = look(key)
             if entry is None or entry.value is None:
