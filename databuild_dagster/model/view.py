@@ -36,13 +36,8 @@ class Openness(IntEnum):
     SUCCESSFUL = 2
 
 
-class View(Protocol):
-    """A unit of work over the state."""
-
-    #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
-    seq: int
-    #: Refs whose derivative wants have to be looked at before the command ends (SPEC 6.4).
-    unsettled: set[int]
+class Registered(Protocol):
+    """Datasets and arcs (SPEC 5.7, 10.5)."""
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]: ...
     def datasets_of_location(self, location: str) -> list[DatasetRow]: ...
@@ -53,6 +48,10 @@ class View(Protocol):
     def arcs_in_force(self) -> list[ArcRow]: ...
     #: Of (arc, source instance, event).
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None: ...
+
+
+class Built(Protocol):
+    """Refs, instances, job runs and launches (SPEC 4, 6)."""
 
     def refs(self, texts: Iterable[str]) -> dict[str, RefRow]: ...
     def ensure_refs(self, texts: Iterable[str]) -> dict[str, RefRow]: ...
@@ -72,6 +71,10 @@ class View(Protocol):
     #: Of the ids of a new launch, None for none, and of its job runs, those that one of its kind has already.
     def ids_taken(self, launch_id: str | None, job_run_ids: Iterable[str]) -> set[str]: ...
 
+
+class Wanted(Protocol):
+    """Wants, and which refs they hold (SPEC 5)."""
+
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]: ...
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]: ...
     #: (ref, want) pairs of the wants that hold the refs in that way, with the wants themselves.
@@ -83,12 +86,20 @@ class View(Protocol):
     def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None: ...
     def set_openness(self, want_id: int, openness: Openness) -> None: ...
 
+
+class Missed(Protocol):
+    """What waits for what (SPEC 6.3)."""
+
     #: (missing ref, waiting or upstream-failed instance) pairs in force.
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]: ...
     #: (instance, missing ref) pairs, in force or not.
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]: ...
     def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None: ...
     def end_waiting(self, instance_id: int) -> None: ...
+
+
+class Tainted(Protocol):
+    """Taints, lineage, and where the canonical pointer was (SPEC 7)."""
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]: ...
     #: The instances that carry a taint, unless it was taken back from them.
@@ -113,6 +124,10 @@ class View(Protocol):
     #: Records exactly which instance stood for which input ref.
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
 
+
+class Delegated(Protocol):
+    """Delegations (SPEC 8)."""
+
     #: Of requesters to refs: those will be asked for, one after another.
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None: ...
     #: Outcomes of a requester's delegations, by ref, as far as there are any.
@@ -126,6 +141,10 @@ class View(Protocol):
     #: Of (outcome, instance that served or None, ended at, reason, requester, ref).
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
 
+
+class Keyed(Protocol):
+    """The meta storage (SPEC 9.1)."""
+
     #: Keys of the meta storage as they stand, tombstones among them; what never was is left out.
     def meta_entries(self, keys: Iterable[str]) -> Mapping[str, Entry]: ...
     #: Those with a value that begin so.
@@ -137,6 +156,15 @@ class View(Protocol):
     #: Up to which revision is forgotten what happened to keys; 0 for nothing.
     def meta_compacted(self) -> int: ...
     def compact_meta(self, revision: int) -> None: ...
+
+
+class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Keyed, Protocol):
+    """A unit of work over the state."""
+
+    #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
+    seq: int
+    #: Refs whose derivative wants have to be looked at before the command ends (SPEC 6.4).
+    unsettled: set[int]
 
     #: The id of a new row: in order of events, and the same in a rebuild.
     def next_id(self) -> int: ...
