@@ -25,9 +25,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.learned import held_back
-from databuild_dagster.engine.orchestrator_notes import last_tick
+from databuild_dagster.engine.orchestrator_notes import last_tick, limits_of
 from databuild_dagster.engine.reasons import NAMED, Known, look_up
-from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
@@ -287,7 +287,7 @@ class _Following:
     def _held_by(self, ref: str, spec: DatasetSpec) -> tuple[str, ...]:
         """Learned inputs that its launch waits for (SPEC 6.3), by the tick's own rule."""
         datasets = self._queries.datasets(spec.location)
-        due = self._queries.due_refs(datasets, self._now, TickLimits().due_refs)
+        due = self._queries.due_refs(datasets, self._now, self._limits(spec.location).due_refs)
         if ref not in held_back(self._engine, datasets, due, (), self._now):
             return ()
         return tuple(
@@ -302,9 +302,16 @@ class _Following:
         if spec.concurrency is not None and len(of_job) >= spec.concurrency:
             runs = few_of([launch.dagster_run_id or f"of launch {launch.launch_id}" for launch in of_job], NAMED)
             return [f"{spec.job} may have {spec.concurrency} out at a time, and has them: Dagster run {runs}"]
-        if len(out) >= TickLimits().open_launches:
-            return [f"{len(out)} launches of location {spec.location} are out; its orchestrator waits for one to end"]
+        most = self._limits(spec.location).open_launches
+        if len(out) >= most:
+            are = "launch of location {} is out" if len(out) == 1 else "launches of location {} are out"
+            told = f"{len(out)} {are.format(spec.location)}, its limit is {most}"
+            return [f"{told}; its orchestrator waits for one to end"]
         return []
+
+    def _limits(self, location: str) -> TickLimits:
+        """Those of the location's orchestrator; the log does not tell them."""
+        return TickLimits() if self._from_log_alone else limits_of(self._engine, location)
 
     def _orchestrator(self, location: str) -> list[str]:
         """Whether anybody is there to act, as far as the store can tell; the log does not."""

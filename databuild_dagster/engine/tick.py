@@ -24,6 +24,7 @@ from databuild_dagster.engine.ports import (
     LaunchOrder,
     Remains,
 )
+from databuild_dagster.engine.tick_pass import DEFAULT_LIMITS, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
@@ -36,20 +37,6 @@ from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 MAX_LEVELS = 50
 #: Who handles a tick's commands, in the log.
 ACTOR = "orchestrator"
-
-
-@dataclass(frozen=True)
-class TickLimits:
-    """How much one tick may start."""
-
-    #: Launches buffered by one tick.
-    launches: int = 20
-    #: Launches out at once, this location's, whoever started them.
-    open_launches: int = 20
-    #: Due refs looked at by one level of planning.
-    due_refs: int = 10_000
-    #: Executors of one operation, queued or running at once.
-    executors: int = 2
 
 
 @dataclass
@@ -100,7 +87,7 @@ def tick(
     foreign: Foreign,
     judge: Judge,
     owner: str,
-    limits: TickLimits = TickLimits(),
+    limits: TickLimits = DEFAULT_LIMITS,
     remains: Remains | None = None,
     interval_seconds: float = 0.0,
 ) -> TickReport:
@@ -111,7 +98,7 @@ def tick(
     now = engine.now()
     engine.note_time(now)
     judge.look(engine.clock(), interval_seconds=interval_seconds)
-    note_tick(engine, location, interval_seconds)
+    note_tick(engine, location, limits, interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport()
     report.expired, report.sla_missed = end_overdue(engine, now, ACTOR)

@@ -12,7 +12,8 @@ from databuild_dagster.engine.follower import all_touched
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.engine.publishing import published_by
-from databuild_dagster.engine.tick import TickLimits, tick
+from databuild_dagster.engine.tick import tick
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused

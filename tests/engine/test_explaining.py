@@ -216,7 +216,37 @@ def test_its_location_has_as_many_launches_out_as_it_may(make_world):
     orchestrator.tick()
     (left,) = world.due()
 
-    assert why(world, left)[1:] == ["20 launches of location here are out; its orchestrator waits for one to end"]
+    assert why(world, left)[1:] == [
+        "20 launches of location here are out, its limit is 20; its orchestrator waits for one to end"
+    ]
+
+
+def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
+    """SPEC 15: `open_launches` of the deployment, not the default."""
+    world = make_world(dataset("a"), dataset("b"))
+    orchestrator = Orchestrator(world)
+    world.want("a")
+    world.want("b")
+    orchestrator.tick(open_launches=1)
+
+    told = why(world, "b")
+
+    assert told[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
+    assert orchestrator.tick(open_launches=1).launched == []
+
+
+def test_a_command_that_ticks_in_between_keeps_the_orchestrators_limits(make_world):
+    """SPEC 11.1: the next tick is the orchestrator's, whatever `databuild build` was limited to."""
+    world = make_world(dataset("a"), dataset("b"))
+    orchestrator = Orchestrator(world)
+    orchestrator.tick(interval_seconds=30, open_launches=1)
+    world.want("a")
+    orchestrator.tick(open_launches=100)
+    world.want("b")
+
+    told = why(world, "b")
+
+    assert told[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
 
 
 # Led to the first cause

@@ -15,7 +15,8 @@ import msgspec
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
-from databuild_dagster.engine.tick import TickLimits, tick
+from databuild_dagster.engine.tick import tick
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound, Refused, StaleJobRun

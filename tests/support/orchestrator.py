@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus
-from databuild_dagster.engine.tick import TickLimits, TickReport, tick
+from databuild_dagster.engine.tick import TickReport, tick
+from databuild_dagster.engine.tick_pass import TickLimits
 
 from .catalog import HERE
 from .ports import HandForeign, HandLauncher

@@ -48,7 +48,7 @@ from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_S
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.deployed import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.tick_pass import TickLimits
 
 _LIMITS = TickLimits()
 

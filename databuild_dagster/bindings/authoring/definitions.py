@@ -42,7 +42,7 @@ from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_S
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, Wants
 from databuild_dagster.bindings.registry.deployed import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.warehouse.layout import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.

@@ -10,7 +10,7 @@ from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OPERATION_TA
 from databuild_dagster.bindings.building.operation_types import Operations, known_operations
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads

@@ -20,6 +20,7 @@ from databuild_dagster.store.schema import HEARTBEATS, SESSIONS
 
 _BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
+_NEWEST = f"SELECT launch_id FROM {HEARTBEATS} WHERE substr(launch_id, 1, ?) = ? ORDER BY at DESC LIMIT 1"
 _FORGET = f"DELETE FROM {HEARTBEATS} WHERE launch_id IN (SELECT launch_id FROM {HEARTBEATS} WHERE at < ? LIMIT ?)"
 _NOTE_SESSION = (
     f"INSERT INTO {SESSIONS} (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?) "
@@ -70,6 +71,12 @@ class Heartbeats:
         with self._place.aside() as connection:
             rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
             return {row[0]: row[1] for row in rows if row}
+
+    def newest(self, prefix: str) -> str | None:
+        """Of the names that begin so, the one last heard of. Looks at every heartbeat."""
+        with self._place.aside() as connection:
+            row = connection.execute(_NEWEST, (len(prefix), prefix)).fetchone()
+        return None if row is None else str(row[0])
 
     def forget_before(self, at: float) -> None:
         """Drop heartbeats of launches that ended long ago; of very many some, for others wait to beat meanwhile."""

@@ -29,7 +29,7 @@ from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR, 
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.deployed import register_deployed
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine.tick import TickLimits
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
