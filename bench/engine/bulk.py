@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine import clock
-from bench.engine.commands import NothingForeign, planned
+from bench.engine.commands import NoLauncher, NothingForeign, planned
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder
 from databuild_dagster.engine.tick import tick
+from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.rebuild import rebuild
@@ -77,19 +77,6 @@ def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
     return seconds
 
 
-class NoLauncher:
-    """Dagster, with nothing to do."""
-
-    def launch(self, order: LaunchOrder) -> None:
-        raise AssertionError("an idle tick launches nothing")
-
-    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        return {}
-
-    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
-        raise AssertionError("an idle tick fails nothing")
-
-
 class IdleTicks:
     """Ticks that find nothing to do, and what of them the database takes: its reads, and the note in the heartbeats."""
 
@@ -118,14 +105,7 @@ class IdleTicks:
         """Seconds of the state, of the heartbeats, and of the whole tick."""
         self._seconds = self._beating = 0.0
         began = clock.seconds()
-        report = tick(
-            self._engine,
-            location=LOCATION,
-            launcher=NoLauncher(),
-            foreign=NothingForeign(),
-            judge=self._judge,
-            owner="bench",
-        )
+        report = tick(Pass(self._engine, LOCATION, NoLauncher(), NothingForeign(), self._judge, owner="bench"))
         taken = clock.seconds() - began
         assert report.idle
         return self._seconds, self._beating, taken

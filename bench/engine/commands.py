@@ -18,8 +18,10 @@ from databuild_dagster.engine.annotating import annotate
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.explaining import explain
 from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.planning import Plan, plan_due
-from databuild_dagster.engine.ports import Observation
+from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder, Observation
+from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun
@@ -39,19 +41,24 @@ class NothingForeign:
         return {}
 
 
+class NoLauncher:
+    """Dagster, with nothing to do."""
+
+    def launch(self, order: LaunchOrder) -> None:
+        raise AssertionError("nothing is launched")
+
+    def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
+        return {}
+
+    def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        raise AssertionError("nothing fails")
+
+
 def planned(engine: Engine, datasets: dict[int, DatasetSpec], most: int) -> Plan:
     """What a tick would launch, of so many refs."""
-    return plan_due(
-        engine,
-        datasets,
-        NothingForeign(),
-        owner="bench",
-        location=LOCATION,
-        now=engine.now(),
-        room=20,
-        out=Counter(),
-        most=most,
-    )
+    limits = TickLimits(due_refs=most)
+    this = Pass(engine, LOCATION, NoLauncher(), NothingForeign(), Judge(), owner="bench", limits=limits)
+    return plan_due(this, datasets, now=engine.now(), room=20, out=Counter())
 
 
 class Commands:

@@ -13,7 +13,8 @@ from itertools import chain
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
-from databuild_dagster.engine.ports import Foreign, LaunchOrder
+from databuild_dagster.engine.ports import LaunchOrder
+from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun
@@ -41,16 +42,12 @@ class Plan:
 
 
 def plan_due(
-    engine: Engine,
+    this: Pass,
     datasets: Mapping[int, DatasetSpec],
-    foreign: Foreign,
     *,
-    owner: str,
-    location: str,
     now: float,
     room: int,
     out: Counter[str],
-    most: int,
     is_last: bool = False,
 ) -> Plan:
     """One level: of the refs that are due, those with missing inputs miss; when none does, or on the last level, the
@@ -61,14 +58,15 @@ def plan_due(
 
     `out` counts the launches of each job that have not ended.
     """
+    engine = this.engine
     plan = Plan()
-    due = engine.queries.due_refs(datasets, now, most)
+    due = engine.queries.due_refs(datasets, now, this.limits.due_refs)
     if not due:
         return plan
     if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
-        plan.observed += observe(engine, foreign, foreign_refs)
+        plan.observed += observe(engine, this.foreign, foreign_refs)
     inputs = {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
-    states = _states_of_inputs(engine, inputs, foreign, plan)
+    states = _states_of_inputs(this, inputs, plan)
     if plan.observed:
         return plan
     buildable = [ref for ref in due if datasets[ref.dataset_id].kind.is_built]
@@ -80,16 +78,15 @@ def plan_due(
     by_job: dict[str, list[DueRef]] = defaultdict(list)
     for ref in buildable:
         by_job[datasets[ref.dataset_id].job].append(ref)
-    for job, refs in by_job.items():
+    for refs in by_job.values():
         if missed := {ref.ref: missing[ref.ref] for ref in refs if ref.ref in missing}:
-            spec = datasets[refs[0].dataset_id]
-            plan.missed.append(_missed(engine, job, spec, missed, owner, location))
+            plan.missed.append(_missed(this, datasets[refs[0].dataset_id], missed))
     if room <= 0 or (plan.missed and not is_last):
         return plan
     held = held_back(engine, datasets, buildable, missing, now)
-    for job, refs in by_job.items():
+    for refs in by_job.values():
         if ready := [ref for ref in refs if ref.ref not in missing and ref.ref not in held]:
-            plan.launches += _launches(engine, job, datasets, ready, owner, location)
+            plan.launches += _launches(this, datasets, ready)
     concurrency = {spec.job: spec.concurrency for spec in datasets.values()}
     plan.launches = _most_urgent(plan.launches, due, room, concurrency, out)
     return plan
@@ -111,9 +108,8 @@ def _most_urgent(
     return chosen
 
 
-def _states_of_inputs(
-    engine: Engine, inputs: dict[str, tuple[str, ...]], foreign: Foreign, plan: Plan
-) -> dict[str, InstanceState | None]:
+def _states_of_inputs(this: Pass, inputs: dict[str, tuple[str, ...]], plan: Plan) -> dict[str, InstanceState | None]:
+    engine = this.engine
     wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
     not_ours = set()
     for asset in dict.fromkeys(map(asset_of, wanted)):
@@ -121,20 +117,18 @@ def _states_of_inputs(
         if spec is not None and spec.kind.is_foreign:
             not_ours.add(asset)
     if not_ours:
-        plan.observed += observe(engine, foreign, [ref for ref in wanted if asset_of(ref) in not_ours])
+        plan.observed += observe(engine, this.foreign, [ref for ref in wanted if asset_of(ref) in not_ours])
     return engine.queries.states(wanted)
 
 
-def _missed(
-    engine: Engine, job: str, spec: DatasetSpec, missing: dict[str, tuple[str, ...]], owner: str, location: str
-) -> c.BufferMissed:
+def _missed(this: Pass, spec: DatasetSpec, missing: dict[str, tuple[str, ...]]) -> c.BufferMissed:
     """One job run per partition key, holding only the outputs that miss something."""
-    runs = _runs(engine, outputs_by_key(missing))
+    runs = _runs(this.engine, outputs_by_key(missing))
     return c.BufferMissed(
-        launch_id=engine.new_id(),
-        job=job,
-        location=location,
-        owner=owner,
+        launch_id=this.engine.new_id(),
+        job=spec.job,
+        location=this.location,
+        owner=this.owner,
         runs=runs,
         misses=tuple(c.RunMiss(run.job_run_id, {ref: missing[ref] for ref in run.refs}) for run in runs),
         code_version=spec.code_version,
@@ -145,26 +139,24 @@ def _runs(engine: Engine, by_key: Mapping[str | None, tuple[str, ...]]) -> tuple
     return tuple(BufferedRun(engine.new_id(), refs, key) for key, refs in by_key.items())
 
 
-def _launches(
-    engine: Engine, job: str, datasets: Mapping[int, DatasetSpec], ready: list[DueRef], owner: str, location: str
-) -> list[Launch]:
+def _launches(this: Pass, datasets: Mapping[int, DatasetSpec], ready: list[DueRef]) -> list[Launch]:
     spec = datasets[ready[0].dataset_id]
     due = {ref.ref: ref for ref in ready}
     launches = []
-    for by_key in launch_sets(engine.catalog, spec, due):
+    for by_key in launch_sets(this.engine.catalog, spec, due):
         chosen = [due[ref] for refs in by_key.values() for ref in refs]
         command = c.BufferLaunch(
-            launch_id=engine.new_id(),
-            job=job,
-            location=location,
-            owner=owner,
-            runs=_runs(engine, by_key),
+            launch_id=this.engine.new_id(),
+            job=spec.job,
+            location=this.location,
+            owner=this.owner,
+            runs=_runs(this.engine, by_key),
             code_version=spec.code_version,
         )
         order = LaunchOrder(
             launch_id=command.launch_id,
-            job=job,
-            location=location,
+            job=spec.job,
+            location=this.location,
             kind=spec.kind,
             assets=tuple(dict.fromkeys(datasets[ref.dataset_id].asset for ref in chosen)),
             partition_keys=tuple(by_key),

@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
-from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
+from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
-from databuild_dagster.engine.overdue import end_overdue
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import (
     DagsterRunState,
     DagsterRunStatus,
     Foreign,
-    Launcher,
     LaunchOrder,
-    Remains,
 )
-from databuild_dagster.engine.tick_pass import DEFAULT_LIMITS, TickLimits
+from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import OutputFact, RunSuccess
@@ -35,6 +33,8 @@ from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
 #: Planning goes on while dep misses make new refs due; deeper graphs go on in the next tick.
 MAX_LEVELS = 50
+#: Wants that one tick finds overdue; the next tick finds the others.
+MAX_OVERDUE_WANTS = 1000
 #: Who handles a tick's commands, in the log.
 ACTOR = "orchestrator"
 
@@ -79,57 +79,49 @@ class TickReport:
         return not any((self.launched, *told, self.missed, self.fired, self.arrived))
 
 
-def tick(
-    engine: Engine,
-    *,
-    location: str,
-    launcher: Launcher,
-    foreign: Foreign,
-    judge: Judge,
-    owner: str,
-    limits: TickLimits = DEFAULT_LIMITS,
-    remains: Remains | None = None,
-    interval_seconds: float = 0.0,
-) -> TickReport:
-    """Look after what is out, then launch what is due. `owner` names the calling process (`holders.this_process`).
-
-    Who ticks regularly says how often, so that others know when to expect the next one.
-    """
+def tick(this: Pass) -> TickReport:
+    """Look after what is out, then launch what is due."""
+    engine = this.engine
     now = engine.now()
     engine.note_time(now)
-    judge.look(engine.clock(), interval_seconds=interval_seconds)
-    note_tick(engine, location, limits, interval_seconds)
+    this.judge.look(engine.clock(), interval_seconds=this.interval_seconds)
+    note_tick(engine, this.location, this.limits, this.interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport()
-    report.expired, report.sla_missed = end_overdue(engine, now, ACTOR)
+    _end_overdue(engine, now, report)
     if open_launches := engine.queries.open_launches():
-        _look_after(engine, open_launches, location, launcher, foreign, judge, owner, now, report, remains)
+        _look_after(this, open_launches, now, report)
         open_launches = engine.queries.open_launches()
-        # What was lost just now may be tried again at once.
+        # A ref that was lost just now may be tried again at once.
         now = engine.now()
-    report.given_up = give_up_for_ended(engine, launcher, judge, ACTOR)
+    report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR)
     report.fired = fire_arcs(engine, ACTOR)
-    datasets = engine.queries.datasets(location)
+    datasets = engine.queries.datasets(this.location)
     for level in range(1, MAX_LEVELS + 1):
-        out = Counter(launch.job for launch in open_launches if launch.location == location)
-        room = min(limits.launches - len(report.launched), limits.open_launches - out.total())
-        plan = plan_due(
-            engine,
-            datasets,
-            foreign,
-            owner=owner,
-            location=location,
-            now=now,
-            room=room,
-            out=out,
-            most=limits.due_refs,
-            is_last=level == MAX_LEVELS,
-        )
+        out = Counter(launch.job for launch in open_launches if launch.location == this.location)
+        room = min(this.limits.launches - len(report.launched), this.limits.open_launches - out.total())
+        plan = plan_due(this, datasets, now=now, room=room, out=out, is_last=level == MAX_LEVELS)
         if plan.nothing:
             break
-        _carry_out(engine, plan, launcher, report)
+        _carry_out(this, plan, report)
         open_launches = engine.queries.open_launches()
     return report
+
+
+def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
+    """Record the wants whose time to live has ended and those past their deadline (SPEC 5.5).
+
+    Deadlines first: a want that expires at the same time has missed its deadline too.
+    """
+    expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
+    if late:
+        for event in engine.handle(c.MissSlas(want_ids=tuple(late)), actor=ACTOR).events:
+            if isinstance(event.fact, e.WantSlaMissed):
+                report.sla_missed += event.fact.want_ids
+    if expiring:
+        for event in engine.handle(c.ExpireWants(want_ids=tuple(expiring)), actor=ACTOR).events:
+            if isinstance(event.fact, e.WantExpired):
+                report.expired += event.fact.want_ids
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:
@@ -140,33 +132,23 @@ def _handle(engine: Engine, command: c.Command) -> Outcome | None:
         return None
 
 
-def _carry_out(engine: Engine, plan: Plan, launcher: Launcher, report: TickReport) -> None:
+def _carry_out(this: Pass, plan: Plan, report: TickReport) -> None:
     report.arrived += plan.observed
     for miss in plan.missed:
-        if engine.handle(miss, actor=ACTOR).events:
+        if this.engine.handle(miss, actor=ACTOR).events:
             report.missed += [ref for run in miss.runs for ref in run.refs]
     for command, order in plan.launches:
-        if engine.handle(command, actor=ACTOR).events:
-            launcher.launch(order)
+        if this.engine.handle(command, actor=ACTOR).events:
+            this.launcher.launch(order)
             report.launched.append(order.launch_id)
 
 
-def _look_after(
-    engine: Engine,
-    out: list[LaunchView],
-    location: str,
-    launcher: Launcher,
-    foreign: Foreign,
-    judge: Judge,
-    owner: str,
-    now: float,
-    report: TickReport,
-    remains: Remains | None,
-) -> None:
-    """Lost launches of any location are declared so by whoever sees it; only this one's are started again."""
+def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:
+    """Declare lost launches of any location so; start those of this location again that never reached Dagster."""
+    engine, judge, launcher = this.engine, this.judge, this.launcher
     dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
     heartbeats = engine.heartbeats.last([launch.launch_id for launch in out])
-    # Who is silent is for the machine's clock to say; whose launch is whose follows from the log.
+    # Silence is measured by the machine's clock; the owner of a launch follows from the log.
     clock = engine.clock()
     for launch in out:
         dagster_run = dagster_runs.get(launch.launch_id)
@@ -174,28 +156,30 @@ def _look_after(
         is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
         has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
         if is_plain and not has_died:
-            _follow_plain(engine, launch, dagster_run, foreign, report)
+            _follow_plain(engine, launch, dagster_run, this.foreign, report)
         elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, clock):
-            adopted = _adopt(engine, launch, remains) if remains is not None and launch.location == location else []
+            adopted = _adopt(this, launch)
             report.adopted += adopted
             if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events or adopted:
                 report.lost[launch.launch_id] = why
                 if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
                     launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
             continue
-        never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == location
-        if never_came and (launch.owner == owner or judge.abandoned(launch, now)):
+        never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
+        if never_came and (launch.owner == this.owner or judge.abandoned(launch, now)):
             launcher.launch(_order_again(engine, launch, dataset))
             report.launched.append(launch.launch_id)
 
 
-def _adopt(engine: Engine, launch: LaunchView, remains: Remains) -> list[str]:
-    """A lost job run whose data is complete has succeeded; nobody else can say so any more (SPEC 6.9)."""
-    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
+def _adopt(this: Pass, launch: LaunchView) -> list[str]:
+    """Record the success of lost job runs of this location whose data is complete (SPEC 6.9)."""
+    if this.remains is None or launch.location != this.location:
+        return []
+    runs = [run for run in this.engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
     return [
         output.ref
-        for success in remains.finished(runs)
-        if _handle(engine, c.SucceedJobRuns(runs=(success,))) is not None
+        for success in this.remains.finished(runs)
+        if _handle(this.engine, c.SucceedJobRuns(runs=(success,))) is not None
         for output in success.outputs
     ]
 

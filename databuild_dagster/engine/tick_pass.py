@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.ports import Foreign, Launcher, Remains
+
 
 @dataclass(frozen=True)
 class TickLimits:
@@ -20,3 +24,21 @@ class TickLimits:
 
 
 DEFAULT_LIMITS = TickLimits()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One tick of one code location's orchestrator: what it sees, and whom it acts through (SPEC 11.1)."""
+
+    engine: Engine
+    location: str
+    launcher: Launcher
+    foreign: Foreign
+    judge: Judge
+    #: The calling process (`holders.this_process`).
+    owner: str
+    limits: TickLimits = DEFAULT_LIMITS
+    #: None: lost job runs are never found to have finished.
+    remains: Remains | None = None
+    #: After how many seconds the next tick begins; 0 if this one is the only one.
+    interval_seconds: float = 0.0

@@ -13,7 +13,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.engine.tick import tick
-from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
@@ -415,15 +415,8 @@ class Executor:
 
     def turn(self):
         self.world.clock.turn(5)
-        tick(
-            self.world.engine,
-            location=HERE,
-            launcher=self.launcher,
-            foreign=HandForeign(),
-            judge=self.judge,
-            owner="orchestrator",
-            limits=TickLimits(launches=2, open_launches=3),
-        )
+        limits = TickLimits(launches=2, open_launches=3)
+        tick(Pass(self.world.engine, HERE, self.launcher, HandForeign(), self.judge, "orchestrator", limits))
         for launch in self.world.queries.open_launches():
             self.go_on(launch)
 

@@ -16,7 +16,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.engine.tick import tick
-from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound, Refused, StaleJobRun
@@ -75,14 +75,16 @@ def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) ->
         coordinator = coordinator_of(me, judge)
         while True:
             tick(
-                me.engine,
-                location=HERE,
-                launcher=dagster,
-                foreign=world.foreign,
-                judge=judge,
-                owner=me.name,
-                limits=TickLimits(launches=3, open_launches=4),
-                remains=_Remains(world) if world.scenario.adopts else None,
+                Pass(
+                    me.engine,
+                    location=HERE,
+                    launcher=dagster,
+                    foreign=world.foreign,
+                    judge=judge,
+                    owner=me.name,
+                    limits=TickLimits(launches=3, open_launches=4),
+                    remains=_Remains(world) if world.scenario.adopts else None,
+                )
             )
             coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))

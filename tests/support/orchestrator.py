@@ -7,7 +7,7 @@ from collections.abc import Callable
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus
 from databuild_dagster.engine.tick import TickReport, tick
-from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.tick_pass import Pass, TickLimits
 
 from .catalog import HERE
 from .ports import HandForeign, HandLauncher
@@ -36,14 +36,16 @@ class Orchestrator:
 
     def tick(self, *, interval_seconds: float = 0.0, **limits: int) -> TickReport:
         return tick(
-            self.world.engine,
-            location=self.location,
-            launcher=self.launcher,
-            foreign=self.foreign,
-            judge=self.judge,
-            owner=self.name,
-            limits=TickLimits(**limits),
-            interval_seconds=interval_seconds,
+            Pass(
+                self.world.engine,
+                location=self.location,
+                launcher=self.launcher,
+                foreign=self.foreign,
+                judge=self.judge,
+                owner=self.name,
+                limits=TickLimits(**limits),
+                interval_seconds=interval_seconds,
+            )
         )
 
     def tick_for(self, seconds: float, every: int = 5) -> TickReport:

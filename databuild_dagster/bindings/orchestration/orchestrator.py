@@ -37,6 +37,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.tick import TickReport, tick
+from databuild_dagster.engine.tick_pass import Pass
 
 #: The sensor's name in Dagster.
 ORCHESTRATOR = "databuild_orchestrator"
@@ -96,16 +97,18 @@ def run_tick(
     began_at = engine.queries.head().seq
     remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))
     report = tick(
-        engine,
-        location=deployment.location,
-        launcher=launcher,
-        foreign=ForeignAssets(instance),
-        # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
-        judge=engine.memory.of(Judge, Judge),
-        owner=this_process(),
-        limits=deployment.limits,
-        remains=remains,
-        interval_seconds=interval_seconds,
+        Pass(
+            engine,
+            location=deployment.location,
+            launcher=launcher,
+            foreign=ForeignAssets(instance),
+            # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
+            judge=engine.memory.of(Judge, Judge),
+            owner=this_process(),
+            limits=deployment.limits,
+            remains=remains,
+            interval_seconds=interval_seconds,
+        )
     )
     tell_what_was_cut_short(instance, report.lost)
     # After it, for what could be adopted is no remains.

@@ -6,6 +6,7 @@ import pytest
 
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.tick import tick
+from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
@@ -20,14 +21,8 @@ def world(make_world):
 
 def turn(world):
     """One tick."""
-    return tick(
-        world.engine,
-        location=HERE,
-        launcher=HandLauncher(),
-        foreign=HandForeign(),
-        judge=Judge(gone=lambda holder: False),
-        owner="orchestrator",
-    )
+    judge = Judge(gone=lambda holder: False)
+    return tick(Pass(world.engine, HERE, HandLauncher(), HandForeign(), judge, owner="orchestrator"))
 
 
 def test_a_want_expires_at_the_tick_after_its_time_and_never_again(world):
