@@ -39,7 +39,7 @@ from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lo
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.gaps import GapReport, gap_report
+from databuild_dagster.engine.why.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at

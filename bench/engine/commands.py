@@ -14,14 +14,14 @@ from typing import Any
 from bench.engine import clock
 from bench.engine.databases import Floor
 from bench.engine.filling import LOCATION, built, lease, name_of, nothing, sizes, success
-from databuild_dagster.engine.annotating import annotate
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.explaining import explain
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.planning import Plan, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder, Observation
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
+from databuild_dagster.engine.why.explain import explain
+from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun

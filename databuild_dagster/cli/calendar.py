@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from databuild_dagster.engine.gaps import GapCause, GapReport
+from databuild_dagster.engine.why.gaps import GapCause, GapReport
 from databuild_dagster.model.lots import LotRange, date_of, day_number
 
 #: Rows that are drawn.

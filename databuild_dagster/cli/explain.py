@@ -10,8 +10,8 @@ import click
 from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import STYLES, count, emit, shown
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.explaining import Cause, Explanation, explain_as_of
-from databuild_dagster.engine.explaining import explain as explanation_of
+from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
+from databuild_dagster.engine.why.explain import explain as explanation_of
 
 #: Lines for people; a program gets all that the answer has.
 MAX_LINES = 30

@@ -11,7 +11,7 @@ from databuild_dagster.cli.calendar import calendar
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
+from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.lots import InvalidLotRange, Lot

@@ -14,8 +14,8 @@ from rich.tree import Tree
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
-from databuild_dagster.engine.annotating import Action, AnnotatedPlan, annotate
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
 
 if TYPE_CHECKING:

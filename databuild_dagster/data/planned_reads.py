@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from databuild_dagster.data.read_plan import manifests_in
-from databuild_dagster.engine.annotating import Action, AnnotatedPlan
+from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState

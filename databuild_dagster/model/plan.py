@@ -2,7 +2,7 @@
 
 What is registered decides, and nothing else: the same refs give the same graph whatever the store holds. Each job
 stands in it once for each partition key, after everything that it reads. What of it there is to do is another
-question, which `engine.annotating` answers.
+question, which `engine.why.preview` answers.
 
 A job with several outputs may stand between other jobs: one of its outputs is read by what another of them reads.
 Such a job stands in the graph once for each level, since one job run could not build both.

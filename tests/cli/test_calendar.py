@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from databuild_dagster.cli.calendar import MARKS, MAX_ROWS, calendar
-from databuild_dagster.engine.gaps import Absent, Expected, GapCause, GapReport
+from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport
 from databuild_dagster.model.lots import UNITS, LotUnit, lots_between
 
 

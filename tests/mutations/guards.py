@@ -33,7 +33,7 @@ CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
-GAPS = "tests/engine/test_gaps.py"
+GAPS = "tests/engine/why/test_gaps.py"
 LEDGER = "tests/store/test_ledger.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
@@ -166,7 +166,7 @@ GUARDS = (
     Guard(
         "an empty lot is reported as absent",
         "10.3",
-        "engine/gaps.py",
+        "engine/why/gaps.py",
         "if ref not in live]",
         "if ref not in live or ref in empty_refs]",
         (GAPS,),

@@ -13,7 +13,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG
 from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.standstill import launches_not_begun
+from databuild_dagster.engine.why.standstill import launches_not_begun
 
 #: So long, at least, a launch has to be in Dagster's queue, and the run to wait; with a slot free it leaves the queue in a
 #: few seconds. Some wait twice as long, for one slot is mostly enough: once that is used, nothing stands still.

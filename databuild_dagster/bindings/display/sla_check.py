@@ -27,9 +27,9 @@ from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.explaining import explain
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
-from databuild_dagster.engine.reasons import look_up
+from databuild_dagster.engine.why.explain import explain
+from databuild_dagster.engine.why.reasons import look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.store.queries.wants import LateRef
 

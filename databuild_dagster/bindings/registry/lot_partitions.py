@@ -16,7 +16,7 @@ from itertools import compress
 from dagster import MultiPartitionsDefinition, TimeWindowPartitionsDefinition, partition_loading_context
 
 from databuild_dagster.bindings.registry.registration import partitions_from
-from databuild_dagster.engine.gaps import MAX_LOTS, Expected, TooManyLots
+from databuild_dagster.engine.why.gaps import MAX_LOTS, Expected, TooManyLots
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import Refused

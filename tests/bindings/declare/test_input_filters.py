@@ -23,8 +23,8 @@ from databuild_dagster.bindings.building.operations import executor_of, manager_
 from databuild_dagster.bindings.building.provided.build_index import BuildIndexArg
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
-from databuild_dagster.engine.annotating import annotate
 from databuild_dagster.engine.operations.coordinator import Coordinator
+from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState

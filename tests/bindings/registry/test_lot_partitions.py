@@ -18,7 +18,7 @@ from databuild_dagster.bindings.registry.lot_partitions import (
     lot_keys_of,
 )
 from databuild_dagster.bindings.registry.registration import partitions_text
-from databuild_dagster.engine.gaps import TooManyLots
+from databuild_dagster.engine.why.gaps import TooManyLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.lots import InvalidLotRange, Lot, LotRange
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.explaining import MAX_CAUSES, MAX_FOLLOWED, OnlyLater, explain, explain_as_of
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import LEASE_SECONDS
+from databuild_dagster.engine.why.explain import MAX_CAUSES, MAX_FOLLOWED, OnlyLater, explain, explain_as_of
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import InvalidRef, NotFound, UnknownAsset, UnknownPartition

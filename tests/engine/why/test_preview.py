@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.annotating import Action, annotate, expected_seconds
 from databuild_dagster.engine.ports import DagsterRunStatus
+from databuild_dagster.engine.why.preview import Action, annotate, expected_seconds
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.reasons import Known, look_up
+from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from databuild_dagster.engine import gaps
-from databuild_dagster.engine.gaps import Expected, GapCause, GapReport, chain_of_gaps, gap_report
+from databuild_dagster.engine.why import gaps
+from databuild_dagster.engine.why.gaps import Expected, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.lots import UNITS, Lot, lots_between

@@ -26,8 +26,8 @@ from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.orchestrator_notes import last_tick, limits_of
-from databuild_dagster.engine.reasons import NAMED, Known, look_up
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.why.reasons import NAMED, Known, look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
-from databuild_dagster.engine.reasons import Known, look_up
+from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import asset_of

@@ -1,0 +1,1 @@
+"""Answers to why a ref is, or is not, being built; read from the store, and printed by commands and pages."""
