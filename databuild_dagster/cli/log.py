@@ -13,7 +13,7 @@ from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
-from databuild_dagster.engine.publishing import published_stretches
+from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
@@ -24,8 +24,6 @@ from databuild_dagster.store.rebuild import rebuild as rebuild_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 
-#: How often a following reader looks for news; an idle look costs microseconds.
-FOLLOW_SECONDS = 0.5
 #: Events read at once.
 PAGE = 1000
 #: What can be followed besides the events themselves (SPEC 10.3).

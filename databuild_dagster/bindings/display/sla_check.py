@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dagster import (
-    AssetCheckEvaluation,
     AssetCheckExecutionContext,
     AssetCheckResult,
     AssetChecksDefinition,
@@ -25,6 +24,7 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
+from databuild_dagster.bindings.display.check_reports import report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
@@ -98,24 +98,11 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
     found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
     # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
     whys = _whys(engine, found, from_log_alone=True)
-    last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
-    for check, severity in checks.items():
-        record = last.get(check)
-        event = None if record is None or record.event is None else record.event.dagster_event
-        verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
-        if _said(event) != verdict["metadata"][_LINES].value:
-            evaluation = AssetCheckEvaluation(asset_key=check.asset_key, check_name=check.name, **verdict)
-            instance.report_runless_asset_event(evaluation)
+    verdicts = {
+        check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()
+    }
+    report_changed(instance, verdicts, _LINES)
     follower.rest(follower.head)
-
-
-def _said(event: Any) -> str | None:
-    """The late refs of an evaluation, in its own words; None where there is none."""
-    data = None if event is None else event.event_specific_data
-    if not isinstance(data, AssetCheckEvaluation):
-        return None
-    entry = data.metadata.get(_LINES)
-    return str(entry.value) if entry is not None else None
 
 
 def _severity(spec: AssetCheckSpec) -> AssetCheckSeverity:

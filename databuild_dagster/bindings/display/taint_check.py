@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dagster import (
-    AssetCheckEvaluation,
     AssetCheckKey,
     AssetCheckResult,
     AssetCheckSeverity,
@@ -21,6 +20,7 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.display.check_reports import report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.wording import few_of
@@ -51,26 +51,10 @@ def report_taint_checks(instance: DagsterInstance, engine: Engine, assets: Seque
     """
     if not assets:
         return {}
-    checks = {asset: AssetCheckKey(asset_key(asset), TAINT_CHECK) for asset in assets}
-    last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks.values()))
     found = engine.queries.tainted_refs(assets, MAX_NAMED)
-    for asset, (count, named) in found.items():
-        record = last.get(checks[asset])
-        evaluation = None if record is None or record.event is None else record.event.dagster_event
-        if count != _told(evaluation):
-            instance.report_runless_asset_event(
-                AssetCheckEvaluation(asset_key=asset_key(asset), check_name=TAINT_CHECK, **_verdict(count, named))
-            )
+    verdicts = {AssetCheckKey(asset_key(asset), TAINT_CHECK): _verdict(*tainted) for asset, tainted in found.items()}
+    report_changed(instance, verdicts, _COUNT)
     return {asset: count for asset, (count, _) in found.items()}
-
-
-def _told(event: Any) -> int | None:
-    """The number in an evaluation; None where there is none."""
-    data = None if event is None else event.event_specific_data
-    if not isinstance(data, AssetCheckEvaluation):
-        return None
-    entry = data.metadata.get(_COUNT)
-    return entry.value if entry is not None and isinstance(entry.value, int) else None
 
 
 def _verdict(count: int, named: Sequence[str]) -> dict[str, Any]:

@@ -37,7 +37,6 @@ MAX_REMEMBERED = 5_000
 
 _log = logging.getLogger(__name__)
 _one_tick_at_a_time = Lock()
-_asked: dict[str, Request | None] = {}
 
 
 def look_after(instance: DagsterInstance, *, location: str, delegation_timeout_seconds: float) -> None:
@@ -86,14 +85,15 @@ def _not_held_yet(instance: DagsterInstance) -> list[DagsterRun]:
 
 def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[DagsterRun]) -> list[str]:
     """Those that others answer by now, from one look at the store; what a run asks for is found out once."""
+    asked: dict[str, Request | None] = engine.memory.of(Request, dict)
     for run in runs:
-        if run.run_id not in _asked:
-            if len(_asked) >= MAX_REMEMBERED:
-                _asked.clear()
-            _asked[run.run_id] = None
+        if run.run_id not in asked:
+            if len(asked) >= MAX_REMEMBERED:
+                asked.clear()
+            asked[run.run_id] = None
             with _left_to_later(run.run_id):
-                _asked[run.run_id] = request_of(instance, engine, run)
-    requests = {run.run_id: request for run in runs if (request := _asked.get(run.run_id)) is not None}
+                asked[run.run_id] = request_of(instance, engine, run)
+    requests = {run.run_id: request for run in runs if (request := asked.get(run.run_id)) is not None}
     if not requests:
         return []
     states = engine.queries.states({ref for request in requests.values() for ref in request.refs})
