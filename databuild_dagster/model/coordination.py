@@ -14,11 +14,11 @@ class Answer(Label):
 
     #: This request builds it, or the orchestrator does so for it.
     BUILD = "built"
-    #: An active delegation: somebody builds it, or waits for its inputs.
+    #: An active delegation: a job run builds it, or waits for its inputs.
     JOIN = "joined"
     #: A historical delegation: it is live.
     REUSE = "reused"
-    #: It failed, and stays so until somebody opens it.
+    #: It failed, and stays so until a taint opens it.
     REFUSE = "refused"
 
 
@@ -42,7 +42,7 @@ class DelegationCause(Label):
     JOINED = "joined"
     REUSED = "reused"
     REFUSED = "refused"
-    #: Its ref became live, or failed, whatever job run brought it there (SPEC 8.3).
+    #: Its ref became live, or failed, by any job run (SPEC 8.3).
     REF_LIVE = "ref live"
     REF_FAILED = "ref failed"
     #: DelegationGivenUp, or the want that asked ended.
@@ -58,7 +58,7 @@ DELEGATION = Machine[DelegationOutcome, DelegationCause](
         Move(None, _C.JOINED, _O.WAITING, "another builds the ref, or waits for its inputs"),
         Move(None, _C.REUSED, _O.LIVE, "the ref is live already"),
         Move(None, _C.REFUSED, _O.REFUSED, "the ref failed, and stays so until it is tainted"),
-        Move(_O.WAITING, _C.REF_LIVE, _O.LIVE, "the ref is live, by whatever job run"),
+        Move(_O.WAITING, _C.REF_LIVE, _O.LIVE, "the ref is live, by any job run"),
         Move(_O.WAITING, _C.REF_FAILED, _O.FAILED, "the ref failed, or its input did"),
         Move(_O.WAITING, _C.GIVEN_UP, _O.GIVEN_UP, "the requester waits no longer"),
     ],

@@ -175,7 +175,7 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 class RemovePrefix(msgspec.Struct, frozen=True):
-    """The same for every key that begins so, also those that nobody has read yet."""
+    """The same for every key that begins so, also those that no invoke has read."""
 
     prefix: str
 
@@ -264,9 +264,9 @@ def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
             found = look(key)
             return _COMPARES[how](0 if found is None else found.revision, operand)
         case Both(conditions):
-            return all(holds(each, look) for each in conditions)
+            return all(holds(inner, look) for inner in conditions)
         case Either(conditions):
-            return any(holds(each, look) for each in conditions)
+            return any(holds(inner, look) for inner in conditions)
     assert_never(condition)
 
 
@@ -357,10 +357,10 @@ def _named(part: Statement | Condition, depth: int) -> Iterator[str]:
         case Is() | ValueIs() | RevisionIs():
             yield part.key
         case Both(conditions) | Either(conditions):
-            for each in conditions:
-                yield from _named(each, depth + 1)
-        case Iif(condition, then, otherwise):
-            for inner in (condition, then, otherwise):
+            for condition in conditions:
+                yield from _named(condition, depth + 1)
+        case Iif(asked, then, otherwise):
+            for inner in (asked, then, otherwise):
                 yield from _named(inner, depth + 1)
         case Do(ops):
             for op in ops:

@@ -51,7 +51,7 @@ class RefRow(msgspec.Struct, gc=False):
     ref: str
     dataset_id: int
     canonical_id: int | None = None
-    #: The instance created last; the canonical one unless somebody reverted.
+    #: The instance created last; the canonical one unless a revert came since.
     last_id: int | None = None
     #: State of the canonical instance; None is missing.
     state: InstanceState | None = None
@@ -115,14 +115,14 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: How many of its missing refs are not live, while it waits.
     n_unmet: int = 0
     n_taints: int = 0
-    #: Of these, the taints that go on to whatever is built from it (7.3).
+    #: Of these, the taints that go on to what is built from it (7.3).
     n_spreading: int = 0
     was_live: int = 0
     live_at: float | None = None
     #: Why it failed or waits.
     reason: str | None = None
     code_version: str | None = None
-    #: "complete" or "empty" once it was live; "removed" when its data was taken away, whatever it had been.
+    #: "complete" or "empty" once it was live; "removed" when its data was removed.
     manifest_state: str | None = None
     manifest_uri: str | None = None
     n_files: int | None = None
@@ -225,7 +225,7 @@ class DelegationRow(NamedTuple):
 
 
 class TaintRow(msgspec.Struct, gc=False):
-    """Somebody's word that data is wrong (SPEC 7)."""
+    """A record that data is wrong (SPEC 7)."""
 
     TABLE: ClassVar[str] = "taints"
 
@@ -234,7 +234,7 @@ class TaintRow(msgspec.Struct, gc=False):
     reason: str
     actor: str
     created_at: float
-    #: 1 when it goes on to whatever was built from what it names.
+    #: 1 when it goes on to what was built from what it names.
     downstream: int = 0
     canceled_at: float | None = None
 

@@ -93,15 +93,15 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(_I.BUILDING, _IC.MISSED_BUT_LIVE, _I.UP_FOR_RETRY, "what it missed came meanwhile"),
         Move(_I.BUILDING, _IC.MISSED_FAILED, _I.UPSTREAM_FAILED, "what it needs has failed"),
         Move(_I.UPSTREAM_BUILDING, _IC.DEPS_LIVE, _I.UP_FOR_RETRY, "everything it waited for is live"),
-        Move(_I.UPSTREAM_BUILDING, _IC.UNWANTED, _I.UP_FOR_RETRY, "nobody wants it any more, so the lease ends"),
+        Move(_I.UPSTREAM_BUILDING, _IC.UNWANTED, _I.UP_FOR_RETRY, "no open want is left for it, so the lease ends"),
         Move(_I.UPSTREAM_BUILDING, _IC.DEP_FAILED, _I.UPSTREAM_FAILED, "something it waited for failed"),
         Move(_I.UPSTREAM_BUILDING, _IC.ON_CYCLE, _I.FAILED, "the cycle it waits on has closed"),
         Move(_I.UPSTREAM_FAILED, _IC.REPAIRED, _I.UP_FOR_RETRY, "its cause is repaired"),
-        Move(_I.LIVE, _IC.TAINTED, _I.TAINTED, "somebody says that its data is wrong"),
+        Move(_I.LIVE, _IC.TAINTED, _I.TAINTED, "a taint says that its data is wrong"),
         Move(_I.FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
         Move(_I.UPSTREAM_FAILED, _IC.TAINTED, _I.TAINTED, "an operator opens it for another build"),
         Move(_I.TAINTED, _IC.UNTAINTED, _I.LIVE, "its last taint is gone, it was live and is canonical"),
-        Move(_I.TAINTED, _IC.REVERTED, _I.LIVE, "somebody went back to it, and it was live"),
+        Move(_I.TAINTED, _IC.REVERTED, _I.LIVE, "a revert makes it canonical again, and it was live"),
     ],
     # Left only by another instance becoming canonical: nothing happens to this one any more.
     final=[_I.UP_FOR_RETRY],
@@ -134,7 +134,7 @@ class WantState(Label):
     FAILED = "Failed"
     #: What one of its refs needs failed.
     UPSTREAM_FAILED = "UpstreamFailed"
-    #: Somebody took it back.
+    #: A requester canceled it.
     CANCELED = "Canceled"
     #: Its time to live ended first.
     EXPIRED = "Expired"
@@ -177,7 +177,7 @@ WANT_CAUSE_OF_STATE = {
 WANT = Machine[WantState, WantCause](
     "want",
     [
-        Move(None, _WC.CREATED, _W.NEW, "somebody asked"),
+        Move(None, _WC.CREATED, _W.NEW, "a request was recorded"),
         Move(_W.NEW, _WC.REFS_IDLE, _W.IDLE, "nothing builds its refs yet"),
         Move(_W.NEW, _WC.REFS_BUILDING, _W.BUILDING, "it joins a build"),
         Move(_W.NEW, _WC.REFS_UPSTREAM_BUILDING, _W.UPSTREAM_BUILDING, "it joins what waits for inputs"),
@@ -197,7 +197,7 @@ WANT = Machine[WantState, WantCause](
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "an input failed"),
         Move(_W.SUCCESSFUL, _WC.REOPENED, _W.IDLE, "a ref was tainted within its TTL (5.3)"),
         *(
-            Move(state, _WC.CANCELED, _W.CANCELED, "somebody took it back")
+            Move(state, _WC.CANCELED, _W.CANCELED, "a requester canceled it")
             for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)
         ),
         *(
@@ -266,10 +266,10 @@ JOB_RUN = Machine[JobRunState, JobRunCause](
     [
         Move(None, _JC.BUFFERED, _J.QUEUED, "the orchestrator, or a claim, took its leases"),
         Move(None, _JC.SKIPPED, _J.SKIPPED, "all it was asked for is live"),
-        Move(None, _JC.ARRIVED, _J.SUCCEEDED, "somebody else built it, outside"),
+        Move(None, _JC.ARRIVED, _J.SUCCEEDED, "it was built outside"),
         Move(_J.QUEUED, _JC.STARTED, _J.RUNNING, "its launch began"),
         Move(_J.QUEUED, _JC.DEP_MISSED, _J.DEP_MISSED, "the orchestrator saw its inputs missing"),
-        Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "nobody wants it any more"),
+        Move(_J.QUEUED, _JC.CANCELED, _J.CANCELED, "no open want is left for it"),
         Move(_J.QUEUED, _JC.LOST, _J.LOST, "its launch ended without starting it"),
         Move(_J.RUNNING, _JC.SUCCEEDED, _J.SUCCEEDED, "its outputs are live"),
         Move(_J.RUNNING, _JC.DEP_MISSED, _J.DEP_MISSED, "it found inputs missing"),

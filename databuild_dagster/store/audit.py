@@ -15,7 +15,7 @@ from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.codec import decode, unknown_fields
 from databuild_dagster.store.invariants import Violation
 
-#: Events that are told one by one; where there are more, the log as a whole is wrong.
+#: Events that are reported one by one; where there are more, the log as a whole is wrong.
 MOST_EVENTS = 20
 #: Events read at once.
 PAGE = 1000

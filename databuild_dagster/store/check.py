@@ -1,6 +1,6 @@
-"""`check`: every invariant recomputed, and the log folded anew beside the tables (SPEC 3.4, 12).
+"""`check`: every invariant recomputed, and the log folded again beside the tables (SPEC 3.4, 12).
 
-Whatever is wrong comes out as a violation with a name, never as a traceback: who asks has a damaged store already.
+Each fault becomes a violation with a name, never a traceback: the store is damaged already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from databuild_dagster.store.rebuild import differences
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import lacking
 
-#: Damaged places of the file that are told one by one.
+#: Damaged places of the file that are reported one by one.
 MOST_DAMAGED = 20
 
 Question = Callable[[Connection], list[Violation]]
@@ -35,7 +35,7 @@ def check(store: Store, *, deep: bool = False) -> list[Violation]:
             found += asked(partial(lacking, store.database))
             gone = {violation.entity for violation in found}
             for question in _questions(store.database, gone=gone, deep=deep):
-                found += [each for each in asked(question) if each not in found]
+                found += [violation for violation in asked(question) if violation not in found]
     except StoreUnusable as error:
         store.close()
         found += [] if found else [_unreadable("database", error.facts["why"])]
@@ -54,7 +54,7 @@ def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Qu
 
 
 class _Asked(NamedTuple):
-    """Asks; what the database itself cannot read is a finding as well."""
+    """Asks; what the database itself cannot read is a violation too."""
 
     database: Database
     connection: Connection
@@ -92,11 +92,11 @@ def _unreadable(entity: str, why: object) -> Violation:
 def _damage(database: Database, connection: Connection) -> list[Violation]:
     """What the file's own structure tells: pages, the order of rows, an index that does not go with its table."""
     found = database.damage(connection, MOST_DAMAGED)
-    return [Violation("SPEC 3.4", "database", f"its file is damaged: {told}") for told in found]
+    return [Violation("SPEC 3.4", "database", f"its file is damaged: {detail}") for detail in found]
 
 
 def _differences(connection: Connection) -> list[Violation]:
-    """I5. A log that does not fold is told by the event that stops it."""
+    """I5. A log that does not fold is reported by the event that stops it."""
     try:
         return [Violation("I5", table, detail) for table, detail in differences(connection)]
     except IllegalMove as broken:

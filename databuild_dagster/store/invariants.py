@@ -59,7 +59,7 @@ _I, _W, _D = InstanceState, WantState, DelegationOutcome
 _LEASED, _FAILING, _SCHEDULABLE = _listed(LEASED), _listed(FAILING), _listed(SCHEDULABLE)
 _OPEN_WANTS, _OPEN_RUNS = _listed(OPEN_WANTS), _listed(OPEN_JOB_RUNS)
 
-#: What 5.2 says of a want's refs, counted anew from the refs themselves.
+#: What 5.2 says of a want's refs, counted from the refs themselves.
 _WANT_STATES = f"""
     SELECT w.want_id AS want_id, w.state AS state,
         CASE WHEN count(*) FILTER (WHERE r.state = '{_I.FAILED}') > 0 THEN '{_W.FAILED}'

@@ -1,7 +1,7 @@
-"""What a database is made of beside its rows, and what of it somebody took away: tables, indexes, views, triggers.
+"""What a database is made of beside its rows, and what of it is gone: tables, indexes, views, triggers.
 
 Nothing works wrongly at once without an index or a trigger. So it is `check` that has to say so, and `rebuild` that
-puts it back: tables, indexes and views because it makes them anew, the log's triggers by `guard_log`.
+puts it back: tables, indexes and views because it makes them again, the log's triggers by `guard_log`.
 """
 
 from __future__ import annotations

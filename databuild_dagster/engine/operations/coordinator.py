@@ -1,6 +1,6 @@
-"""The coordinator: completes operations whose jobs have ended, and cleans up after those that nobody else can (SPEC 9.6).
+"""The coordinator: completes operations whose jobs ended, and cleans up where no executor is left to (SPEC 9.6).
 
-Any orchestrator may be it, by a lease for each dataset; several at once do no harm, for what counts is one invoke at the end.
+Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: one invoke at the end decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Coordination(NamedTuple):
     completed: dict[OperationId, OperationState]
     #: Operation to why it cannot go on here; canceling always works.
     problems: dict[OperationId, str]
-    #: Operation to how many of its jobs have nobody who runs them.
+    #: Operation to how many of its jobs no executor has.
     waiting: dict[OperationId, int]
     cleaned: int
     #: Jobs of ended operations that are still to be cleaned up after.
@@ -113,7 +113,7 @@ class Coordinator:
             self._backoff[id] = attempts, self.manager.engine.steady() + wait
             why = f"its completion raised {type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]
             done.problems[id] = why
-            # Everybody else hears of it so, and whoever takes over counts on.
+            # Others read why, and the next coordinator continues the count.
             now = self.manager.engine.now()
             self.meta.invoke_all([invokes.note_completion_trouble(id, Trouble(why, attempts, now, now + wait))])
         else:
@@ -122,19 +122,19 @@ class Coordinator:
                 done.completed[id] = outcome
 
     def n_waiting(self, tracked: Tracked) -> int:
-        """Jobs that nobody has: as many executors as there are may be started for these.
+        """Jobs that no executor has: as many executors may be started.
 
         What an executor has that is gone is released first, so that the next one need not find that out by itself.
         """
-        taken = {partition: each for partition, each in tracked.taken.items() if not each.lease.released}
+        taken = {partition: job for partition, job in tracked.taken.items() if not job.lease.released}
         now = self.manager.engine.clock()
-        gone = gone_of((each.lease for each in taken.values()), self.manager, self.judge, now)
-        lost = [partition for partition, each in taken.items() if each.lease.executor in gone][:MAX_RELEASED]
+        gone = gone_of((job.lease for job in taken.values()), self.manager, self.judge, now)
+        lost = [partition for partition, job in taken.items() if job.lease.executor in gone][:MAX_RELEASED]
         if lost:
-            self.meta.invoke_all([invokes.release(tracked.id, each, taken[each].value) for each in lost])
+            self.meta.invoke_all([invokes.release(tracked.id, partition, taken[partition].value) for partition in lost])
         return len(tracked.free) + len(tracked.taken) - len(taken) + len(lost)
 
-    # Who does it
+    # The lease
 
     def _leads(self, dataset: str) -> bool:
         """Whether this is the coordinator of a dataset, by now; it takes over from one that is gone."""
@@ -157,7 +157,7 @@ class Coordinator:
     def complete(self, id: OperationId) -> OperationState | None:
         """SPEC 9.6: read again, run the completion code, then one invoke; once more if that was not applied.
 
-        None when somebody else had ended it. Raises what the completion code does; the operation goes on running then.
+        None when it had ended already. Raises what the completion code does; the operation then goes on running.
         """
         for _ in range(MAX_RACES):
             run_ops = self.meta.get(DatasetKeys.of(id.dataset).run_ops)
@@ -169,8 +169,8 @@ class Coordinator:
                 return None
             operation = self.manager.type_named(id.type)
             arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
-            told = completion._replace(resources=self.manager.resources)
-            report = operation.complete_operation(arg, id.dataset, told)
+            with_resources = completion._replace(resources=self.manager.resources)
+            report = operation.complete_operation(arg, id.dataset, with_resources)
             ended = seen.ended(completion.cause, self.manager.engine.now(), report=report)
             if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 self._compact()
@@ -185,7 +185,7 @@ class Coordinator:
     # Cleaning up
 
     def _clean_up(self) -> tuple[int, int]:
-        """After jobs whose operation has ended and whose executor is gone. Who lives cleans up himself.
+        """After jobs whose operation has ended and whose executor is gone; a living executor cleans up itself.
 
         Returns how many, and how many are left.
         """

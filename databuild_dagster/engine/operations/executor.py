@@ -40,7 +40,7 @@ from databuild_dagster.model.operations.records import Lease, Mark, Trouble
 from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.store.errors import StoreUnusable
 
-#: Marks that are said together, at most.
+#: Marks that one invoke records, at most.
 MARKS_AT_ONCE = 100
 
 
@@ -52,7 +52,7 @@ class Progress(NamedTuple):
     failed: int
 
 
-#: Makes what a job is told; `JobContext`, or more of it.
+#: Makes the context of a job: `JobContext`, or a subclass.
 ContextFactory: TypeAlias = Callable[["Executor", OperationId, str, Lease, str | None], JobContext]
 #: What is around a call of an operation's code with these contexts: Spark's tags, the naming of failures.
 Around: TypeAlias = Callable[[Sequence[JobContext]], AbstractContextManager[None]]
@@ -78,9 +78,9 @@ class Executor:
         self.meta = manager.meta
         self.contexts = contexts
         self._around = around
-        #: Hears of each job whose end is recorded.
+        #: Called for each job whose end is recorded.
         self._on_ended = on_ended
-        #: Hears of each job that is to be tried again, and why.
+        #: Called for each job that is tried again, and why.
         self._on_retry = on_retry
         #: An error as it is recorded.
         self._explained = explained
@@ -94,9 +94,9 @@ class Executor:
         self._lock = RLock()
         self._beaten_at = -inf
         self._trackers: dict[OperationId, Tracker] = {}
-        #: Jobs whose end is not said yet.
+        #: Jobs whose end is not recorded yet.
         self._ended: list[tuple[Job, Mark]] = []
-        #: Invokes that were begun and not answered: said again under the same command id.
+        #: An invoke whose reply was lost: repeated under the same command id.
         self._unanswered: tuple[str, list[tuple[Job, Mark]]] | None = None
 
     @property
@@ -104,7 +104,7 @@ class Executor:
         return self.manager.engine.clock()
 
     def beat(self) -> None:
-        """Say that this executor is alive; at least every `HEARTBEAT_SECONDS` while it has jobs."""
+        """Record that this executor is alive; at least every `HEARTBEAT_SECONDS` while it has jobs."""
         self._beaten_at = self.now
         self.manager.engine.beat([self.id])
 
@@ -269,10 +269,10 @@ class Executor:
         lease = job.context.lease
         clean_up(self, job.operation, job.arg, job.context, (*lease.adopted_from, lease.token))
 
-    # Saying
+    # Recording
 
     def flush(self) -> None:
-        """Say how jobs have ended, many in one invoke; what is not taken is cleaned up (SPEC 9.5)."""
+        """Record how jobs ended, many in one invoke; a job whose mark is not applied is cleaned up (SPEC 9.5)."""
         while self._ended or self._unanswered is not None:
             if self._unanswered is None:
                 some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
@@ -286,7 +286,7 @@ class Executor:
                     self._let_go(job)
                     self._on_ended(job.context, mark)
                 elif mark is job.failed:
-                    # Cleaned up before it was said.
+                    # Its clean-up came before the mark.
                     self._forget(job)
                 else:
                     self._settle(Befell.NOT_MARKED, job)
@@ -294,9 +294,9 @@ class Executor:
     # Stopping
 
     def watch(self) -> list[Job]:
-        """Hear of operations that are gone, and of jobs that another has (SPEC 9.7); those are told to stop.
+        """Stop jobs whose operation is gone, or which another executor has (SPEC 9.7); these.
 
-        Whoever runs jobs in threads calls this beside the heartbeat; `run` cleans up what was stopped.
+        A host that runs jobs in threads calls this beside the heartbeat; `run` cleans up after stopped jobs.
         """
         stopped = []
         with self._lock:
@@ -371,7 +371,7 @@ class Executor:
         return max(soonest - self.manager.engine.steady(), 0.0)
 
     def step(self, operation: OperationId, most: int) -> bool:
-        """Take jobs, run what is due, say how it ended. False when there was nothing to do."""
+        """Take jobs, run those that are due, record how they ended. False when none was due."""
         self.watch()
         if len(self.jobs) < most:
             self.take(operation, most - len(self.jobs))

@@ -29,7 +29,7 @@ MAX_DETAIL_BYTES = 1024 * 1024
 MAX_ERROR = 2_000
 
 
-#: Doubled so often at most: a job may be tried for ever.
+#: Doublings at most: a job may be tried without end.
 _MAX_DOUBLINGS = 20
 
 
@@ -52,7 +52,7 @@ class CannotExecute(Exception):
 
 
 class JobContext:
-    """What a job is told of itself, and what it can say while it runs."""
+    """A job as its code sees it: what it is, and how it records progress and its end."""
 
     def __init__(self, executor: Executor, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
         self._executor = executor
@@ -60,9 +60,9 @@ class JobContext:
         #: The partition's key, "" for a dataset without partitions.
         self.partition = partition
         self.lease = lease
-        #: What was live when the operation began; what the job finds out is said of this one, whatever came since.
+        #: What was live when the operation began; what the job finds out is about this one, also when another came since.
         self.instance_uuid = instance
-        #: What the job has saved before, under whichever executor; None to begin from scratch.
+        #: What the job has saved before, under any executor; None to begin from scratch.
         self.progress: bytes | None = None
         #: Counts from 1, for this executor.
         self.attempt = 1
@@ -70,7 +70,7 @@ class JobContext:
         self.is_stopped = False
         #: Called when it becomes so, perhaps by another thread: to interrupt what cannot look.
         self.on_stop: list[Callable[[], None]] = []
-        #: For whoever hosts executors: Spark, logging.
+        #: For the host of the executor: Spark, logging.
         self.extras = executor.extras
         self.said: Mark | None = None
 
@@ -80,7 +80,7 @@ class JobContext:
 
     @property
     def token(self) -> str:
-        """Of this lease alone: what a job writes under it is told apart from what it wrote under another."""
+        """Of this lease alone: it names what a job writes, apart from its writes under another lease."""
         return self.lease.token
 
     @property
@@ -97,7 +97,7 @@ class JobContext:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
-        """From here whoever runs the job next goes on. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
+        """The next run of the job resumes from here. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
         if not self._executor.manager.type_named(self.operation.type).resumable:
             raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
         self._executor.beat_if_due()
@@ -108,7 +108,7 @@ class JobContext:
 
     @property
     def outcome(self) -> Mark:
-        """What it has said, or what returning says."""
+        """The mark that it recorded, or success, which returning means."""
         return self.said or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
 
     def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
@@ -128,7 +128,7 @@ class JobContext:
         self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
 
     def failed_with(self, error: str) -> Mark:
-        """What raising says."""
+        """The mark of a job that raised."""
         return Mark(JobState.FAILED, self.instance_uuid, {"error": error[:MAX_ERROR]}, self.token)
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class Job:
         self.context = context
         #: When it may be tried (again), as the engine's `steady` measures.
         self.due_at = -inf
-        #: Set once it has failed for good: what is left is to clean up, and then to say so.
+        #: Set once it has failed for good: its clean-up and then its mark are left to do.
         self.failed: Mark | None = None
         #: Whether it was tried before: then something of it may lie about.
         self.is_begun = False

@@ -28,14 +28,14 @@ from databuild_dagster.model.wording import one_line
 A = TypeVar("A")
 T = TypeVar("T")
 
-#: How often a lost race is run again by whoever must win it in the end.
+#: How often a caller that must win in the end runs a lost race again.
 MAX_RACES = 20
 #: Jobs of an ended operation that are noted for a clean-up, at most: as many as can be under way.
 MAX_UNCLEAN = 10_000
 
 
 class Context(Protocol):
-    """What a job is told, and what it can say; `job.JobContext`."""
+    """A job as its code sees it: `job.JobContext`."""
 
     #: None for what was live without one, data from outside for instance.
     instance_uuid: str | None
@@ -50,24 +50,24 @@ class Completion(NamedTuple):
     success: bool
     #: Partition to how its job ended, of those that have; an unpartitioned dataset's one is "".
     marks: dict[str, Mark]
-    #: Of which operation; what is done at its end can be told apart by it.
+    #: Of which operation: completion code that writes can name its writes by it.
     id: OperationId
-    #: Whatever the manager was given for its operations: where they run, a way to Spark.
+    #: The resources that the manager was given for its operations: where they run, a way to Spark.
     resources: Any = None
     #: Why the operation is complete; None while it is not.
     cause: OperationCause | None = None
 
     @property
     def failed(self) -> dict[str, Any]:
-        """Partition to what its job said."""
+        """Partition to the detail of its failed job."""
         return {key: mark.detail for key, mark in self.marks.items() if mark.state is JobState.FAILED}
 
 
 class DistributedOperation(Generic[A]):
     """An operation's code: one object for each type, that knows nothing of a single operation.
 
-    A job may be run again at any time, by another process, with the one before still going on for a while: what it
-    writes has to bear that, by being told apart with `context.token`, or by coming out the same.
+    A job may run again at any time, in another process, while the run before it still goes on. What it writes has to
+    bear that: name it by `context.token`, or make it come out the same.
     """
 
     #: A text that is never changed, for it stands in keys.
@@ -76,9 +76,9 @@ class DistributedOperation(Generic[A]):
     many: ClassVar[bool] = False
     #: Types that may not run beside it.
     apart_from: ClassVar[frozenset[str]] = frozenset()
-    #: Whether a job may end in failure, and the operation with it. Otherwise what fails is tried again, for ever.
+    #: Whether a job may end in failure, and the operation with it. Otherwise a job that fails is tried again without end.
     can_fail: ClassVar[bool] = True
-    #: Whether a job goes on from what it has saved. A volatile one begins anew.
+    #: Whether a job goes on from what it has saved. A volatile one begins from scratch.
     resumable: ClassVar[bool] = False
     #: Whether an executor hands several jobs to one call: `start_or_resume_jobs`.
     batched: ClassVar[bool] = False
@@ -106,13 +106,13 @@ class DistributedOperation(Generic[A]):
         return arg
 
     def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
-        """Do one partition's job. Returning is success, unless `context.mark_job_complete` has said otherwise; raising is failure."""
+        """Do one partition's job. Returning is success unless `context.mark_job_complete` recorded a failure; raising is failure."""
         raise NotImplementedError
 
     def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
         """Of a batched type: do several partitions' jobs at once, as many as an executor takes.
 
-        Each says by its `context.mark_job_complete` how it ended; one that says nothing succeeded. If this raises, halves
+        Each records its end by its `context.mark_job_complete`; one without it succeeded. If this raises, halves
         are tried, down to one job alone, whose failure it is then: nothing may come of a job being done twice.
         """
         raise NotImplementedError
@@ -132,14 +132,14 @@ class OperationView(NamedTuple):
     state: OperationState
     total: int
     done: int
-    #: Partition to what its job said.
+    #: Partition to the detail of its failed job.
     failed: dict[str, Any]
     started_at: float | None
     ended_at: float | None = None
     #: Partition to who has its job, of those that have not ended.
     executors: dict[str, Lease] = {}  # noqa: RUF012
     report: Any = None
-    #: Why nobody here can go on with it; canceling always works.
+    #: Why no process with this code can go on with it; canceling always works.
     problem: str | None = None
     reason: str = ""
     #: Partition to why its job is tried again, of those that have not ended.
@@ -165,8 +165,8 @@ class DistributedOperationManager:
         #: For the operations' own checks and completions.
         self.resources = resources
         self.types: dict[str, DistributedOperation[Any]] = {}
-        for each in types:
-            self.register(each)
+        for operation in types:
+            self.register(operation)
 
     def register(self, operation: DistributedOperation[Any]) -> None:
         """Raises `InvalidRequest` for a name that cannot be."""
@@ -198,7 +198,7 @@ class DistributedOperationManager:
         """Start an operation on every live partition, or on those named by key (SPEC 9.3).
 
         Raises `UnknownOperationType`, `NotFound`, `InvalidOperation`, what the type's own check does,
-        `IncompatibleOperation`; and `OperationRace` when somebody was faster. Then no key is written.
+        `IncompatibleOperation`; and `OperationRace` when another start or end came first. Then no key is written.
         """
         operation = self.type_named(type_id)
         if self.engine.queries.dataset(dataset) is None:
@@ -220,7 +220,7 @@ class DistributedOperationManager:
             [DatasetKeys.of(dataset).run_ops, keys.next_instance_id(dataset, type_id)]
         ).entries
         running = records.run_ops_of(dataset, run_ops.value)
-        rules = {name: _rule(each) for name, each in self.types.items()}
+        rules = {name: _rule(operation) for name, operation in self.types.items()}
         if why := compatibility.why_incompatible(rules[type_id], object_id, running, rules):
             raise errors.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
         id = OperationId(dataset, type_id, object_id, int(next_id.value or b"1"))
@@ -242,9 +242,9 @@ class DistributedOperationManager:
 
     def _live(self, dataset: str) -> dict[str, str | None]:
         return {
-            partition_key_of(each.ref) or "": each.uuid
-            for each in self.engine.queries.canonical_of_dataset(dataset)
-            if each.state is InstanceState.LIVE
+            partition_key_of(canonical.ref) or "": canonical.uuid
+            for canonical in self.engine.queries.canonical_of_dataset(dataset)
+            if canonical.state is InstanceState.LIVE
         }
 
     def _started_by(self, command_id: str, type_id: str, dataset: str, object_id: str | None) -> OperationId | None:
@@ -255,7 +255,7 @@ class DistributedOperationManager:
     # Canceling
 
     def cancel(self, id: OperationId, reason: str = "") -> bool:
-        """Stop an operation, whoever knows its type; false if it had ended before. Executors stop as they hear of it (SPEC 9.7).
+        """Stop an operation, also one of an unknown type; false if it had ended. Executors stop when they see it (SPEC 9.7).
 
         Raises `NotFound` for one that never was.
         """
@@ -324,7 +324,7 @@ class DistributedOperationManager:
                 try:
                     id = OperationId.parse(entry.key.removeprefix(keys.HISTORY + keys.SEPARATOR))
                 except NotFound:
-                    # A name as only newer code gives it: nobody here could ask for it. It stays where it is.
+                    # A name as only newer code gives it: no command here could name it. It stays where it is.
                     continue
                 found.append(_ended(id, entry.value or b""))
         return found
@@ -420,7 +420,7 @@ class Seen(NamedTuple):
         return {key: trouble for key, trouble in found.items() if trouble is not None}
 
     def unfinished(self) -> dict[str, Unclean]:
-        """Jobs that somebody has."""
+        """Jobs that an executor has."""
         found: dict[str, Unclean] = {}
         for key, instance in self.partitions.items():
             job = self.id.job(key)

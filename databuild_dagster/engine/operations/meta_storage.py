@@ -28,7 +28,7 @@ from databuild_dagster.model.meta_storage import (
 from databuild_dagster.store import log
 from databuild_dagster.store.meta_storage import Look, MetaQueries
 
-#: How long a watcher that says nothing is waited for by compaction; it says something in half of that.
+#: How long compaction waits for a silent watcher, which renews its lease in half of that.
 WATCH_LEASE_SECONDS = 600.0
 #: Revisions that `compact` leaves for those who watch without a lease: a look every few seconds finds them.
 KEPT_REVISIONS = 5_000
@@ -100,7 +100,7 @@ class MetaStorage:
         return fact.answers[0] if isinstance(fact, e.MetaInvoked) and fact.answers else None
 
     def put(self, key: str, value: bytes) -> int:
-        """Whatever was there; the new revision."""
+        """Also over another value; the new revision."""
         return self.invoke_all([do(Put(key, value))]).revision
 
     def remove(self, key: str) -> int:
@@ -133,7 +133,7 @@ class Watch:
     """Changes of some keys: one batch for each revision, in order, none lost and none twice.
 
     `position` is up to where everything has been given out; a new watch may go on from there. With a name it holds
-    compaction back while it is asked at least every few minutes; without one it is told `CompactedRevision` if it was slow.
+    compaction back while it is asked at least every few minutes; without one it raises `CompactedRevision` if it was slow.
     """
 
     def __init__(self, meta: MetaStorage, start: str, end: str, position: int, name: str | None) -> None:
@@ -143,7 +143,7 @@ class Watch:
         self.position = position
         self._renew_at = float("-inf")
         self._renew()
-        # Only now: compaction that came before is told at once, and what comes later is held back.
+        # Only now: an earlier compaction raises at once, and a later one is held back.
         self._meta.queries.changes(position, start, end, limit=1)
 
     def poll(self) -> tuple[Batch, ...]:

@@ -42,9 +42,9 @@ class Tracked:
         self.is_running = False
         #: Partition to the instance that it had.
         self.partitions: dict[str, str | None] = {}
-        #: Jobs that nobody has, in order.
+        #: Jobs that no executor has, in order.
         self.free: dict[str, None] = {}
-        #: Jobs that somebody has, with the fence token.
+        #: Jobs that an executor has, with the fence token.
         self.taken: dict[str, Taken] = {}
         self.done: dict[str, JobState] = {}
         self.n_failed = 0
@@ -77,7 +77,7 @@ class Tracked:
                 self.arg = value
             case ["partitions"] if value is not None:
                 self.partitions = records.partitions_of(value)
-                self.free = {each: None for each in self.partitions if each not in self.taken and each not in self.done}
+                self.free = {key: None for key in self.partitions if key not in self.taken and key not in self.done}
             case ["trouble"]:
                 self.trouble = _trouble(value)
             case [part, "trouble"]:
@@ -137,7 +137,7 @@ class Tracker:
 
     @property
     def operations(self) -> list[Tracked]:
-        return [each for each in self._tracked.values() if each.is_running]
+        return [tracked for tracked in self._tracked.values() if tracked.is_running]
 
     def find(self, id: OperationId) -> Tracked | None:
         found = self._tracked.get(id.root)

@@ -70,7 +70,7 @@ def job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
 
 
 def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> None:
-    """Who has waited for others and builds it after all got a build, and nothing else (SPEC 8.1)."""
+    """A requester that waited for others and builds the ref after all got a build (SPEC 8.1)."""
     waiting = folding.view.waiting_delegations([row.id for row in refs])
     folding.view.take_delegations((requester, ref_id) for ref_id, who in waiting if who == requester)
 
@@ -129,7 +129,7 @@ def _keep_sameness(folding: Folding, instance: InstanceRow, uuid: str) -> None:
     instance.same_as_id = same.same_root
     instance.code_version = same.code_version
     read = view.instances_by_id(view.inputs_of([same.id]))
-    view.add_inputs(instance.id, [(each.ref_id, each.id) for each in read.values()])
+    view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read.values()])
 
 
 def keep_origin(folding: Folding, instance: InstanceRow, origin: str | None) -> None:

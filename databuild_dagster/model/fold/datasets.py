@@ -62,7 +62,7 @@ def arc_fired(folding: Folding, fact: e.ArcFired) -> None:
     uuids = [firing.source for firing in fact.firings]
     sources = folding.found(view.instances_by_uuid(uuids), uuids, "source instance")
     fired = folding.found(arcs, [firing.arc for firing in fact.firings], "followed arc")
-    view.add_firings((fired[each.arc].id, sources[each.source].id, folding.seq) for each in fact.firings)
+    view.add_firings((fired[firing.arc].id, sources[firing.source].id, folding.seq) for firing in fact.firings)
 
 
 def meta_invoked(folding: Folding, fact: e.MetaInvoked) -> None:

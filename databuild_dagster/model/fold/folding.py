@@ -124,7 +124,7 @@ class Folding:
         instance.retry_at = retry_at
         self._record(instance, before)
         if before is InstanceState.UPSTREAM_BUILDING:
-            # Perhaps nobody needs what it waited for any more.
+            # Perhaps no other instance waits for the same refs.
             self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
         if before in _WAITING and instance.state not in _WAITING:
             self.view.end_waiting(instance.id)

@@ -54,8 +54,8 @@ def _keep_lineage(
     folding: Folding, instance: InstanceRow, inputs: Mapping[str, InstanceRow], output: e.OutputFact
 ) -> None:
     read = [inputs[uuid] for uuid in output.inputs.values()]
-    folding.view.add_inputs(instance.id, [(each.ref_id, each.id) for each in read])
-    if spreading := [each.id for each in read if each.n_spreading]:
+    folding.view.add_inputs(instance.id, [(row.ref_id, row.id) for row in read])
+    if spreading := [row.id for row in read if row.n_spreading]:
         folding.carry_on(instance, spreading)
 
 

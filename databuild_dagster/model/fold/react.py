@@ -86,7 +86,7 @@ def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
 
 
 def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
-    """SPEC 8.3: an active delegation follows the ref until it is live or failed, whatever job run brings it there."""
+    """SPEC 8.3: an active delegation follows the ref until it is live or failed, by any job run."""
     ended = {ref.id: (ref, after) for ref, _, after in crossings if ref.n_joined and after in ENDS_DELEGATION}
     if not ended:
         return
@@ -184,7 +184,7 @@ def count_want(ref: RefRow, want: WantRow) -> None:
 
 
 def _let_go(folding: Folding) -> None:
-    """Refs forget the wants that ended; what is left open for them is added up anew."""
+    """Refs forget the wants that ended; what is left open for them is added up again."""
     view = folding.view
     ended, folding.ended_wants = folding.ended_wants, []
     links = view.refs_of_wants([want.id for want in ended])
@@ -217,7 +217,7 @@ def _stop_waiting(
 ) -> None:
     """A want that was taken back, whose time ended, or another of whose refs failed, waits for nothing that others build.
 
-    A Dagster run waits by itself, whatever becomes of the wants that it has left behind; it says so when it stops.
+    A Dagster run waits by itself, also when the wants that it recorded end; it gives up by an event.
     """
     requests = {want.id: want.request_id for want in unserved if want.source != CLAIMANT}
     asked = {(ref_id, requests[want_id]) for want_id, ref_id in links if want_id in requests and refs[ref_id].n_joined}

@@ -32,10 +32,10 @@ def taint_created(folding: Folding, fact: e.TaintCreated) -> None:
 
 
 def _taint_downstream(folding: Folding, taint: TaintRow, seen: set[int]) -> None:
-    """Through every instance built from these by recorded inputs, whatever has become of it (SPEC 7.3)."""
+    """Through every instance built from these by recorded inputs, in any state (SPEC 7.3)."""
     level = list(seen)
     while level:
-        level = [each for each in folding.view.instances_built_from(level) if each not in seen]
+        level = [built for built in folding.view.instances_built_from(level) if built not in seen]
         seen.update(level)
         folding.carry(taint, folding.view.instances_by_id(level).values())
 
@@ -56,7 +56,7 @@ def canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
 
 
 def manifest_removed(folding: Folding, fact: e.ManifestRemoved) -> None:
-    """It has no state of its own among the instance's: what was live once was so for whoever read it."""
+    """An instance without data keeps its state: a reader that saw it live was right."""
     instances = folding.found(folding.view.instances_by_uuid(fact.uuids), fact.uuids, "instance")
     for instance in instances.values():
         instance.manifest_state = REMOVED

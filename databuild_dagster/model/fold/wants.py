@@ -32,7 +32,7 @@ def want_created(folding: Folding, fact: e.WantCreated) -> None:
             data_timestamp=fact.data_timestamp,
             expires_at=expires_at,
             deadline=deadline,
-            # Who is waited for has a deadline too, and no SLA: there is one alert, for who asked.
+            # A derivative want has a deadline and no SLA: the want that asked raises the one alert.
             sla_at=fact.deadline if fact.sla_seconds is not None else None,
             n_refs=len(entry.refs),
         )

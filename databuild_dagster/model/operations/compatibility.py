@@ -78,9 +78,9 @@ def check_partitions(
     wanted = list(dict.fromkeys(named))
     if not wanted:
         raise InvalidOperation(type_name=type_name, dataset=dataset, why="no partition is named")
-    if others := [each for each in wanted if each not in live]:
+    if others := [key for key in wanted if key not in live]:
         raise InvalidOperation(type_name=type_name, dataset=dataset, why=f"not live: {few_of(others)}")
-    return {each: live[each] for each in wanted}
+    return {key: live[key] for key in wanted}
 
 
 def check_name(what: str, name: str) -> str:

@@ -125,7 +125,7 @@ def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
 
 
 def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
-    """Before a failing job is cleaned up: nobody is to go on from what is about to be taken away."""
+    """Before a failing job is cleaned up: no executor may resume from what the clean-up removes."""
     return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
 
 
@@ -135,7 +135,7 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
     Of the `unfinished` jobs those that were not marked by now are noted as unclean first.
     """
     still = both(is_running(id), as_read(run_ops))
-    left = [each for each in run_ops_of(id.dataset, run_ops.value) if each != id]
+    left = [running for running in run_ops_of(id.dataset, run_ops.value) if running != id]
     keys = DatasetKeys.of(id.dataset)
     ops: list[Op] = (
         [Put(keys.run_ops, run_ops_value(left))] if left else [Remove(keys.run_ops), Remove(keys.coordinator)]
@@ -149,9 +149,9 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.6: be the coordinator of a dataset, if nobody has become it since `before` was read.
+    """SPEC 9.6: be the coordinator of a dataset, if none has become it since `before` was read.
 
-    Only where operations run: who comes late would leave a key behind that nobody takes away.
+    Only where operations run: a late coordinator would leave a key behind that nothing removes.
     """
     keys = DatasetKeys.of(dataset)
     is_free = both(exists(keys.run_ops), as_read(Entry(keys.coordinator, before, 0)))

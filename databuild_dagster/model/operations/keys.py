@@ -10,7 +10,7 @@
     <root>.<partition>.trouble                  why it is tried again, and when
     <root>.trouble                              the same of its completion
     distOpHistory.<…as the root>                how it ended
-    distOpUnclean.<…as the root>.<partition>    a job of an ended operation that nobody has cleaned up after
+    distOpUnclean.<…as the root>.<partition>    a job of an ended operation that is to be cleaned up after
 
 Parts are escaped, and a search by prefix ends with the separator, so that instance 1 never matches 10.
 """

@@ -10,7 +10,7 @@ import msgspec
 from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
-from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState
+from databuild_dagster.model.operations.states import JOB, OPERATION, JobCause, JobState, OperationCause, OperationState
 
 #: Shape of the records below; a higher one was written by newer code.
 FORMAT = 1
@@ -37,7 +37,7 @@ class Lease(msgspec.Struct, frozen=True):
     at: float
     #: The tokens before, the latest last: their work may lie about.
     adopted_from: tuple[str, ...] = ()
-    #: A coordinator has found that its executor is gone: whoever comes takes the job, without waiting to find out itself.
+    #: A coordinator found its executor gone: the next executor takes the job without waiting for heartbeats.
     released: bool = False
 
 
@@ -75,7 +75,7 @@ class Ended(msgspec.Struct, frozen=True):
     arg: ArgRecord
     n_partitions: int
     n_succeeded: int
-    #: Partition to what its job said of it.
+    #: Partition to the detail of its failed job.
     failed: dict[str, Any]
     ended_at: float
     #: What the completion code answered.
@@ -99,11 +99,11 @@ def run_ops_of(dataset: str, value: bytes | None) -> list[OperationId]:
         found = [] if value is None else msgspec.json.decode(value, type=_RunOps)
     except msgspec.MsgspecError:
         raise NewerOperations(dataset=dataset) from None
-    return [OperationId(dataset, *each) for each in found]
+    return [OperationId(dataset, *triple) for triple in found]
 
 
 def run_ops_value(operations: Iterable[OperationId]) -> bytes:
-    return to_bytes([each[1:] for each in operations])
+    return to_bytes([id[1:] for id in operations])
 
 
 def arg_of(id: OperationId, value: bytes) -> ArgRecord:
@@ -124,10 +124,14 @@ def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable
     Raises `NewerOperations`.
     """
     datasets = list(datasets)
-    run_ops = {entry.key: entry.value for entry in entries([DatasetKeys.of(each).run_ops for each in datasets])}
-    running = [id for each in datasets for id in run_ops_of(each, run_ops.get(DatasetKeys.of(each).run_ops))]
+    run_ops = {entry.key: entry.value for entry in entries([DatasetKeys.of(name).run_ops for name in datasets])}
+    running = [id for name in datasets for id in run_ops_of(name, run_ops.get(DatasetKeys.of(name).run_ops))]
     partitions = entries([id.partitions for id in running]) if running else []
     return {uuid for entry in partitions if entry.value for uuid in partitions_of(entry.value).values() if uuid}
+
+
+#: The start of an operation writes no key of a job, so a job without keys is in the state it is born in.
+BORN = JOB.next(None, JobCause.STARTED)
 
 
 def job_state(lease: Lease | None, mark: Mark | None = None) -> JobState:
@@ -135,7 +139,7 @@ def job_state(lease: Lease | None, mark: Mark | None = None) -> JobState:
     if mark is not None:
         return mark.state
     if lease is None:
-        return JobState.FREE
+        return BORN
     return JobState.RELEASED if lease.released else JobState.TAKEN
 
 
