@@ -94,5 +94,5 @@ def _summarize(queries: Queries, chosen: list[DatasetSpec], counts: dict[str, Co
         sources = [source.asset for source in spec.arc.sources]
         rows.append((spec.asset, shown(sources), *(counts[spec.asset][state] for state in ArcState)))
     table(("arc", "subscribes to", *(state.value for state in ArcState)), rows, empty="")
-    for sentence in unknown_sources(queries, chosen):
+    for sentence in unknown_sources(queries.datasets().values(), chosen):
         click.echo(sentence)

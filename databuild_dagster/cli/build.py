@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from databuild_dagster.cli.building import Built, Workshop, build_refs
-from databuild_dagster.cli.definitions import load_deployed, register_all
+from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table
@@ -40,9 +40,17 @@ def build(
     """
     with printing_to_stderr():
         workshop = _workshop(where)
-        with follow(workshop.engine, refs) as progress:
+        first_seq = workshop.engine.queries.head().seq
+        with follow(workshop.engine, refs, first_seq) as progress:
             built = build_refs(
-                workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
+                workshop,
+                refs,
+                priority=priority,
+                comment=comment,
+                rebuild=rebuild,
+                fresh=fresh,
+                progress=progress,
+                first_seq=first_seq,
             )
     if as_json:
         emit(built.as_json())
@@ -127,9 +135,7 @@ def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
 def _workshop(where: Where) -> Workshop:
     instance = the_instance()
     locations = load_deployed(where)
-    workshop = Workshop.opened(instance, locations)
-    register_all(workshop.engine, locations)
-    return workshop
+    return Workshop.opened(instance, locations)
 
 
 def _summarize(built: Built) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from databuild_dagster.cli.definitions import register_all
 from databuild_dagster.cli.exits import heed_no_more_interrupts
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
+    from databuild_dagster.model.datasets import DatasetSpec
 
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
@@ -49,17 +51,21 @@ class Workshop:
 
     instance: DagsterInstance
     engine: Engine
-    locations: Sequence[CodeLocation]
+    locations: list[CodeLocation]
+    #: Of all locations, by row id, as they were registered when this process began.
+    datasets: Mapping[int, DatasetSpec]
 
     @classmethod
-    def opened(cls, instance: DagsterInstance, locations: Sequence[CodeLocation]) -> Workshop:
+    def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
+        """Register the locations, and make Dagster's own reads and writes cheap in this process. Raises `LocationTaken`."""
         from databuild_dagster.bindings.adapter.log_tails import shield_log_tails
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
         from databuild_dagster.bindings.registry.instance import engine_for
 
         tune_dagster_writes()
         shield_log_tails()
-        return cls(instance, engine_for(instance), locations)
+        engine = engine_for(instance)
+        return cls(instance, engine, locations, register_all(engine, locations))
 
     def tick(self, progress: Progress | None = None) -> TickReport:
         """One tick for every location, and the launches that it gave, executed here."""
@@ -142,14 +148,17 @@ def build_refs(
     rebuild: bool,
     fresh: bool = False,
     progress: Progress,
+    first_seq: int,
 ) -> Built:
-    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
+    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded.
+
+    `first_seq` is where the log ended before: the events after it are counted.
+    """
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
     began = time.monotonic()
     engine = workshop.engine
-    prepare_machine(workshop.instance, workshop.locations, refs, rebuild=rebuild or fresh)
-    first_seq = engine.queries.head().seq
+    prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild or fresh)
     command = CreateWants(
         wants=tuple((ref,) for ref in refs),
         priority=priority,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.building.deployment import Deployment
     from databuild_dagster.engine.engine import Engine, Outcome
     from databuild_dagster.model.datasets import DatasetSpec
+    from databuild_dagster.model.errors import AssetTaken
     from databuild_dagster.warehouse.layout import Warehouse
 
 
@@ -42,28 +44,28 @@ def load_deployed(where: Where) -> list[CodeLocation]:
     return [the_code_location(locations, where.location)]
 
 
-def register_all(engine: Engine, locations: list[CodeLocation]) -> None:
-    """Tell the store what these locations can build (SPEC 5.7), and the user what another location has.
+def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, DatasetSpec]:
+    """Record what these locations can build, warn of assets that another location owns, and return all datasets.
 
-    Raises `LocationTaken`.
+    SPEC 5.7. Raises `LocationTaken`.
     """
     from databuild_dagster.bindings.registry.registration import datasets_of, register
     from databuild_dagster.data.read_plan import unknown_sources
 
-    left = [(each, each.deployment.location) for each in locations if each.deployment is not None]
-    # Twice: an asset that moved from the second location to the first is free when the second has told.
-    for is_last in (False, True):
-        taken = {name: register(engine, name, datasets_of(each.repository.asset_graph, name)) for each, name in left}
-        left = [(each, name) for each, name in left if taken[name]]
-        if not left or is_last:
-            break
-    for _, name in left:
-        for refusal in taken[name]:
-            click.echo(f"Warning: {refusal}", err=True)
-    loaded = {each.deployment.location for each in locations if each.deployment is not None}
-    datasets = [spec for spec in engine.queries.datasets().values() if spec.location in loaded]
-    for sentence in unknown_sources(engine.queries, datasets):
+    left = [(each.repository, each.deployment.location) for each in locations if each.deployment is not None]
+    loaded = {name for _, name in left}
+    datasets: dict[int, DatasetSpec] = {}
+    # Twice: an asset that moved from the second location to the first is free when the second is registered.
+    for _ in range(2):
+        taken: dict[str, tuple[AssetTaken, ...]] = {}
+        for repository, name in left:
+            datasets, taken[name] = register(engine, name, datasets_of(repository.asset_graph, name))
+        left = [(repository, name) for repository, name in left if taken[name]]
+    for refusal in chain.from_iterable(taken.values()):
+        click.echo(f"Warning: {refusal}", err=True)
+    for sentence in unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded]):
         click.echo(f"Warning: {sentence}", err=True)
+    return datasets
 
 
 class NotLoaded(InvalidRequest):

@@ -29,15 +29,15 @@ _COLUMNS = {
 
 
 @contextmanager
-def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineProgress]:
-    """Show a build for as long as the block lasts."""
+def follow(engine: Engine, refs: Sequence[str], first_seq: int) -> Iterator[LiveProgress | LineProgress]:
+    """Show a build for as long as the block lasts: what happened after the event `first_seq`."""
     with own_terminal() as console:
         if not console.is_terminal:
-            lines = LineProgress(engine)
+            lines = LineProgress(engine, first_seq)
             yield lines
             lines.ended()
             return
-        progress = LiveProgress(engine, refs)
+        progress = LiveProgress(engine, refs, first_seq)
         live = Live(
             get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
         )
@@ -48,10 +48,10 @@ def follow(engine: Engine, refs: Sequence[str]) -> Iterator[LiveProgress | LineP
 class LineProgress:
     """A line when a launch begins, and one for what became of the one before."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, first_seq: int) -> None:
         self._engine = engine
         self._began = time.monotonic()
-        self._seq = engine.queries.head().seq
+        self._seq = first_seq
         self._told: dict[str, dict[str, int]] = {}
         self._waiting_for = ""
 
@@ -89,11 +89,11 @@ class LineProgress:
 class LiveProgress:
     """A table that is drawn anew from the store, by rich's own thread."""
 
-    def __init__(self, engine: Engine, refs: Sequence[str]) -> None:
+    def __init__(self, engine: Engine, refs: Sequence[str], first_seq: int) -> None:
         self._engine = engine
         self._refs = refs
         self._began = time.monotonic()
-        self._seq = engine.queries.head().seq
+        self._seq = first_seq
 
     def launching(self, job: str, n_partitions: int) -> None:
         """Nothing to do: the store says it."""

@@ -44,10 +44,11 @@ class Inputs:
 class InputFinder:
     """Looks inputs up for one step."""
 
-    def __init__(self, engine: Engine, foreign: Foreign) -> None:
+    def __init__(self, engine: Engine, foreign: Foreign, registered: Iterable[DatasetSpec]) -> None:
+        """`registered` are the datasets of all locations when the step began."""
         self._engine = engine
         self._foreign = foreign
-        self._is_foreign: dict[str, bool] = {}
+        self._is_foreign = {dataset.asset: dataset.kind.is_foreign for dataset in registered}
 
     def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[str]) -> dict[str, Inputs]:
         """The declared inputs of each ref; `datasets` by asset."""
@@ -58,6 +59,8 @@ class InputFinder:
     def pin(self, refs: Iterable[str]) -> dict[str, Canonical]:
         """What readers see of each ref by now, plain assets as Dagster sees them."""
         wanted = sorted(refs)
+        if not wanted:
+            return {}
         if foreign := [ref for ref in wanted if self.is_foreign(asset_of(ref))]:
             observe(self._engine, self._foreign, foreign)
         return self._engine.queries.canonical(wanted)

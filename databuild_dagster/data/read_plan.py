@@ -243,12 +243,12 @@ def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
     return UnknownAsset(asset=asset, suggestion=suggestion)
 
 
-def unknown_sources(queries: Queries, datasets: Iterable[DatasetSpec]) -> list[str]:
-    """A sentence for each source of an arc that nobody has registered: a typo, or another location's that is to come.
+def unknown_sources(registered: Iterable[DatasetSpec], datasets: Iterable[DatasetSpec]) -> list[str]:
+    """A sentence for each source of the datasets' arcs that no location has registered.
 
-    Not refused for that reason, as an input that nobody declares is not: who needs it is told so.
+    It may be a typo, or an asset of a location that is still to come; so the arc itself is not refused.
     """
-    known = {spec.asset for spec in queries.datasets().values()}
+    known = {spec.asset for spec in registered}
     return [
         f"{spec.asset} subscribes to {source.asset}, which no code location has registered, so nothing of that name "
         f"wakes it{f'; did you mean {near}?' if (near := near_names(source.asset, known - {spec.asset})) else '.'}"

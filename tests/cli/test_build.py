@@ -4,12 +4,36 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster.model.events import DatasetRegistered
+from databuild_dagster.store.store import Store
+
 from .conftest import MAX_SECONDS, Project
 
 pytestmark = pytest.mark.long
 
 JANUARY = "revenue@2024-01-01"
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
+
+TWO_ASSETS = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-03-01")
+
+@databuild_asset(partitions_def=daily)
+def numbers() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1, 2]})
+
+@databuild_asset(partitions_def=daily)
+def doubled(numbers: pd.DataFrame) -> pd.DataFrame:
+    return numbers * 2
+
+defs = build_definitions([numbers, doubled])
+"""
+#: A build of two assets, one partition each, in two ticks: each question to the store is asked once per tick and step.
+MAX_QUESTIONS = 118
 
 
 def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Project) -> None:
@@ -40,6 +64,22 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     assert project.ask("check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("rebuild") == {"events": events + 2}
     assert project.ask("show", JANUARY) == shown
+
+
+def test_a_small_build_registers_once_and_asks_the_store_few_questions(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.7; the bound keeps a question from being asked again by each function that needs the answer."""
+    project.define(TWO_ASSETS)
+    asked: list[str] = []
+    ask = Store.ask
+    monkeypatch.setattr(Store, "ask", lambda store, sql, *given: (asked.append(sql), ask(store, sql, *given))[1])
+
+    built = project.build("doubled@2024-01-31")
+
+    assert (built["refs"]["live"], built["launches"]) == (1, 2)
+    assert len(asked) <= MAX_QUESTIONS
+    assert sum(isinstance(event.fact, DatasetRegistered) for event in project.queries.events()) == 1
 
 
 def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_live(project: Project) -> None:

@@ -4,7 +4,7 @@ Without Java, or with nowhere to write, a build would record job runs only to fa
 other, until somebody looks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from dagster import DagsterInstance
 
@@ -13,6 +13,7 @@ from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.startable import check_startable
@@ -20,16 +21,21 @@ from databuild_dagster.warehouse.layout import Warehouse
 
 
 def prepare_machine(
-    instance: DagsterInstance, locations: Iterable[CodeLocation], refs: Iterable[str], *, rebuild: bool = False
+    instance: DagsterInstance,
+    locations: Iterable[CodeLocation],
+    datasets: Iterable[DatasetSpec],
+    refs: Iterable[str],
+    *,
+    rebuild: bool = False,
 ) -> None:
     """Whether these refs, and what they need, can be built here; and Spark begins to open while wants are recorded.
 
-    Nothing is looked at when all are live, unless they are to be built anew. Raises `JavaMissing`,
-    `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    `datasets` are the registered ones of all locations. Nothing is looked at when all are live, unless they are to be
+    built again. Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
-    needed = set(_with_upstreams(instance, wanted))
+    needed = set(_with_upstreams({spec.asset: spec for spec in datasets}, wanted))
     to_open: list[DatabuildSpark] = []
     for location in locations:
         if location.deployment is None:
@@ -49,8 +55,7 @@ def prepare_machine(
         open_ahead(spark, instance.root_directory)
 
 
-def _with_upstreams(instance: DagsterInstance, assets: set[str]) -> Iterator[str]:
-    inputs = {each.asset: each.inputs for each in engine_for(instance).queries.datasets().values()}
+def _with_upstreams(datasets: Mapping[str, DatasetSpec], assets: set[str]) -> Iterator[str]:
     seen: set[str] = set()
     found = list(assets)
     while found:
@@ -58,4 +63,4 @@ def _with_upstreams(instance: DagsterInstance, assets: set[str]) -> Iterator[str
         if asset not in seen:
             seen.add(asset)
             yield asset
-            found += [spec.asset for spec in inputs.get(asset, ())]
+            found += [spec.asset for spec in datasets[asset].inputs] if asset in datasets else []

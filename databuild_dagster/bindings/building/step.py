@@ -121,9 +121,10 @@ class _Step:
         self.deployment: Deployment = getattr(context.resources, DEPLOYMENT)
         self.engine = engine_for(context.instance)
         self.graph: AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
+        registered = self._registered()
         #: The selected outputs, in the order of their declaration.
-        self.datasets = self._registered()
-        self.finder = InputFinder(self.engine, ForeignAssets(context.instance))
+        self.datasets = {asset: registered[asset] for asset in self._selected() if asset in registered}
+        self.finder = InputFinder(self.engine, ForeignAssets(context.instance), registered.values())
         self.frames = Frames(
             spark_resource=getattr(context.resources, SPARK),
             warehouse=self.deployment.warehouse or warehouse_of(context.instance),
@@ -169,18 +170,18 @@ class _Step:
 
     def _registered(self) -> dict[str, DatasetSpec]:
         """The store knows the datasets before it is asked; here a graph and an instance are at hand."""
-        datasets = datasets_of(self.graph, self.deployment.location)
-        selected = [asset_text(key) for key in self.context.assets_def.keys_by_output_name.values()]
+        location = self.deployment.location
+        datasets = datasets_of(self.graph, location)
         if self.deployment.is_ad_hoc:
-            register_ad_hoc(self.engine, self.deployment.location, datasets)
+            known = register_ad_hoc(self.engine, location, datasets)
         else:
-            register(self.engine, self.deployment.location, datasets, building=selected)
-        found = {asset: self.engine.queries.dataset(asset) for asset in selected}
-        return {
-            asset: dataset
-            for asset, dataset in found.items()
-            if dataset is not None and asset_key(asset) in self.context.selected_asset_keys
-        }
+            outputs = map(asset_text, self.context.assets_def.keys_by_output_name.values())
+            known = register(self.engine, location, datasets, building=outputs)
+        return {spec.asset: spec for spec in known.datasets.values()}
+
+    def _selected(self) -> list[str]:
+        keys = self.context.assets_def.keys_by_output_name.values()
+        return [asset_text(key) for key in keys if key in self.context.selected_asset_keys]
 
     def _partition_keys(self) -> Sequence[str | None]:
         if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):

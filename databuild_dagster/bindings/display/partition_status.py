@@ -43,6 +43,8 @@ def last_words(engine: Engine, refs: Iterable[str]) -> dict[str, str]:
     Of what is live that is nobody: its materialization speaks for it.
     """
     asked = list(refs)
+    if not asked:
+        return {}
     canonical = engine.queries.canonical(asked)
     taints = engine.queries.taints_to_show(asked)
     # Of what is being built, and of what has failed, that is its own run.
@@ -51,7 +53,7 @@ def last_words(engine: Engine, refs: Iterable[str]) -> dict[str, str]:
         for ref, each in canonical.items()
         if each.job_run is not None and each.state in (InstanceState.BUILDING, InstanceState.FAILED)
     }
-    runs = engine.queries.job_runs_named(own.values())
+    runs = engine.queries.job_runs_named(own.values()) if own else {}
     words = {}
     for ref in asked:
         if canonical[ref].state is InstanceState.LIVE:

@@ -93,6 +93,8 @@ class Painter:
 
     def reused(self, uuids: Mapping[str, str], *, as_materializations: bool) -> Iterable[Any]:
         """Refs that others have built. A backfill fails unless it is told that they are materialized."""
+        if not uuids:
+            return
         shown = list(uuids) if as_materializations else list(uuids)[:MAX_OBSERVATIONS]
         canonical = self._engine.queries.canonical(shown)
         runs = self._engine.queries.job_runs_named(each.job_run for each in canonical.values() if each.job_run)

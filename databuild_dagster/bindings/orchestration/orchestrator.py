@@ -90,9 +90,11 @@ def run_tick(
     Who ticks regularly says how often. Raises `LocationTaken`.
     """
     engine = engine_for(instance)
-    for taken in register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location)):
+    registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
+    for taken in registered.taken:
         tell(str(taken))
-    for sentence in unknown_sources(engine.queries, engine.queries.datasets(deployment.location).values()):
+    datasets = registered.of(deployment.location)
+    for sentence in unknown_sources(registered.datasets.values(), datasets.values()):
         tell(sentence)
     began_at = engine.queries.head().seq
     remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))

@@ -7,7 +7,8 @@ together with the upstream's partitions, because what a key maps to depends on b
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
 from msgspec import UNSET, UnsetType
@@ -33,13 +34,35 @@ from databuild_dagster.model.wording import few_of
 #: How often what was read is read again, because another location registered something at the same moment.
 MAX_RACES = 3
 
+#: A loaded graph does not change, and each tick and each step of a process asks for its datasets.
+_datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[DatasetSpec, ...]]] = WeakKeyDictionary()
+
+
+class Registered(NamedTuple):
+    """The datasets that the store knows right after a location was registered."""
+
+    #: Of every location, by row id.
+    datasets: dict[int, DatasetSpec]
+    #: One refusal for each location that owns assets of this one.
+    taken: tuple[AssetTaken, ...] = ()
+
+    def of(self, location: str) -> dict[int, DatasetSpec]:
+        """The datasets of one location, by row id."""
+        return {row_id: spec for row_id, spec in self.datasets.items() if spec.location == location}
+
 
 def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
-    """Every asset that the code location declares, by asset. Raises `InvalidAsset`.
+    """Every asset that the code location declares, by asset; computed once for each graph. Raises `InvalidAsset`.
 
-    A dep that nothing declares is no dataset: it may be another location's, and if it is nobody's, who needs
-    it is told so.
+    A dep that no asset declares is no dataset: it may belong to another location, and `explain` names it.
     """
+    found = _datasets_of.setdefault(graph, {})
+    if location not in found:
+        found[location] = _declared(graph, location)
+    return found[location]
+
+
+def _declared(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
     specs = [
         _dataset(graph, assets_def, graph.get(key), location)
         for assets_def in graph.assets_defs
@@ -51,60 +74,64 @@ def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
 
 def register(
     engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], *, building: Iterable[str] = ()
-) -> tuple[AssetTaken, ...]:
-    """Tell the store what the location can build, if it does not know it yet; returns what is another location's.
+) -> Registered:
+    """Record what the location can build, if the store does not know it yet. One question where it does.
 
-    That is left out, and the rest is told. Raises `AssetTaken` when it is one of `building`, whose owner might
-    build it otherwise, and `LocationTaken` (SPEC 5.7).
+    Assets of other locations are left out, and returned. Raises `AssetTaken` when one of them is among `building`, whose
+    owner might build it otherwise, and `LocationTaken` (SPEC 5.7).
     """
-    told = {dataset.asset: dataset for dataset in datasets}
-    if {each.asset: each for each in engine.queries.datasets(location).values()} == told:
-        return ()
-    taken = _register_own(engine, location, told)
-    for refusal in taken:
+    registered = _register_own(engine, location, datasets)
+    for refusal in registered.taken:
         if not set(building).isdisjoint(refusal.facts["taken"]):
             raise refusal
-    return taken
+    return registered
 
 
-def _register_own(engine: Engine, location: str, told: dict[str, DatasetSpec]) -> tuple[AssetTaken, ...]:
+def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...]) -> Registered:
     for races in range(1, MAX_RACES + 1):
-        present = {each.asset: each for each in engine.queries.datasets().values()}
-        standings = {asset: standing_of(dataset, present.get(asset)) for asset, dataset in told.items()}
-        own = {asset: told[asset] for asset, standing in standings.items() if standing is Standing.OWN}
+        known = engine.queries.datasets()
+        present = {spec.asset: spec for spec in known.values()}
+        standings = {spec.asset: standing_of(spec, present.get(spec.asset)) for spec in datasets}
+        own = {spec.asset: spec for spec in datasets if standings[spec.asset] is Standing.OWN}
         of_owner: dict[str, list[str]] = {}
         for asset, standing in standings.items():
             if standing is Standing.TAKEN:
                 of_owner.setdefault(present[asset].location, []).append(asset)
-        if own != {asset: dataset for asset, dataset in present.items() if dataset.location == location}:
-            try:
-                command = RegisterDatasets(location=location, datasets=tuple(own.values()))
-                engine.handle(command, actor=f"code location {location}")
-            except AssetTaken:
-                if races < MAX_RACES:
-                    continue
-                raise
+        try:
+            known = _recorded(engine, location, own, known)
+        except AssetTaken:
+            if races < MAX_RACES:
+                continue
+            raise
         break
-    return tuple(
+    taken = (
         AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
         for owner, assets in of_owner.items()
     )
+    return Registered(known, tuple(taken))
 
 
-def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> None:
-    """Tell the store of assets that no deployed location declares: a `materialize([…])` in a script or a
-    test.
+def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> Registered:
+    """Record assets that no deployed location declares: a `materialize([…])` in a script or a test.
 
     What a code location has registered stays its own.
     """
-    known = {dataset.asset: dataset for dataset in engine.queries.datasets().values()}
-    own = {asset: dataset for asset, dataset in known.items() if dataset.location == location}
-    new = {spec.asset: spec for spec in datasets if spec.asset not in known or spec.asset in own}
-    if any(own.get(asset) != spec for asset, spec in new.items()):
-        engine.handle(
-            RegisterDatasets(location=location, datasets=tuple({**own, **new}.values())),
-            actor=f"code location {location}",
-        )
+    known = engine.queries.datasets()
+    own = {spec.asset: spec for spec in known.values() if spec.location == location}
+    of_others = {spec.asset for spec in known.values() if spec.location != location}
+    new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
+    return Registered(_recorded(engine, location, {**own, **new}, known))
+
+
+def _recorded(
+    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec]
+) -> dict[int, DatasetSpec]:
+    """The datasets of all locations, after those of one are recorded as `own`. Raises `AssetTaken`, `LocationTaken`."""
+    if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
+        return known
+    command = RegisterDatasets(location=location, datasets=tuple(own.values()))
+    engine.handle(command, actor=f"code location {location}")
+    return engine.queries.datasets()
 
 
 def job_of(assets_def: AssetsDefinition) -> str:

@@ -15,6 +15,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model.errors import AssetTaken, LocationTaken
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.store import Store
 
 pytestmark = pytest.mark.long
 
@@ -78,6 +79,23 @@ def test_an_asset_of_another_location_is_left_to_it_and_nothing_else_is_lost(dep
     assert second.engine.queries.head().seq == seq, "loading again changes nothing"
     second.build("other")
     assert second.state("other") is LIVE
+
+
+def test_a_graph_is_read_once_and_a_known_location_costs_one_question(
+    deploy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC 5.7"""
+    site = deploy(numbers, other, location="first")
+    asked: list[str] = []
+    ask = Store.ask
+    monkeypatch.setattr(Store, "ask", lambda store, sql, *given: (asked.append(sql), ask(store, sql, *given))[1])
+
+    datasets = datasets_of(site.repository.asset_graph, "first")
+    registered = register(site.engine, "first", datasets)
+
+    assert datasets_of(site.repository.asset_graph, "first") is datasets
+    assert set(registered.of("first").values()) == set(datasets)
+    assert (len(asked), registered.taken) == (1, ())
 
 
 def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> None:
