@@ -21,23 +21,14 @@ from dagster import (
 from databuild_dagster.bindings.adapter.dry_run import is_dry_run
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
-from databuild_dagster.bindings.display.alerts import send_alerts
-from databuild_dagster.bindings.display.report_dead_runs import tell_what_was_cut_short
-from databuild_dagster.bindings.display.sla_check import report_sla_checks
-from databuild_dagster.bindings.display.taint_ui import paint_taints
-from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-from databuild_dagster.bindings.orchestration.tend_held_runs import look_after
-from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
+from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Work, do_duties
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_process
-from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.tick import TickReport, tick
-from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.wording import one_line
 
 #: The sensor's name in Dagster.
 ORCHESTRATOR = "databuild_orchestrator"
@@ -84,52 +75,35 @@ def run_tick(
     tell: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
 ) -> TickReport:
-    """One tick for a loaded code location; the same for the sensor and the command line.
+    """One tick for a loaded code location, with all its duties; the same for the sensor and the command line.
 
-    `tell` hears of assets that another location has, the tick is about the others; and of arcs whose source nobody has.
-    Who ticks regularly says how often. Raises `LocationTaken`.
+    `tell` gets a sentence for each asset that another location owns, which this tick leaves alone, for each arc without
+    its source, and for each duty that failed. `interval_seconds` is the time between regular ticks. Raises `LocationTaken`,
+    and what the tick of the engine raises.
     """
     engine = engine_for(instance)
     registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
     for taken in registered.taken:
         tell(str(taken))
-    datasets = registered.of(deployment.location)
-    for sentence in unknown_sources(registered.datasets.values(), datasets.values()):
+    for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
         tell(sentence)
-    began_at = engine.queries.head().seq
-    remains = WarehouseRemains(engine, deployment.warehouse or warehouse_of(instance))
-    report = tick(
-        Pass(
-            engine,
-            location=deployment.location,
-            launcher=launcher,
-            foreign=ForeignAssets(instance),
-            # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
-            judge=engine.memory.of(Judge, Judge),
-            owner=this_process(),
-            limits=deployment.limits,
-            remains=remains,
-            interval_seconds=interval_seconds,
-        )
-    )
-    tell_what_was_cut_short(instance, report.lost)
-    # After it, for what could be adopted is no remains.
-    remains.clear(report.lost)
-    # After it, so that what it has launched anew is held on for, and not built by who waits.
-    look_after(
+    warehouse = deployment.warehouse or warehouse_of(instance)
+    work = Work(
         instance,
-        location=deployment.location,
-        delegation_timeout_seconds=deployment.delegation_timeout_seconds,
+        engine,
+        repository,
+        deployment,
+        launcher,
+        remains=WarehouseRemains(engine, warehouse),
+        interval_seconds=interval_seconds,
+        began_at=engine.queries.head().seq,
     )
-    send_alerts(instance, engine, deployment.location, deployment.alerts, began_at=began_at)
-    report_sla_checks(instance, deployment.location, repository.asset_graph)
-    # After it, for what it builds anew at once need not be red.
-    paint_taints(instance, deployment.location)
-    # After it, for what it has found lost has ended in Dagster too by now.
-    interrupt_orphaned_sessions(instance, deployment.spark)
-    # Last, for it may take a while, and nobody of ours waits for it.
-    keep_copies(instance, deployment)
-    return report
+    failed = do_duties(DUTIES, work)
+    for name, error in failed.items():
+        if name == TICK:
+            raise error
+        tell(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
+    return work.report
 
 
 def _dry_summary(engine: Engine, deployment: Deployment) -> str:

@@ -1,0 +1,182 @@
+"""What one tick does for its code location: the engine's tick and the duties around it, in the order of a table.
+
+The unit of failure is a duty. One that fails is logged, and what it left undone is found by the next tick; only without
+the engine's tick there is nothing that the other duties could act on.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dagster import DagsterInstance, RepositoryDefinition
+
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.display.alerts import send_alerts
+from databuild_dagster.bindings.display.report_dead_runs import tell_what_was_cut_short
+from databuild_dagster.bindings.display.sla_check import report_sla_checks
+from databuild_dagster.bindings.display.taint_ui import paint_taints
+from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
+from databuild_dagster.bindings.orchestration.tend_held_runs import look_after
+from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
+from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
+from databuild_dagster.data.lost_run_output import WarehouseRemains
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.tick import TickReport, tick
+from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.model.wording import few_of
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the duties of one tick work on."""
+
+    instance: DagsterInstance
+    engine: Engine
+    repository: RepositoryDefinition
+    deployment: Deployment
+    launcher: OrderCollector
+    remains: WarehouseRemains
+    interval_seconds: float
+    #: The last event before the tick.
+    began_at: int
+    #: What the tick of the engine did; filled by it.
+    report: TickReport = field(default_factory=TickReport)
+
+
+@dataclass(frozen=True)
+class Duty:
+    """One thing that each tick does for its code location. Rows of a table run in its order."""
+
+    #: A verb and its object, as a sentence about its failure has them.
+    name: str
+    run: Callable[[Work], object]
+    #: Duties that have to succeed before this one begins, and the reason.
+    after: tuple[str, ...] = ()
+    why: str = ""
+
+
+def _tick(work: Work) -> None:
+    instance, deployment = work.instance, work.deployment
+    done = tick(
+        Pass(
+            work.engine,
+            location=deployment.location,
+            launcher=work.launcher,
+            foreign=ForeignAssets(instance),
+            # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
+            judge=work.engine.memory.of(Judge, Judge),
+            owner=this_process(),
+            limits=deployment.limits,
+            remains=work.remains,
+            interval_seconds=work.interval_seconds,
+        )
+    )
+    work.report.add(done)
+
+
+def _tend_held_runs(work: Work) -> None:
+    deployment = work.deployment
+    timeout_seconds = deployment.delegation_timeout_seconds
+    look_after(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
+
+
+#: The duty whose failure is the failure of the whole tick.
+TICK = "launch what is due"
+
+DUTIES = (
+    Duty(TICK, _tick),
+    Duty(
+        "report dead Dagster runs",
+        lambda work: tell_what_was_cut_short(work.instance, work.report.lost),
+        (TICK,),
+        "the tick finds the lost launches",
+    ),
+    Duty(
+        "remove what dead processes left",
+        lambda work: work.remains.clear(work.report.lost),
+        (TICK,),
+        "the tick adopts complete data of lost launches, which is no remains",
+    ),
+    Duty(
+        "tend held Dagster runs",
+        _tend_held_runs,
+        (TICK,),
+        "a held run waits for what the tick launches again, instead of building it",
+    ),
+    Duty(
+        "send alerts",
+        lambda work: send_alerts(
+            work.instance,
+            work.engine,
+            work.deployment.location,
+            work.deployment.alerts,
+            began_at=work.began_at,
+        ),
+        (TICK,),
+        "the tick records which SLAs were missed",
+    ),
+    Duty(
+        "report SLA checks",
+        lambda work: report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph),
+        (TICK,),
+        "the tick records which SLAs were missed",
+    ),
+    Duty(
+        "show taints",
+        lambda work: paint_taints(work.instance, work.deployment.location),
+        (TICK,),
+        "a ref that the tick launches at once is not red in between",
+    ),
+    Duty(
+        "interrupt orphaned Spark sessions",
+        lambda work: interrupt_orphaned_sessions(work.instance, work.deployment.spark),
+        (TICK,),
+        "the tick ends the Dagster runs of lost launches, whose sessions are orphans",
+    ),
+    Duty(
+        "keep copies of lots",
+        lambda work: keep_copies(work.instance, work.deployment),
+        (TICK,),
+        "it may take minutes, and no other duty depends on it, so it is the last one",
+    ),
+)
+
+
+def check_duties(duties: Sequence[Duty]) -> None:
+    """Raises ValueError for a duty that comes before one that it is `after`, for a missing reason and for a name twice."""
+    before: set[str] = set()
+    for duty in duties:
+        if missing := set(duty.after) - before:
+            raise ValueError(f"Duty {duty.name!r} has to come after {few_of(sorted(missing))}.")
+        if duty.name in before or bool(duty.after) is not bool(duty.why):
+            raise ValueError(f"Duty {duty.name!r} is there twice, or has no reason for its place.")
+        before.add(duty.name)
+
+
+check_duties(DUTIES)
+
+
+def do_duties(duties: Sequence[Duty], work: Work) -> dict[str, Exception]:
+    """Do each duty, but those after one that failed; returns the errors by duty.
+
+    A duty that fails is logged, and its neighbors go on: what it left undone is found by the next tick.
+    """
+    failed: dict[str, Exception] = {}
+    skipped: set[str] = set()
+    for duty in duties:
+        if not skipped.isdisjoint(duty.after):
+            skipped.add(duty.name)
+            continue
+        try:
+            duty.run(work)
+        except Exception as error:
+            failed[duty.name] = error
+            skipped.add(duty.name)
+            if duty.name != TICK:
+                _log.exception("databuild: the tick of %s could not %s", work.deployment.location, duty.name)
+    return failed
