@@ -5,16 +5,14 @@ that are live. The job runs are built by a few threads of one Spark session; the
 each as soon as it is done, from this one thread. Afterwards the others are waited for, holding nothing.
 """
 
-import atexit
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dagster import AssetExecutionContext, DagsterRunStatus, Failure
+from dagster import AssetExecutionContext, Failure
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, AssetGraph
@@ -28,84 +26,33 @@ from databuild_dagster.bindings.adapter.run_tags import (
 )
 from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Progress
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages as sayings
-from databuild_dagster.bindings.claims.claims import HostedRun, Hosting, begin, claim
-from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.claims.claims import Hosting, begin, claim
 from databuild_dagster.bindings.claims.run_request import asking
 from databuild_dagster.bindings.claims.slot_deadlock import in_the_way_of
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
-from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register, register_ad_hoc
-from databuild_dagster.data.inputs import InputFinder, Inputs
-from databuild_dagster.engine.launch_heartbeat import Heartbeat
-from databuild_dagster.model.commands import (
-    CancelJobRuns,
-    FailJobRuns,
-    MissDeps,
-    RunFailure,
-    RunMiss,
-    SucceedJobRuns,
-)
+from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import Refused, StaleJobRun
-from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.progress import watch_progress
 from databuild_dagster.spark.session import spark_ui_url
-from databuild_dagster.warehouse.threads import DaemonThreads
 
 #: How often a run asks for refs again that others gave up while it waited for them.
 MAX_CLAIMS = 20
-#: How long threads may take to notice that they were interrupted. Spark's jobs do at once; a function in Python only when
-#: it has ended, and what it answers after that is refused.
-STOP_SECONDS = 10.0
-#: Whoever takes longer is waited for, and that is said.
-STOPPED_AT_ONCE_SECONDS = 0.5
 
 _LIVE = InstanceState.LIVE
 
 _log = logging.getLogger(__name__)
-
-
-#: What this process hosts at the moment, by launch, and how to let go of it.
-_open_hostings: dict[str, Callable[[], None]] = {}
-
-
-def end_open_hostings() -> None:
-    """End what a step of this process has left behind.
-
-    An interrupt may come while Dagster writes an event: then it forgets the step's generator without closing
-    it, and what the generator hosts would be alive as long as its process.
-    """
-    while _open_hostings:
-        _open_hostings.popitem()[1]()
-
-
-atexit.register(end_open_hostings)
-
-
-@dataclass
-class _Progress:
-    """What has become of the refs so far."""
-
-    n_hosted: int = 0
-    live: dict[str, str] = field(default_factory=dict)
-    #: Ref to its error, in the order of happening.
-    failed: dict[str, str] = field(default_factory=dict)
-    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    stopped: dict[str, str] = field(default_factory=dict)
-    #: Refs that others failed to build, or that were not given.
-    denied: dict[str, str] = field(default_factory=dict)
-    #: Ref to what its gates said.
-    verdicts: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
@@ -133,9 +80,7 @@ class _Step:
             on_session=self._show_spark,
         )
         self.painter = Painter(context)
-        self.builder: Builder | None = None
-        self.threads: DaemonThreads[Attempt] | None = None
-        self.progress = _Progress()
+        self.progress = Progress()
         ahead_seconds = max(self.engine.now() - self.engine.clock(), 0.0)
         asker = asking(context.instance, context.run, rebuild=self.deployment.rebuild, ahead_seconds=ahead_seconds)
         self.asking = replace(asker, made_with=made_with(context, body.function))
@@ -200,10 +145,9 @@ class _Step:
         self.painter.given(hosting)
         if hosting.launch_id is None:
             return
-        runs = hosting.job_runs
         self.launch_id = hosting.launch_id
-        self.progress.n_hosted += len(runs)
-        builder = self.builder = Builder(
+        self.progress.n_hosted += len(hosting.job_runs)
+        builder = Builder(
             self.context,
             self.body,
             self.config,
@@ -213,64 +157,17 @@ class _Step:
             launch_id=hosting.launch_id,
             threads=self.deployment.threads,
         )
-        with Heartbeat(self.engine, hosting.launch_id, [run.id for run in runs], builder.stop) as heartbeat:
-            unfinished = {run.id for run in runs}
-            _open_hostings[hosting.launch_id] = lambda: self._abandon(builder, unfinished, heartbeat)
-            try:
-                inputs = self.finder.of(self.datasets, [ref for run in runs for ref in run.refs])
-                missing = {ref: found.missing for ref, found in inputs.items() if found.missing}
-                misses = [
-                    Missed(run, {ref: missing[ref] for ref in run.refs if ref in missing})
-                    for run in runs
-                    if not missing.keys().isdisjoint(run.refs)
-                ]
-                yield from self._told(misses, heartbeat, unfinished)
-                ready = [run for run in runs if missing.keys().isdisjoint(run.refs)]
-                yield from self._build_in_threads(builder, ready, inputs, heartbeat, unfinished)
-            except Exception as error:
-                # Ours or Dagster's trouble, not the asset's: the job runs are tried again, but not for ever.
-                self._end(unfinished, f"{type(error).__name__}: {error}", heartbeat, as_failure=True)
-                raise
-            except BaseException:
-                # Interrupted, or Dagster closed the step.
-                self._end(unfinished, "interrupted", heartbeat, as_failure=False)
-                raise
-            finally:
-                _open_hostings.pop(hosting.launch_id, None)
-
-    def _build_in_threads(
-        self,
-        builder: Builder,
-        runs: Sequence[HostedRun],
-        inputs: Mapping[str, Inputs],
-        heartbeat: Heartbeat,
-        unfinished: set[str],
-    ) -> Iterator[Any]:
-        if not runs:
-            return
-        units = builder.units(runs, inputs)
-        n_threads = min(self.deployment.threads, len(runs))
-        threads = self.threads = DaemonThreads[Attempt](n_threads, "databuild build")
-        pending = {threads.submit(builder.build, unit, inputs) for unit in units}
-        try:
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                attempts = [future.result() for future in done]
-                # Begun before the others are told of: Spark works while Dagster writes.
-                pending |= {
-                    threads.submit(builder.build, unit, inputs) for attempt in attempts for unit in attempt.again
-                }
-                results = [result for attempt in attempts for result in attempt.results]
-                yield from self._told(results, heartbeat, unfinished)
-        except BaseException:
-            for job_run_id in list(unfinished):
-                builder.stop(job_run_id, "the step was interrupted")
-            threads.close()
-            if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
-                _log.warning("Interrupted: stopping, within %.0f seconds.", STOP_SECONDS)
-                wait(pending, timeout=STOP_SECONDS)
-            raise
-        threads.close()
+        launch = HostedLaunch(
+            hosting.launch_id,
+            hosting.job_runs,
+            builder,
+            context=self.context,
+            engine=self.engine,
+            painter=self.painter,
+            progress=self.progress,
+            n_threads=self.deployment.threads,
+        )
+        yield from launch.build(partial(self.finder.of, self.datasets))
 
     def _show_spark(self, session: Any) -> None:
         """Link Spark's own UI from the Dagster run, and say in its log how far Spark is."""
@@ -285,107 +182,6 @@ class _Step:
             if (url := spark_ui_url(session)) is not None:
                 self.painter.tag(SPARK_UI_TAG, url)
             self.held.enter_context(watch_progress(session, tell))
-
-    def _told(self, results: Sequence[Result], heartbeat: Heartbeat, unfinished: set[str]) -> Iterator[Any]:
-        """Tell the engine, then Dagster; what the engine does not take any more never happened."""
-        heartbeat.reported(result.run.id for result in results)
-        built = self._accepted([each for each in results if isinstance(each, Built)], self._succeed)
-        missed = self._accepted([each for each in results if isinstance(each, Missed)], self._miss)
-        failed = self._accepted([each for each in results if isinstance(each, Failed)], self._fail)
-        for stopped in (each for each in results if isinstance(each, Stopped)):
-            self.progress.stopped.update(dict.fromkeys(stopped.run.refs, stopped.why))
-            self.context.log.warning(f"{few_of(stopped.run.refs)} was stopped: {stopped.why}.")
-        unfinished.difference_update(result.run.id for result in results)
-        if self.builder is not None:
-            for ended in (*built, *missed, *failed):
-                self.builder.settle(ended.run)
-        for miss in missed:
-            self.progress.missed.update(miss.impacted)
-            for ref, missing in miss.impacted.items():
-                self.context.log.info(f"{ref} waits for {few_of(missing)}.")
-        for failure in failed:
-            self.progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
-            self.progress.verdicts.update(failure.verdicts)
-            self.context.log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
-        self.painter.missed(ref for miss in missed for ref in miss.run.refs)
-        for output in (output for each in built for output in each.outputs):
-            self.progress.live[output.fact.ref] = output.instance.uuid
-            self.progress.verdicts[output.fact.ref] = output.verdicts
-        yield from self.painter.built(built)
-
-    def _accepted(self, results: "Sequence[Any]", tell: Any) -> "Sequence[Any]":
-        """Those that the engine took. One stale job run must not take its neighbours with it."""
-        if not results:
-            return []
-        try:
-            tell(results)
-        except StaleJobRun as stale:
-            if len(results) > 1:
-                return [each for result in results for each in self._accepted([result], tell)]
-            (result,) = results
-            if isinstance(result, Built) and stale.facts["state"] == JobRunState.SUCCEEDED.value:
-                # This process was taken for dead, and what it had written was adopted: it is as good as told.
-                return results
-            self.progress.stopped.update(dict.fromkeys(result.run.refs, stale.message))
-            self.context.log.warning(f"{few_of(result.run.refs)}: {stale}")
-            if self.builder is not None and not isinstance(result, Stopped):
-                self.builder.discard(result.run)
-            return []
-        return results
-
-    def _succeed(self, results: Sequence[Built]) -> None:
-        runs = tuple(RunSuccess(each.run.id, tuple(output.fact for output in each.outputs)) for each in results)
-        self.engine.handle(SucceedJobRuns(runs=runs), actor=self._actor)
-
-    def _miss(self, results: Sequence[Missed]) -> None:
-        misses = tuple(RunMiss(each.run.id, dict(each.impacted)) for each in results)
-        self.engine.handle(MissDeps(misses=misses), actor=self._actor)
-
-    def _fail(self, results: Sequence[Failed]) -> None:
-        failures = tuple(
-            RunFailure(each.run.id, each.error, "transient" if each.is_transient else "hard") for each in results
-        )
-        self.engine.handle(FailJobRuns(failures=failures), actor=self._actor)
-
-    def _end(self, job_run_ids: set[str], why: str, heartbeat: Heartbeat, *, as_failure: bool) -> None:
-        """End what this step cannot finish any more, so that nobody has to wait for the lease to lapse."""
-        ids_left = sorted(job_run_ids)
-        if not ids_left:
-            return
-        # Emptied first: what ends them here is not to end them again when Dagster lets go of the generator.
-        job_run_ids.clear()
-        heartbeat.reported(ids_left)
-        # SPEC 6.10: what a person canceled is not retried by the wants that were open for it.
-        keep_wants = not self._was_terminated()
-
-        def end(ids: Sequence[str]) -> None:
-            fail = FailJobRuns(failures=tuple(RunFailure(each, why, "transient") for each in ids))
-            cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
-            try:
-                self.engine.handle(fail if as_failure else cancel, actor=self._actor)
-            except Refused:
-                # One of them ended by another's word in this very moment; the others are still ours to end.
-                for job_run_id in ids if len(ids) > 1 else ():
-                    end([job_run_id])
-
-        end(ids_left)
-
-    def _abandon(self, builder: Builder, unfinished: set[str], heartbeat: Heartbeat) -> None:
-        if self.threads is not None:
-            self.threads.close()
-        for job_run_id in list(unfinished):
-            builder.stop(job_run_id, "the Dagster run was interrupted")
-        self._end(unfinished, "interrupted", heartbeat, as_failure=False)
-        heartbeat.stop()
-
-    def _was_terminated(self) -> bool:
-        """Whether a person took the run back in Dagster. Ctrl-C is only a pause: a later run goes on."""
-        run = self.context.instance.get_run_by_id(self.context.run.run_id)
-        return run is not None and run.status is DagsterRunStatus.CANCELING
-
-    @property
-    def _actor(self) -> str:
-        return f"dagster run {self.context.run.run_id}"
 
     # What others build, or have built
 
@@ -484,12 +280,12 @@ def _whatever_happens(what: str) -> Iterator[None]:
         _log.warning("databuild: %s", what, exc_info=True)
 
 
-def _failure_message(progress: _Progress) -> str:
+def _failure_message(progress: Progress) -> str:
     """Such as: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
     ref, error = next(iter(progress.failed.items()))
     key = partition_key_of(ref)
     if key is None:
         return f"{ref} failed: {error}"
-    keys = list(dict.fromkeys(partition_key_of(each) or each for each in progress.failed))
+    keys = list(dict.fromkeys(partition_key_of(ref) or ref for ref in progress.failed))
     partitions = "partition" if progress.n_hosted == 1 else "partitions"
     return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {few_of(keys)}. First: {error}"

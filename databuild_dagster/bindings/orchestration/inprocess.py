@@ -27,7 +27,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     execute_run_iterator,
 )
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
-from databuild_dagster.bindings.building.step import end_open_hostings
+from databuild_dagster.bindings.building.hosted_launch import end_open_launches
 from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ports import LaunchOrder
@@ -58,7 +58,7 @@ def execute(
             interrupted = interrupted or _tells_of_interrupt(event)
             yield event
     finally:
-        end_open_hostings()
+        end_open_launches()
     if interrupted:
         # Dagster takes Ctrl-C for the end of one run, and would have us go on with the next.
         raise KeyboardInterrupt

@@ -1,0 +1,287 @@
+"""The job runs of one launch in a step: built by a few threads, reported to the engine and to Dagster from one.
+
+The engine decides first. A result that it does not accept any more never happened, and Dagster hears nothing of it.
+"""
+
+import atexit
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, assert_never
+
+from dagster import AssetExecutionContext, DagsterRunStatus
+
+from databuild_dagster.bindings.building.builds import Builder
+from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.declare.gates import Verdict
+from databuild_dagster.bindings.display.ui_events import Painter
+from databuild_dagster.data.inputs import Inputs
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.launch_heartbeat import Heartbeat
+from databuild_dagster.model.commands import (
+    CancelJobRuns,
+    Command,
+    FailJobRuns,
+    MissDeps,
+    RunFailure,
+    RunMiss,
+    SucceedJobRuns,
+)
+from databuild_dagster.model.errors import Refused, StaleJobRun
+from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.warehouse.threads import DaemonThreads
+
+#: How long threads may take to notice that they were interrupted. Spark's jobs do at once; a function in Python only when
+#: it has ended, and what it answers after that is refused.
+STOP_SECONDS = 10.0
+#: A log line announces the wait for threads that take longer.
+STOPPED_AT_ONCE_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+#: The launches that this process hosts at the moment, and how to let go of each.
+_open_launches: dict[str, Callable[[], None]] = {}
+
+_Ended = TypeVar("_Ended", bound=Built | Missed | Failed)
+
+
+def end_open_launches() -> None:
+    """End what a step of this process has left behind.
+
+    An interrupt may come while Dagster writes an event: then it forgets the step's generator without closing
+    it, and what the generator hosts would be alive as long as its process.
+    """
+    while _open_launches:
+        _open_launches.popitem()[1]()
+
+
+atexit.register(end_open_launches)
+
+
+@dataclass
+class Progress:
+    """What has become of the refs of a step so far, in all its launches."""
+
+    n_hosted: int = 0
+    live: dict[str, str] = field(default_factory=dict)
+    #: Ref to its error, in the order of happening.
+    failed: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    #: Refs that others failed to build, or that were not given.
+    denied: dict[str, str] = field(default_factory=dict)
+    #: Ref to what its gates said.
+    verdicts: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
+
+
+class HostedLaunch:
+    """One launch that the step hosts, until each of its job runs has ended."""
+
+    def __init__(
+        self,
+        launch_id: str,
+        job_runs: Sequence[HostedRun],
+        builder: Builder,
+        *,
+        context: AssetExecutionContext,
+        engine: Engine,
+        painter: Painter,
+        progress: Progress,
+        n_threads: int,
+    ) -> None:
+        self.id = launch_id
+        self._job_runs = job_runs
+        self._builder = builder
+        self._context = context
+        self._engine = engine
+        self._painter = painter
+        self._progress = progress
+        self._heartbeat = Heartbeat(engine, launch_id, [run.id for run in job_runs], builder.stop)
+        self._n_threads = n_threads
+        self._threads: DaemonThreads[Attempt] | None = None
+        #: Job runs of which the engine does not know yet how they ended.
+        self._unfinished = {run.id for run in job_runs}
+
+    def build(self, inputs_of: Callable[[list[str]], Mapping[str, Inputs]]) -> Iterator[Any]:
+        """Build every job run whose inputs are live; yields Dagster's events."""
+        with self._heartbeat:
+            _open_launches[self.id] = self._abandon
+            try:
+                inputs = inputs_of([ref for run in self._job_runs for ref in run.refs])
+                missing = {ref: found.missing for ref, found in inputs.items() if found.missing}
+                ready, misses = [], []
+                for run in self._job_runs:
+                    if impacted := {ref: missing[ref] for ref in run.refs if ref in missing}:
+                        misses.append(Missed(run, impacted))
+                    else:
+                        ready.append(run)
+                yield from self._report(misses)
+                yield from self._build_in_threads(ready, inputs)
+            except Exception as error:
+                # Ours or Dagster's trouble, not the asset's: the job runs are tried again, but not for ever.
+                self._end(f"{type(error).__name__}: {error}", as_failure=True)
+                raise
+            except BaseException:
+                # Interrupted, or Dagster closed the step.
+                self._end("interrupted", as_failure=False)
+                raise
+            finally:
+                _open_launches.pop(self.id, None)
+
+    def _build_in_threads(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> Iterator[Any]:
+        if not runs:
+            return
+        builder = self._builder
+        units = builder.units(runs, inputs)
+        threads = self._threads = DaemonThreads[Attempt](min(self._n_threads, len(runs)), "databuild build")
+        pending = {threads.submit(builder.build, unit, inputs) for unit in units}
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                attempts = [future.result() for future in done]
+                # Begun before the others are reported: Spark works while Dagster writes.
+                pending |= {
+                    threads.submit(builder.build, unit, inputs) for attempt in attempts for unit in attempt.again
+                }
+                yield from self._report([result for attempt in attempts for result in attempt.results])
+        except BaseException:
+            self._stop("the step was interrupted")
+            if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
+                _log.warning("Interrupted: stopping, within %.0f seconds.", STOP_SECONDS)
+                wait(pending, timeout=STOP_SECONDS)
+            raise
+        threads.close()
+
+    # Reports
+
+    def _report(self, results: Sequence[Result]) -> Iterator[Any]:
+        """Report to the engine, then to Dagster, each kind of result in one command."""
+        built, missed, failed = list[Built](), list[Missed](), list[Failed]()
+        for result in results:
+            match result:
+                case Built():
+                    built.append(result)
+                case Missed():
+                    missed.append(result)
+                case Failed():
+                    failed.append(result)
+                case Stopped():
+                    self._stopped(result.run, result.why, f" was stopped: {result.why}.")
+                case _:
+                    assert_never(result)
+        self._heartbeat.reported(result.run.id for result in results)
+        built = self._accepted(built, _success)
+        missed = self._accepted(missed, _miss)
+        failed = self._accepted(failed, _failure)
+        self._unfinished.difference_update(result.run.id for result in results)
+        accepted: list[Built | Missed | Failed] = [*built, *missed, *failed]
+        for result in accepted:
+            self._builder.settle(result.run)
+        yield from self._show(built, missed, failed)
+
+    def _show(self, built: Sequence[Built], missed: Sequence[Missed], failed: Sequence[Failed]) -> Iterator[Any]:
+        progress, log = self._progress, self._context.log
+        for miss in missed:
+            progress.missed.update(miss.impacted)
+            for ref, missing in miss.impacted.items():
+                log.info(f"{ref} waits for {few_of(missing)}.")
+        for failure in failed:
+            progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
+            progress.verdicts.update(failure.verdicts)
+            log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
+        self._painter.missed(ref for miss in missed for ref in miss.run.refs)
+        for output in (output for success in built for output in success.outputs):
+            progress.live[output.fact.ref] = output.instance.uuid
+            progress.verdicts[output.fact.ref] = output.verdicts
+        yield from self._painter.built(built)
+
+    def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], Command]) -> list[_Ended]:
+        """Those that the engine took. One stale job run must not take its neighbours with it."""
+        if not results:
+            return []
+        try:
+            self._engine.handle(command_of(results), actor=self._actor)
+        except StaleJobRun as stale:
+            if len(results) > 1:
+                return [taken for result in results for taken in self._accepted([result], command_of)]
+            (result,) = results
+            if isinstance(result, Built) and stale.facts["state"] == JobRunState.SUCCEEDED.value:
+                # The orchestrator took this process for dead, and adopted what it had written.
+                return results
+            self._stopped(result.run, stale.message, f": {stale}")
+            self._builder.discard(result.run)
+            return []
+        return results
+
+    def _stopped(self, run: HostedRun, why: str, predicate: str) -> None:
+        self._progress.stopped.update(dict.fromkeys(run.refs, why))
+        self._context.log.warning(f"{few_of(run.refs)}{predicate}")
+
+    # The end of what this step cannot finish
+
+    def _stop(self, why: str) -> None:
+        """Nothing of the launch goes on here, and what its threads still answer does not count."""
+        for job_run_id in list(self._unfinished):
+            self._builder.stop(job_run_id, why)
+        if self._threads is not None:
+            self._threads.close()
+
+    def _end(self, why: str, *, as_failure: bool) -> None:
+        """End the job runs that are left, so that no one has to wait for the lease to lapse."""
+        ids_left = sorted(self._unfinished)
+        if not ids_left:
+            return
+        # Emptied first: what ends them here is not to end them again when Dagster lets go of the generator.
+        self._unfinished.clear()
+        self._heartbeat.reported(ids_left)
+        # SPEC 6.10: what a person canceled is not retried by the wants that were open for it.
+        keep_wants = not self._was_terminated()
+
+        def end(ids: Sequence[str]) -> None:
+            fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient") for job_run_id in ids))
+            cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
+            try:
+                self._engine.handle(fail if as_failure else cancel, actor=self._actor)
+            except Refused:
+                # One of them was ended by another process in this moment; the others are still ours to end.
+                for job_run_id in ids if len(ids) > 1 else ():
+                    end([job_run_id])
+
+        end(ids_left)
+
+    def _abandon(self) -> None:
+        self._stop("the Dagster run was interrupted")
+        self._end("interrupted", as_failure=False)
+        self._heartbeat.stop()
+
+    def _was_terminated(self) -> bool:
+        """Whether a person took the run back in Dagster. Ctrl-C is only a pause: a later run goes on."""
+        run = self._context.instance.get_run_by_id(self._context.run.run_id)
+        return run is not None and run.status is DagsterRunStatus.CANCELING
+
+    @property
+    def _actor(self) -> str:
+        return f"dagster run {self._context.run.run_id}"
+
+
+def _success(results: Iterable[Built]) -> SucceedJobRuns:
+    return SucceedJobRuns(
+        runs=tuple(RunSuccess(built.run.id, tuple(output.fact for output in built.outputs)) for built in results)
+    )
+
+
+def _miss(results: Iterable[Missed]) -> MissDeps:
+    return MissDeps(misses=tuple(RunMiss(missed.run.id, dict(missed.impacted)) for missed in results))
+
+
+def _failure(results: Iterable[Failed]) -> FailJobRuns:
+    return FailJobRuns(
+        failures=tuple(
+            RunFailure(failed.run.id, failed.error, "transient" if failed.is_transient else "hard")
+            for failed in results
+        )
+    )
