@@ -1,0 +1,186 @@
+"""One call of an asset's function: what it builds, how far it has come, and what all calls of a step share."""
+
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from dagster import AssetExecutionContext
+
+from databuild_dagster.bindings.building.arguments import Arguments
+from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.claims.results import Failed
+from databuild_dagster.bindings.declare.asset_spec import AssetBody
+from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.gates import Verdict
+from databuild_dagster.bindings.declare.outcomes import Transient
+from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.staging import Staged
+from databuild_dagster.warehouse.disk import remove_tree
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+
+
+@dataclass
+class Call:
+    """One call of the function, as far as it has come."""
+
+    runs: tuple[HostedRun, ...]
+    #: Ref to input ref to the uuid that was read.
+    used: dict[str, dict[str, str]]
+    #: Whether one of them was tried before, and something other than its data was to blame.
+    is_retry: bool = False
+    staged: dict[str, Staged] = field(default_factory=dict)
+    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    #: The manifests of a lot's parts, which have their places already.
+    children: tuple[str, ...] = ()
+
+    @property
+    def refs(self) -> list[str]:
+        return [ref for run in self.runs for ref in run.refs]
+
+    @property
+    def keys(self) -> list[str | None]:
+        return [run.partition_key for run in self.runs]
+
+    def refs_of(self, asset: str) -> list[str]:
+        return [ref for run in self.runs for ref in run.refs if asset_of(ref) == asset]
+
+    def closed(self, run: HostedRun) -> str | None:
+        """What the gates have against a job run."""
+        against = [
+            f"check {each.gate} of {ref}: {each.why}"
+            for ref in run.refs
+            for each in self.verdicts.get(ref, ())
+            if each.blocks
+        ]
+        return "; ".join(against) or None
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every call of a step uses."""
+
+    context: AssetExecutionContext
+    body: AssetBody
+    datasets: Mapping[str, DatasetSpec]
+    frames: Frames
+    arguments: Arguments
+    #: Asset to what the author calls it.
+    names: Mapping[str, str | None]
+    launch_id: str
+
+    @property
+    def job(self) -> str:
+        """What an error message calls the function."""
+        return next(iter(self.datasets.values())).job
+
+    def build_context(self, call: Call, used: Collection[dict[str, str]]) -> BuildContext:
+        """What is read at run time is written into `used`."""
+        return BuildContext(
+            dagster_context=self.context,
+            runs=call.runs,
+            output_names=self.names,
+            is_batched=self.body.is_batched,
+            session=lambda: self.frames.session,
+            read=lambda refs: self.arguments.read(refs, used),
+        )
+
+    def failed(self, run: HostedRun, error: BaseException) -> Failed:
+        """The result of a job run that this error ended."""
+        return Failed(run, self.frames.explain(error), self.is_transient(error), traceback_of(error))
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether the same call may succeed later."""
+        return isinstance(error, Transient) or self.frames.is_transient(error)
+
+
+class Stops:
+    """The job runs of a step that were ended from outside, and which calls end with them. Used by several threads."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        #: Job run to why it was ended.
+        self._why: dict[str, str] = {}
+        #: Job run to those that its call builds with it, itself included.
+        self._together: dict[str, tuple[HostedRun, ...]] = {}
+
+    def begin(self, runs: tuple[HostedRun, ...]) -> None:
+        """One call builds these."""
+        self._together.update((run.id, runs) for run in runs)
+
+    def stop(self, job_run_id: str, why: str) -> None:
+        """End a job run: its answer will not count.
+
+        Its Spark work is interrupted, unless it is also that of neighbours that are to go on.
+        """
+        self._why[job_run_id] = why
+        together = self._together.get(job_run_id, ())
+        if together and self.are_all(together):
+            self._frames.begin_to_interrupt(together[0].id)
+
+    def why(self, run: HostedRun) -> str | None:
+        """Why it was ended; None for one that goes on."""
+        return self._why.get(run.id)
+
+    def are_all(self, runs: Sequence[HostedRun]) -> bool:
+        """Whether none of them goes on."""
+        return all(run.id in self._why for run in runs)
+
+    def raise_if_all(self, call: Call) -> None:
+        """Between two phases of a call. Raises `StoppedEarly`."""
+        if self.are_all(call.runs):
+            raise StoppedEarly
+
+
+class StoppedEarly(Exception):
+    """All job runs of a call were ended from outside."""
+
+
+class Leftovers:
+    """What job runs of a step, and earlier attempts at their lots, have left in the warehouse."""
+
+    def __init__(self, context: AssetExecutionContext, frames: Frames) -> None:
+        self._context = context
+        self._frames = frames
+        #: Job run to the folder that stands for what earlier attempts have left.
+        self._unsettled: dict[str, str] = {}
+
+    def attempts_before(self, run: HostedRun, ref: str) -> list[str]:
+        """Instances whose kept parts this one may use; from here on they are to be removed once it has ended."""
+        attempts = self._frames.attempts_before(run.id, ref)
+        if attempts:
+            self._unsettled[run.id] = self._frames.lasting_folder(run.id)
+        return attempts
+
+    def settle(self, run: HostedRun) -> None:
+        """The engine knows how it ended: what earlier attempts at its lot have kept is in it, or of no use any more."""
+        folder = self._unsettled.pop(run.id, None)
+        if folder is None:
+            return
+        try:
+            for ref in run.refs:
+                self._frames.remove_attempts_before(run.id, ref)
+            remove_tree(folder)
+        except (DiskTrouble, StorageTrouble) as error:
+            # As long as the folder is there, the orchestrator tries again once this process is gone.
+            self._context.log.warning(f"What earlier attempts left of {few_of(run.refs)} is not removed yet: {error}")
+
+    def discard(self, run: HostedRun) -> None:
+        """The engine did not take it: nothing may be left that looks like data. What earlier attempts keep stays theirs."""
+        if (folder := self._unsettled.pop(run.id, None)) is not None:
+            with suppress(DiskTrouble):
+                remove_tree(folder)
+        for ref in run.refs:
+            try:
+                self._frames.discard(run.id, ref)
+            except DatabuildError as error:
+                self._context.log.warning(f"What was written for {ref} could not be removed: {error}")
+
+
+def traceback_of(error: BaseException) -> str:
+    """As Python prints it."""
+    return "".join(traceback.format_exception(error))

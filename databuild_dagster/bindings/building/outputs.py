@@ -1,0 +1,196 @@
+"""What a function returned becomes instances: staged where no reader looks, checked by gates, published.
+
+From the publishing on each job run of a batch is by itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
+from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
+from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
+from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
+from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.model.events import ManifestFact, OutputFact
+from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.spark.schemas import Columns, check_schema
+from databuild_dagster.spark.staging import Staged, in_threads
+from databuild_dagster.warehouse.manifest import ManifestState
+
+
+class Outputs:
+    """The outputs of all calls of one step."""
+
+    def __init__(self, tools: Tools, stops: Stops, leftovers: Leftovers) -> None:
+        self._tools = tools
+        self._body = tools.body
+        self._frames = tools.frames
+        self._stops = stops
+        self._leftovers = leftovers
+        #: Asset to the instance whose columns the next one's are to fit.
+        self._columns: dict[str, Columns | None] = {}
+        self._columns_lock = Lock()
+
+    def by_asset(self, answer: Any, call: Call) -> dict[str, Any]:
+        """The result for each output that is asked for; whatever else was computed is not kept (SPEC 6.2)."""
+        wanted = [asset for asset in self._tools.names if call.refs_of(asset)]
+        if None in self._tools.names.values():
+            return {wanted[0]: self.checked(answer, wanted[0])}
+        names = list(self._body.outputs)
+        if answer is EMPTY:
+            return dict.fromkeys(wanted, EMPTY)
+        if not isinstance(answer, Mapping):
+            raise BadResult(
+                f"{self._tools.job} returned {described(answer)}; return a dict with a DataFrame or EMPTY "
+                f"for each of {_listed(names)}, or raise DepMiss or Transient."
+            )
+        if unknown := [name for name in answer if name not in names]:
+            raise BadResult(
+                f"{self._tools.job} returned {unknown[0]!r}, which is none of its outputs {_listed(names)}."
+            )
+        if missing := [self._tools.names[asset] for asset in wanted if self._tools.names[asset] not in answer]:
+            raise BadResult(
+                f"{self._tools.job} returned nothing for its output {missing[0]!r}; return EMPTY if it has no rows."
+            )
+        return {asset: self.checked(answer[self._tools.names[asset]], asset) for asset in wanted}
+
+    def checked(self, result: Any, asset: str) -> Any:
+        """The result itself. Raises `BadResult` for what is neither a frame nor `EMPTY`."""
+        kind = kind_of(type(result))
+        if isinstance(result, Empty) or (kind is not None and kind.is_input):
+            return result
+        raise BadResult(
+            f"{asset} returned {described(result)}; "
+            "return a DataFrame of Spark or pandas, or EMPTY, or raise DepMiss or Transient."
+        )
+
+    def stage(self, call: Call, asset: str, result: Any, folder: str) -> None:
+        """Write a result where no reader looks. Raises `SchemaChanged` for columns that do not fit its neighbours."""
+        refs = call.refs_of(asset)
+        frame = None if result is EMPTY else result
+        if self._body.is_batched:
+            keys = [key for key in call.keys if key is not None]
+            inputs = {key: call.used[ref] for ref in refs if (key := partition_key_of(ref)) is not None}
+            by_key = self._frames.stage_batch(frame, folder, asset, keys, inputs)
+            staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
+        else:
+            staged = {ref: self._frames.stage(frame, folder, ref, call.used[ref]) for ref in refs}
+        for ref, each in staged.items():
+            self.check_columns(ref, each)
+        call.staged.update(staged)
+
+    def check_columns(self, ref: str, staged: Staged, *, from_now_on: bool = False) -> None:
+        """Against the newest live instance, and whatever this step has built since. Raises `SchemaChanged`."""
+        asset = asset_of(ref)
+        with self._columns_lock:
+            if asset not in self._columns:
+                self._columns[asset] = self._frames.columns_of(asset)
+            if not self._body.allow_schema_change:
+                check_schema(staged.schema, ref, self._columns[asset])
+            if from_now_on and staged.schema.columns:
+                self._columns[asset] = Columns(ref, staged.schema)
+
+    def check(self, call: Call, asset: str, context: BuildContext) -> None:
+        """Ask the gates. Raises `GateClosed` where a verdict is on a whole batch."""
+        refs = {partition_key_of(ref): ref for ref in call.refs_of(asset)}
+        staged = {key: call.staged[ref] for key, ref in refs.items()}
+        if not any(each.schema.columns for each in staged.values()):
+            return  # Nothing but EMPTY, and never anything else.
+        for gate in self._body.gates.get(self._tools.names[asset], ()):
+            found = self._ask(gate, staged, call, context)
+            if isinstance(found, Verdict):
+                if found.blocks and len(refs) > 1:
+                    raise GateClosed(f"Check {gate.name} of {len(refs)} partitions: {found.why}")
+                found = dict.fromkeys(refs, found)
+            for key, verdict in found.items():
+                call.verdicts.setdefault(refs[key], []).append(verdict)
+
+    def _ask(
+        self, gate: Gate, staged: Mapping[str | None, Staged], call: Call, context: BuildContext
+    ) -> Verdict | Mapping[str | None, Verdict]:
+        """One verdict on all of them, or one on each. What a gate raises is a verdict too."""
+        is_batched = self._body.is_batched
+        try:
+            arguments = {
+                each.name: self._frames.staged(
+                    staged, pandas=each.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
+                )
+                if each.kind.is_input
+                else self._tools.arguments.tool(each, context)
+                for each in gate.parameters
+            }
+            return verdict_of(gate, gate.function(**arguments), list(staged), is_batched=is_batched)
+        except (BadResult, DepMiss, Transient):
+            raise
+        except Exception as error:
+            if self._stops.are_all(call.runs) or self._frames.is_transient(error):
+                raise
+            return Verdict(gate.name, passed=False, why=f"it raised {self._frames.explain(error)}")
+
+    def published(self, call: Call, context: BuildContext) -> list[Result]:
+        """Each by itself from here on: the function is not called again once anything has its place."""
+        return in_threads(lambda run: self._publish_or_fail(call, run, context), call.runs)
+
+    def _publish_or_fail(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
+        try:
+            return self._publish(call, run, context)
+        except Exception as error:
+            self._leftovers.discard(run)
+            return self._tools.failed(run, error)
+
+    def _publish(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
+        if (why := self._stops.why(run)) is not None:
+            if call.children:
+                self._leftovers.discard(run)  # Parts have their places before the lot has.
+            return Stopped(run, why)
+        closed = call.closed(run)
+        state = ManifestState.PARTIAL if closed else None
+        if closed is None:
+            # Once more, for neighbours that were staged at the same time may have become the ones to fit.
+            for ref in run.refs:
+                self.check_columns(ref, call.staged[ref], from_now_on=True)
+        outputs = []
+        for ref in run.refs:
+            used = call.used[ref]
+            lot = lot_id_of(self._tools.datasets[asset_of(ref)], run.partition_key)
+            instance = self._frames.publish(
+                call.staged[ref],
+                run.id,
+                ref,
+                used,
+                state=state,
+                comment=closed or "",
+                children=call.children,
+                lot_id=lot,
+            )
+            fact = OutputFact(
+                ref=ref,
+                inputs=used,
+                code_version=self._tools.datasets[asset_of(ref)].code_version,
+                manifest=ManifestFact(
+                    state=instance.state,
+                    uri=instance.uri,
+                    files=instance.files,
+                    rows=instance.rows,
+                    bytes=instance.bytes,
+                ),
+            )
+            passed = tuple(call.verdicts.get(ref, ()))
+            files_read = self._tools.arguments.files_read.metadata(run.partition_key)
+            outputs.append(BuiltOutput(fact, instance, passed, {**files_read, **context.output_metadata(ref)}))
+        if closed:
+            details = f"What it wrote is kept in {outputs[0].instance.uri}."
+            return Failed(run, _sentence(closed), False, details, {o.fact.ref: o.verdicts for o in outputs})
+        return Built(run, tuple(outputs))
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
