@@ -24,6 +24,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.wording import one_line
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -58,7 +59,7 @@ class Workshop:
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
         """Register the locations, and make Dagster's own reads and writes cheap in this process. Raises `LocationTaken`."""
-        from databuild_dagster.bindings.adapter.log_tails import shield_log_tails
+        from databuild_dagster.bindings.adapter.dagster_private import shield_log_tails
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
         from databuild_dagster.bindings.registry.instance import engine_for
 
@@ -268,7 +269,7 @@ def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:
         why = canonical.reason or ""
         if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
             why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
-        built.not_live.append(NotLive(ref, canonical.state, _one_line(why)))
+        built.not_live.append(NotLive(ref, canonical.state, one_line(why)))
         if canonical.state is InstanceState.FAILED:
             built.hints.append(f"To build it again: databuild taint {ref} --reason '…', then databuild build {ref}.")
         if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_FAILED:
@@ -284,11 +285,7 @@ def _causes(engine: Engine, ref: str, uuid: str) -> list[str]:
         level = []
         for cause in found.values():
             if cause.state is InstanceState.FAILED:
-                hints.append(f"{ref} needs {cause.ref}, which failed: {_one_line(cause.reason or '')}")
+                hints.append(f"{ref} needs {cause.ref}, which failed: {one_line(cause.reason or '')}")
             elif cause.state is InstanceState.UPSTREAM_FAILED and cause.uuid is not None:
                 level += [each for each in engine.queries.missing_of(cause.uuid) if each not in seen]
     return hints
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300]

@@ -16,6 +16,7 @@ import click
 
 from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.wording import one_line
 
 #: Where each subcommand stands, in the order of `databuild --help`.
 _COMMANDS = {
@@ -107,7 +108,7 @@ def run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        _tell(type(error).__name__, _one_line(error.format_message()), _usage_hint(error), as_json=as_json)
+        _tell(type(error).__name__, one_line(error.format_message(), most=None), _usage_hint(error), as_json=as_json)
         return REFUSED
     except BrokenPipeError:
         # The reader has seen enough, as with `| head`; nothing is left to be written to.
@@ -129,14 +130,14 @@ def _told(error: Exception, *, as_json: bool) -> int:
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
         return REFUSED
     if type(error).__module__.startswith("databuild_dagster."):
-        _tell(type(error).__name__, _one_line(str(error)), "", as_json=as_json)
+        _tell(type(error).__name__, one_line(str(error), most=None), "", as_json=as_json)
         return REFUSED
     if trouble := _trouble_with_dagsters_files(error):
         _tell("DagsterStorageUnusable", trouble, "Look at the rights there and at the free space.", as_json=as_json)
         return REFUSED
     _tell(
         type(error).__name__,
-        _one_line(f"{type(error).__name__}: {error}"),
+        one_line(f"{type(error).__name__}: {error}", most=None),
         "Run it again with --debug.",
         as_json=as_json,
     )
@@ -163,7 +164,3 @@ def _usage_hint(error: click.ClickException) -> str:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"`{error.ctx.command_path} --help` shows how to use it."
     return ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

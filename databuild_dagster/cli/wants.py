@@ -5,11 +5,10 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
-from databuild_dagster.cli.durations import DURATION
-from databuild_dagster.cli.instants import INSTANT
 from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.cli.times import DURATION, INSTANT
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import NotFound

@@ -20,7 +20,7 @@ def this_process() -> str:
 @lru_cache(maxsize=1)
 def _name_of_own(pid: int) -> str:
     """Asked for by every claim, and the same as long as it is the same process."""
-    return "/".join((*_machine(), str(pid), _start_of(pid) or "-"))
+    return "/".join((*_machine(), str(pid), start_of(pid) or "-"))
 
 
 def surely_gone(holder: str) -> bool:
@@ -28,7 +28,7 @@ def surely_gone(holder: str) -> bool:
     parts = holder.split("/")
     if len(parts) != 5 or tuple(parts[:3]) != _machine() or "-" in parts[1:3] or not parts[3].isdigit():
         return False
-    start = _start_of(int(parts[3]))
+    start = start_of(int(parts[3]))
     return start is None or (parts[4] != "-" and start != parts[4])
 
 
@@ -47,7 +47,7 @@ def _machine() -> tuple[str, str, str]:
     return socket.gethostname(), boot, namespace
 
 
-def _start_of(pid: int) -> str | None:
+def start_of(pid: int) -> str | None:
     """The start time of a process in clock ticks since boot; None when it is not there, or only waits to be reaped."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

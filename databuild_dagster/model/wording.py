@@ -14,6 +14,6 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def one_line(text: str) -> str:
-    """A text of several lines, such as an exception's, as part of a sentence."""
-    return " ".join(text.split())[:MAX_QUOTED]
+def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
+    """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
+    return " ".join(str(text).split())[:most]

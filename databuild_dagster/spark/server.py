@@ -30,6 +30,7 @@ from pathlib import Path
 
 import msgspec
 
+from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
@@ -430,11 +431,7 @@ def _is_running(record: ServerRecord) -> bool:
 
 def _began(pid: int) -> str | None:
     """When the process began; None if there is none, or it only waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None if os.path.exists("/proc/self/stat") else _began_without_proc(pid)
-    return None if fields[0] in ("Z", "X") else fields[19]
+    return start_of(pid) if os.path.exists("/proc/self/stat") else _began_without_proc(pid)
 
 
 def _began_without_proc(pid: int) -> str | None:

@@ -8,12 +8,11 @@ that what is staged can still be looked at, and refused."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from databuild_dagster.model.refs import PartitionRef, asset_of
@@ -29,6 +28,7 @@ from databuild_dagster.warehouse.files import describe_files, publish_files, sch
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
+from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 PARTITION_KEY = "partition_key"
 #: How Spark names the folder of rows whose key is null.
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-#: Files are made durable this many at a time: a file system writes its journal once for all who wait for it
-#: (8.3 ms per instance one by one, 0.5 ms with eight threads).
-SEALING_THREADS = 8
 #: What is made from less is written as one file.
 SMALL_INPUT_BYTES = 32 * 1024 * 1024
 #: From here on the rows of one key are spread over several tasks and files.
@@ -51,9 +48,6 @@ LARGE_KEY_BYTES = 64 * 1024 * 1024
 MAX_NAME_BYTES = 255
 #: Keys named in one message.
 MAX_NAMED = 3
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +225,6 @@ def files_wanted(inputs: Sequence[Manifest]) -> int | None:
 def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
     """Whether the rows of one key of a batch are too many for one task, judged by what it reads."""
     return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
-
-
-def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
-    """The function of each value, in order, where most of the time is spent waiting for a disk."""
-    if len(values) < 2:
-        return [function(value) for value in values]
-    with ThreadPoolExecutor(min(SEALING_THREADS, len(values)), "databuild disk") as threads:
-        return list(threads.map(function, values))
 
 
 def _described(folder: str, file_format: FileFormat) -> Staged:

@@ -40,16 +40,6 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
     return storage_at(pattern).find(pattern)
 
 
-def describe_outside(files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN) -> list[OutsideFile]:
-    """Rows, columns and fingerprint of each. Raises `UnreadableFile`, `StorageTrouble`, `DiskTrouble`."""
-    described = []
-    for found in describe_each(files, file_format):
-        if isinstance(found, UnreadableFile):
-            raise found
-        described.append(found)
-    return described
-
-
 def describe_each(
     files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN
 ) -> list[OutsideFile | UnreadableFile]:

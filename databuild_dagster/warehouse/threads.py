@@ -1,19 +1,32 @@
-"""A few daemon threads that work through a list.
+"""A few threads that work through a list: daemons for a user's code, a pool for what waits for a disk."""
 
-Not a ThreadPoolExecutor: a process that wants to end would wait for its threads, and for everything still queued.
-"""
-
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+#: Files are made durable this many at a time: a file system writes its journal once for all who wait for it
+#: (8.3 ms per instance one by one, 0.5 ms with eight threads).
+DISK_THREADS = 8
+
+
+def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
+    """The function of each value, in order, where most of the time is spent waiting for a disk."""
+    if len(values) < 2:
+        return [function(value) for value in values]
+    with ThreadPoolExecutor(min(DISK_THREADS, len(values)), "databuild disk") as threads:
+        return list(threads.map(function, values))
 
 
 class DaemonThreads(Generic[T]):
-    """Runs what is submitted, `n_threads` at a time, in the order of submission."""
+    """Runs what is submitted, `n_threads` at a time, in the order of submission.
+
+    Not a ThreadPoolExecutor: a process that wants to end would wait for its threads, and for everything still queued.
+    """
 
     def __init__(self, n_threads: int, name: str) -> None:
         self._queue: SimpleQueue[tuple[Future[T], Callable[..., T], tuple[Any, ...]] | None] = SimpleQueue()

@@ -20,7 +20,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.outside import describe_outside, find_files
+from databuild_dagster.warehouse.outside import describe_each, find_files
 
 pytestmark = pytest.mark.long
 
@@ -30,7 +30,7 @@ NOON = datetime(2013, 1, 1, 12)
 
 def listed(warehouse, pattern, ref="flights@2013-01-01"):
     """A manifest of what matches, written and read back."""
-    found = describe_outside(find_files(str(pattern)))
+    found = describe_each(find_files(str(pattern)))
     manifest = Manifest(
         dataset="flights",
         ref=ref,

@@ -15,7 +15,7 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
-from databuild_dagster.warehouse.outside import describe_outside, find_files, fingerprint_of
+from databuild_dagster.warehouse.outside import describe_each, find_files, fingerprint_of
 from tests.support.orc import Orc
 
 UUIDS = ["5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"]
@@ -114,7 +114,7 @@ def test_files_outside_are_described_in_the_format(file_format, tmp_path):
     for number in (1, 2):
         file_format.write(a_table(number), str(tmp_path / f"{number}{file_format.suffix}"))
 
-    found = describe_outside(find_files(str(tmp_path / "*")), file_format)
+    found = describe_each(find_files(str(tmp_path / "*")), file_format)
 
     assert [file.entry.rows for file in found] == [1, 1]
     assert fingerprint_of([found[0].entry]) != fingerprint_of([file.entry for file in found])

@@ -3,9 +3,14 @@
 `tests/bindings/adapter/test_dagster_private.py` tries each of them, so that an upgrade breaks there first.
 """
 
+import re
+import subprocess
 from contextlib import AbstractContextManager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
+from dagster import ScheduleEvaluationContext, SensorEvaluationContext
 from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
 from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
@@ -150,9 +155,27 @@ def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
     return sqlite_event_log, sqlite_run_storage
 
 
-def module_that_starts_log_tails() -> Any:
-    """Dagster's module that has other processes print what a step prints, and end when this one has."""
-    return compute_logs
+def shield_log_tails() -> None:
+    """Start the processes that print a step's output in sessions of their own, from now on. Calling it twice changes nothing.
+
+    Ctrl-C at a terminal signals every process of ours: those would print tracebacks, and end before the step's last line.
+    """
+    in_its_own_session = partial(subprocess.Popen, start_new_session=True)
+    compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
+
+
+#: In the place of a tick's id; a time, which Dagster makes up where no tick of its own asks.
+_MADE_UP = re.compile(r"\d{8}_\d{6}")
+
+
+def is_dry_run(context: SensorEvaluationContext | ScheduleEvaluationContext) -> bool:
+    """True for the UI's test button; false for the daemon's ticks, whose log is named after the tick.
+
+    The UI shows what a trial returns and starts nothing, so nothing may be recorded: a buffered launch would hold its
+    leases and never start.
+    """
+    log_key = context.log_key or [""]
+    return _MADE_UP.fullmatch(log_key[-1]) is not None
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:

@@ -30,11 +30,11 @@ from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of
+from databuild_dagster.warehouse.threads import in_threads
 
 #: Between the first and the last key of a range.
 RANGE = ".."

@@ -15,7 +15,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.adapter.dry_run import is_dry_run
+from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
 from databuild_dagster.bindings.building.deployment import Deployment

@@ -28,11 +28,11 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
+from databuild_dagster.warehouse.threads import in_threads
 
 #: Files opened in one look; a lot is taken whole, so one alone may have more.
 MAX_FILES_PER_LOOK = 10_000

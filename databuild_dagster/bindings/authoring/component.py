@@ -46,7 +46,7 @@ from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, WebhookAlert
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
-from databuild_dagster.bindings.registry.deployed import remember
+from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
 

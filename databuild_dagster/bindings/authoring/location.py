@@ -18,6 +18,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     workspace_opts_to_load_target,
 )
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
+from databuild_dagster.model.wording import one_line
 
 
 class CannotLoad(Exception):
@@ -114,12 +115,11 @@ def _first_cause(error: BaseException) -> str:
     """What the user's code raised, below the layers that Dagster puts around it."""
     while error.__cause__ is not None and type(error).__module__.startswith("dagster"):
         error = error.__cause__
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {one_line(error, most=None)}"
 
 
 def _without_target(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = one_line(error, most=None)
     if "No arguments given" in text or not text:
         return (
             "There are no definitions here: name them with -m MODULE, -f FILE or -w WORKSPACE, "

@@ -25,7 +25,7 @@ from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartColumn
 from databuild_dagster.spark.parts import rows_of, values_of
-from databuild_dagster.spark.staging import Staged, in_threads
+from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.files import publish_files
 from databuild_dagster.warehouse.formats import format_named
@@ -42,7 +42,7 @@ from databuild_dagster.warehouse.parts import (
     why_columns_differ,
     write_part,
 )
-from databuild_dagster.warehouse.threads import DaemonThreads
+from databuild_dagster.warehouse.threads import DaemonThreads, in_threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.spark.schemas import Columns, check_schema
-from databuild_dagster.spark.staging import Staged, in_threads
+from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.manifest import ManifestState
+from databuild_dagster.warehouse.threads import in_threads
 
 
 class Outputs:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from threading import BoundedSemaphore
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
-from databuild_dagster.bindings.building.code_digest import code_digest
 from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part, SplitInput, counted_parts
 from databuild_dagster.bindings.building.outputs import Outputs
+from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
 from databuild_dagster.bindings.declare.build_context import BuildContext

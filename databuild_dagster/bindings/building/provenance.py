@@ -4,16 +4,18 @@ Recorded once, when the launch starts, so that a receipt can tell it whatever be
 keeps the id alone, and people prune Dagster's storage. What a config names by environment variable stays a name.
 """
 
+import inspect
 import json
 import platform
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from types import CodeType
 from typing import Any, Final
 
 from dagster import AssetExecutionContext
 
-from databuild_dagster.bindings.building.code_digest import code_digest
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
 from databuild_dagster.model.events import MadeWith
 
@@ -53,3 +55,30 @@ def _versions() -> tuple[tuple[str, str], ...]:
         except PackageNotFoundError:
             continue
     return tuple(found)
+
+
+def code_digest(function: Any) -> str | None:
+    """Another text as soon as the function's own code is another, for an asset that tells no code version.
+
+    What it calls is not looked at. None for what is no function.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    digest, left = sha256(), [code]
+    while left:
+        part = left.pop()
+        digest.update(repr((part.co_code, part.co_names, part.co_varnames)).encode())
+        for const in part.co_consts:
+            if isinstance(const, CodeType):
+                left.append(const)
+            else:
+                digest.update(_text_of_constant(const).encode())
+    return f"code-sha256:{digest.hexdigest()}"
+
+
+def _text_of_constant(const: Any) -> str:
+    """The order of a set's members is another one in each process."""
+    if isinstance(const, frozenset):
+        return f"frozenset({sorted(map(_text_of_constant, const))})"
+    return repr(const)

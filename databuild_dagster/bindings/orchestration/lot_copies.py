@@ -23,7 +23,6 @@ from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.touched import TOUCHING
-from databuild_dagster.spark.staging import in_threads
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.copies import (
@@ -45,6 +44,7 @@ from databuild_dagster.warehouse.errors import (
 )
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
+from databuild_dagster.warehouse.threads import in_threads
 
 #: Refs written and seconds spent by one tick; the next one goes on.
 MAX_REFS: Final = 5_000

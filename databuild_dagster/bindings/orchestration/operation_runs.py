@@ -34,8 +34,7 @@ from dagster import (
     op,
 )
 
-from databuild_dagster.bindings.adapter.dagster_private import RUN_KEY_TAG
-from databuild_dagster.bindings.adapter.dry_run import is_dry_run
+from databuild_dagster.bindings.adapter.dagster_private import RUN_KEY_TAG, is_dry_run
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_LOST, OUTCOME_TAG
 from databuild_dagster.bindings.building.deployment import Deployment

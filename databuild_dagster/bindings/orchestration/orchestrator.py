@@ -18,7 +18,7 @@ from dagster import (
     SkipReason,
 )
 
-from databuild_dagster.bindings.adapter.dry_run import is_dry_run
+from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Work, do_duties

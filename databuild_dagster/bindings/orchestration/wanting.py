@@ -14,8 +14,7 @@ from dagster import (
     SkipReason,
 )
 
-from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
-from databuild_dagster.bindings.adapter.dry_run import is_dry_run
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, is_dry_run
 from databuild_dagster.bindings.adapter.resource_keys import WANTS
 from databuild_dagster.bindings.reading.spark_resource import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS

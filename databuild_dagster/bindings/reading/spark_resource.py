@@ -19,8 +19,8 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
-from databuild_dagster.bindings.registry.deployed import register_deployed
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import InvalidRequest

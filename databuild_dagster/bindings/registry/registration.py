@@ -6,7 +6,7 @@ together with the upstream's partitions, because what a key maps to depends on b
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,6 +36,9 @@ MAX_RACES = 3
 
 #: A loaded graph does not change, and each tick and each step of a process asks for its datasets.
 _datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[DatasetSpec, ...]]] = WeakKeyDictionary()
+
+#: What `build_definitions` has made in this process, by location.
+_graphs: dict[str, Callable[[], AssetGraph]] = {}
 
 
 class Registered(NamedTuple):
@@ -132,6 +135,21 @@ def _recorded(
     command = RegisterDatasets(location=location, datasets=tuple(own.values()))
     engine.handle(command, actor=f"code location {location}")
     return engine.queries.datasets()
+
+
+def remember(location: str, graph: Callable[[], AssetGraph]) -> None:
+    """A location was built in this process; its graph is made when it is asked for.
+
+    Loading definitions cannot register them, for there is no Dagster instance then. The tick, a want from a sensor or
+    schedule, the command line and a step register them: each of these has both.
+    """
+    _graphs[location] = graph
+
+
+def register_deployed(engine: Engine, location: str) -> None:
+    """Register a location's datasets, if it was built in this process: for code that Dagster gives no repository."""
+    if (graph := _graphs.get(location)) is not None:
+        register(engine, location, datasets_of(graph(), location))
 
 
 def job_of(assets_def: AssetsDefinition) -> str:

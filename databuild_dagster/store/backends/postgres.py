@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as dialect
 
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store import schema
 from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys, statements_of
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
@@ -337,7 +338,7 @@ class PostgresDatabase(Database):
 
     def raise_trouble(self, error: BaseException) -> NoReturn:
         if isinstance(error, _TROUBLE):
-            raise StoreUnusable(url=self.place, why=_one_line(error)) from error
+            raise StoreUnusable(url=self.place, why=one_line(error).rstrip(".")) from error
         raise error
 
     def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
@@ -408,7 +409,3 @@ def _array(kind: str, column: Sequence[Any]) -> list[Any]:
     """Of one type: psycopg asks for no less."""
     convert = _CONVERT[kind]
     return [None if value is None else convert(value) for value in column]
-
-
-def _one_line(error: psycopg.Error) -> str:
-    return " ".join(str(error).split()).rstrip(".")

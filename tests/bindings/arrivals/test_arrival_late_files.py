@@ -11,14 +11,14 @@ from databuild_dagster.bindings.arrivals.recording import Outside
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
-from databuild_dagster.warehouse.outside import describe_outside
+from databuild_dagster.warehouse.outside import describe_each
 
 REF = "files@2024-01-01"
 
 
 def landed(path: Path, *values: int) -> Outside:
     pq.write_table(pa.table({"n": list(values)}), path)
-    (file,) = describe_outside([(str(path), path.stat().st_size)])
+    (file,) = describe_each([(str(path), path.stat().st_size)])
     return Outside(REF, (file.entry,), file.schema, "somewhere")
 
 

@@ -27,8 +27,8 @@ from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR, run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
-from databuild_dagster.bindings.registry.deployed import register_deployed
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState

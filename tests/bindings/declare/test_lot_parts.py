@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DepMiss, InvalidAsset, Transient, databuild_asset
 from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
-from databuild_dagster.bindings.building.code_digest import code_digest
+from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.part_attempts import attempts_before
