@@ -34,7 +34,7 @@ def held_back(
     engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[str], now: float
 ) -> set[str]:
     """Of the refs that this level of planning looks at, those whose launch waits. `missing` miss declared inputs anyway."""
-    asking = {ref.ref: ref for ref in due if ref.has_learned and ref.ref not in missing}
+    asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
     if not asking:
         return set()
     here = {ref.ref for ref in due}

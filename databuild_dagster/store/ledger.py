@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.schema import one_of
+from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
@@ -60,6 +64,7 @@ class JobMetrics(NamedTuple):
         return None if self.median_seconds is None else self.avoided * self.median_seconds
 
 
+_Outcome = DelegationOutcome
 _GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)
 _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
 
@@ -69,44 +74,63 @@ _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
 #: The last want that a Dagster run left for a ref that it could not build, where nobody builds it now: when that was taken
 #: back, or its time has ended, nobody will for its sake.
 _LAST_WANT = f"""
-LEFT JOIN {P}wants w ON i.state = 'UpForRetry' AND {{joined}} w.id = (
+LEFT JOIN {P}wants w ON i.state = '{InstanceState.UP_FOR_RETRY}' AND {{joined}} w.id = (
     SELECT max(x.want_id) FROM {P}holds x CROSS JOIN {P}wants own_w ON own_w.id = x.want_id
     WHERE x.ref_id = r.id AND own_w.request_id = {{run}})"""
-_UNWANTED = "w.state IN ('Canceled', 'Expired')"
+_UNWANTED = f"w.state IN {one_of([WantState.CANCELED, WantState.EXPIRED])}"
+#: What an attempt has come to that gave its ref nothing to read.
+_IN_VAIN = one_of([*FAILING, InstanceState.TAINTED])
+_WANT_ENDED = "its want ended"
 
 #: What was not built for it. One that waits, or has ended, follows the ref to whatever instance it has, or had then. Who
 #: joined a build and claimed the ref later stands here too.
+_DELEGATED_ENTRY = Selection(
+    LedgerEntry,
+    "d",
+    ref="r.ref",
+    job_run="j.job_run_id",
+    uuid="i.uuid",
+    outcome=f"CASE WHEN {_UNWANTED} THEN '{_Outcome.GIVEN_UP}' ELSE d.outcome END",
+    ended_at=f"CASE WHEN {_UNWANTED} THEN w.ended_at ELSE d.ended_at END",
+    reason=f"CASE WHEN {_UNWANTED} THEN '{_WANT_ENDED}' ELSE d.reason END",
+    dagster_run_id="l.dagster_run_id",
+)
 _DELEGATED = f"""
-SELECT d.requester, r.ref, d.kind, j.job_run_id, i.uuid,
-       CASE WHEN {_UNWANTED} THEN 'given up' ELSE d.outcome END, d.asked_at,
-       CASE WHEN {_UNWANTED} THEN w.ended_at ELSE d.ended_at END,
-       CASE WHEN {_UNWANTED} THEN 'its want ended' ELSE d.reason END, l.dagster_run_id
+SELECT {_DELEGATED_ENTRY.columns}
 FROM {{source}} d CROSS JOIN {P}refs r ON r.id = d.ref_id
 CROSS JOIN {P}instances i ON i.id = CASE d.outcome
-    WHEN 'waiting' THEN r.canonical_id WHEN 'refused' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END
+    WHEN '{_Outcome.WAITING}' THEN r.canonical_id WHEN '{_Outcome.REFUSED}' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
-{_LAST_WANT.format(joined="d.kind = 'built' AND d.outcome = 'waiting' AND", run="d.requester")}
+{_LAST_WANT.format(joined=f"d.kind = '{Answer.BUILD}' AND d.outcome = '{_Outcome.WAITING}' AND", run="d.requester")}
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
 #: A Dagster run that claimed is the owner of its launch. What it could not finish, its wants have others build: `i` is
 #: what became of the ref then. What it had joined before it could claim it stands among the delegations.
+_CLAIMED_ENTRY = Selection(
+    LedgerEntry,
+    "l",
+    requester="own_l.dagster_run_id",
+    ref="r.ref",
+    kind=f"'{Answer.BUILD}'",
+    job_run="j.job_run_id",
+    uuid="i.uuid",
+    outcome=f"""CASE WHEN i.was_live = 1 THEN '{_Outcome.LIVE}' WHEN i.state IN {_IN_VAIN} THEN '{_Outcome.FAILED}'
+            WHEN {_UNWANTED} THEN '{_Outcome.GIVEN_UP}' ELSE '{_Outcome.WAITING}' END""",
+    asked_at="own_l.buffered_at",
+    ended_at=f"""CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN {_IN_VAIN} THEN j.ended_at
+            WHEN {_UNWANTED} THEN w.ended_at END""",
+    reason=f"CASE WHEN {_UNWANTED} THEN '{_WANT_ENDED}' ELSE coalesce(i.reason, '') END",
+)
 _CLAIMED = f"""
-SELECT own_l.dagster_run_id, r.ref, 'built', j.job_run_id, i.uuid,
-       CASE WHEN i.was_live = 1 THEN 'live' WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
-            WHEN {_UNWANTED} THEN 'given up' ELSE 'waiting' END,
-       own_l.buffered_at,
-       CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN j.ended_at
-            WHEN {_UNWANTED} THEN w.ended_at END,
-       CASE WHEN {_UNWANTED} THEN 'its want ended' ELSE coalesce(i.reason, '') END,
-       l.dagster_run_id
+SELECT {_CLAIMED_ENTRY.columns}
 FROM ({{source}}) s CROSS JOIN {P}instances own ON own.id = s.id CROSS JOIN {P}refs r ON r.id = own.ref_id
 CROSS JOIN {P}job_runs own_j ON own_j.id = own.job_run_id CROSS JOIN {P}launches own_l ON own_l.id = own_j.launch_id
-CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN 'UpForRetry' THEN r.canonical_id ELSE own.id END
+CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN '{InstanceState.UP_FOR_RETRY}' THEN r.canonical_id ELSE own.id END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
 {_LAST_WANT.format(joined="", run="own_l.dagster_run_id")}
 WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
     SELECT 1 FROM {P}delegations d
-    WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = 'built')
+    WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = '{Answer.BUILD}')
 ORDER BY own_l.id DESC, r.ref LIMIT :most"""
 
 #: Numbered right behind their job runs, and these behind their launch. With a plus, lest SQLite makes an index over all of
@@ -117,30 +141,42 @@ CROSS JOIN {P}instances i ON i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {B
 
 #: Of a want that nobody delegated for, what was made of its ref, as long as the want was open: the others of its refs
 #: may have ended otherwise.
+_WANTED_ENTRY = Selection(
+    LedgerEntry,
+    "l",
+    requester="w.request_id",
+    ref="r.ref",
+    kind=f"'{Answer.BUILD}'",
+    job_run="j.job_run_id",
+    uuid="i.uuid",
+    outcome=f"""CASE WHEN w.state = '{WantState.SUCCESSFUL}' OR i.live_at <= w.ended_at THEN '{_Outcome.LIVE}'
+            WHEN w.ended_at IS NULL AND r.state = '{InstanceState.LIVE}' THEN '{_Outcome.LIVE}'
+            WHEN w.ended_at IS NULL THEN '{_Outcome.WAITING}'
+            WHEN {_UNWANTED} THEN '{_Outcome.GIVEN_UP}'
+            WHEN w.n_refs = 1 THEN '{_Outcome.FAILED}'
+            WHEN i.was_live = 0 AND i.state IN {_IN_VAIN} THEN '{_Outcome.FAILED}'
+            WHEN i.id IS NULL AND r.canonical_id > w.id THEN '{_Outcome.FAILED}'
+            ELSE '{_Outcome.GIVEN_UP}' END""",
+    asked_at="w.created_at",
+    ended_at=f"""CASE WHEN i.live_at <= w.ended_at OR (w.ended_at IS NULL AND r.state = '{InstanceState.LIVE}')
+            THEN i.live_at ELSE w.ended_at END""",
+    reason="coalesce(i.reason, '')",
+)
 _WANTED = f"""
-SELECT w.request_id, r.ref, 'built', j.job_run_id, i.uuid,
-       CASE WHEN w.state = 'Successful' OR i.live_at <= w.ended_at THEN 'live'
-            WHEN w.ended_at IS NULL AND r.state = 'Live' THEN 'live'
-            WHEN w.ended_at IS NULL THEN 'waiting'
-            WHEN w.state IN ('Canceled', 'Expired') THEN 'given up'
-            WHEN w.n_refs = 1 THEN 'failed'
-            WHEN i.was_live = 0 AND i.state IN ('Failed', 'UpstreamFailed', 'Tainted') THEN 'failed'
-            WHEN i.id IS NULL AND r.canonical_id > w.id THEN 'failed'
-            ELSE 'given up' END,
-       w.created_at,
-       CASE WHEN i.live_at <= w.ended_at OR (w.ended_at IS NULL AND r.state = 'Live') THEN i.live_at ELSE w.ended_at END,
-       coalesce(i.reason, ''), l.dagster_run_id
+SELECT {_WANTED_ENTRY.columns}
 FROM {{source}}
 LEFT JOIN {P}instances i
     ON i.id = r.canonical_id AND i.id > w.id AND (w.ended_at IS NULL OR i.created_at <= w.ended_at)
 LEFT JOIN {P}job_runs j ON j.id = i.job_run_id LEFT JOIN {P}launches l ON l.id = j.launch_id
-WHERE w.source NOT IN ('job run', 'dagster run') AND {{which}}
+WHERE w.source NOT IN ('{DERIVATIVE}', '{CLAIMANT}') AND {{which}}
   AND NOT EXISTS (SELECT 1 FROM {P}delegations d WHERE d.requester = w.request_id AND d.ref_id = r.id)
 ORDER BY w.id DESC, r.ref LIMIT :most"""
 
 _WANTS = f"{P}wants w CROSS JOIN {P}want_refs x ON x.want_id = w.id CROSS JOIN {P}refs r ON r.id = x.ref_id"
 
-#: The three parts of the ledger, by what is asked of it. Only for the newest of all is each delegation looked at.
+#: The three parts of the ledger, and how each is read.
+_ENTRIES = (_DELEGATED_ENTRY, _CLAIMED_ENTRY, _WANTED_ENTRY)
+#: The parts, by what is asked of the ledger. Only for the newest of all is each delegation looked at.
 _ALL = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations ORDER BY asked_at DESC LIMIT :most)"),
     _CLAIMED.format(
@@ -195,11 +231,11 @@ class Ledger:
     def _entries(self, parts: tuple[str, ...], key: str | None, most: int) -> list[LedgerEntry]:
         asked = {"key": key, "most": most}
         with self._store.reading() as connection:
-            rows: list[tuple[Any, ...]] = [row for sql in parts for row in connection.execute(sql, asked)]
-        entries = [
-            LedgerEntry._make((*row[:2], Answer(row[2]), *row[3:5], DelegationOutcome(row[5]), *row[6:]))
-            for row in rows
-        ]
+            entries = [
+                entry
+                for selection, sql in zip(_ENTRIES, parts, strict=True)
+                for entry in selection.rows(connection.execute(sql, asked).fetchall())
+            ]
         entries.sort(key=lambda entry: (-entry.asked_at, entry.ref))
         # Who claimed a ref again, because its own build was lost, or wanted it again, has still one entry: the latest.
         latest: dict[tuple[str, str, Answer], LedgerEntry] = {}
@@ -214,8 +250,8 @@ class Ledger:
         with self._store.reading() as connection:
             for job, state, n in connection.execute(_COUNTS):
                 counts[job][state] = n
-            for job, each in connection.execute(_SECONDS):
-                seconds[job].append(each)
+            for job, seconds_of_one in connection.execute(_SECONDS):
+                seconds[job].append(seconds_of_one)
             avoided: dict[str, int] = dict(connection.execute(_AVOIDED).fetchall())
         return [
             _metrics(job, counts[job], seconds[job], avoided.get(job, 0))
@@ -231,14 +267,14 @@ WHERE l.location <> '' GROUP BY l.job, j.state"""
 #: Of one job run: those of a launch run at the same time, so each has its share.
 _SECONDS = f"""
 SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
-WHERE j.state = 'Succeeded' AND j.started_at IS NOT NULL GROUP BY l.id"""
+WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL GROUP BY l.id"""
 
 #: One build for each requester and partition key, however many outputs it has.
 _AVOIDED = f"""
 SELECT job, count(*) FROM (
     SELECT DISTINCT s.job, d.requester, substr(r.ref, length(s.asset) + 1)
     FROM {P}delegations d CROSS JOIN {P}refs r ON r.id = d.ref_id CROSS JOIN {P}datasets s ON s.id = r.dataset_id
-    WHERE d.kind IN ('joined', 'reused') AND d.outcome = 'live') AS spared
+    WHERE d.kind IN {one_of([Answer.JOIN, Answer.REUSE])} AND d.outcome = '{_Outcome.LIVE}') AS spared
 GROUP BY job"""
 
 

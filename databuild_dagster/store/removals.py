@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.removals import Held, left_by
+from databuild_dagster.model.removals import REMOVED, Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import OLDEST_OPEN, POINTINGS
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
@@ -45,20 +46,61 @@ class Stored(NamedTuple):
     manifest_uri: str | None
 
 
-#: Newest first, so that the first of each ref are those to keep.
+class _Found(NamedTuple):
+    """An instance as its row, its ref's, its job run's and its launch's tell of it."""
+
+    uuid: str
+    ref: str
+    state: InstanceState
+    canonical_state: InstanceState | None
+    is_canonical: bool
+    was_live: bool
+    manifest_state: str | None
+    manifest_uri: str | None
+    is_from_outside: bool
+    job_run_has_ended: bool
+    is_wanted: bool
+    files: int
+    bytes: int
+    job_run: str
+    job_run_state: JobRunState
+    launch_id: str
+    instance_id: int
+    ref_id: int
+    #: The event that moved it last.
+    moved_seq: int
+
+
+_FOUND = Selection(
+    _Found,
+    "i",
+    ref="r.ref",
+    canonical_state="r.state",
+    is_canonical="r.canonical_id = i.id",
+    is_from_outside="i.origin IS NOT NULL",
+    job_run_has_ended="j.ended_at IS NOT NULL",
+    is_wanted="r.n_open_wants > 0",
+    files="coalesce(i.n_files, 0)",
+    bytes="coalesce(i.n_bytes, 0)",
+    job_run="j.job_run_id",
+    job_run_state="j.state",
+    launch_id="l.launch_id",
+    instance_id="i.id",
+    ref_id="r.id",
+    moved_seq=f"(SELECT max(h.seq) FROM {P}history h WHERE h.entity_id = i.id AND h.kind = 'instances')",
+)
 _SELECT = f"""
-SELECT i.uuid, r.ref, i.state, r.state, r.canonical_id = i.id, i.was_live, i.manifest_state, i.manifest_uri,
-       i.origin IS NOT NULL, j.ended_at IS NOT NULL, r.n_open_wants > 0, i.n_files, i.n_bytes, j.job_run_id, j.state,
-       l.launch_id, i.id, r.id,
-       (SELECT max(h.seq) FROM {P}history h WHERE h.entity_id = i.id AND h.kind = 'instances')
+SELECT {_FOUND.columns}
 FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id JOIN {P}job_runs j ON j.id = i.job_run_id
 JOIN {P}launches l ON l.id = j.launch_id """
+
+_STORED = Selection(Stored, "i", ref="r.ref")
 
 #: Refs that have more than one instance, or whose only one is tainted, and all their instances.
 _CHAINS = f"""
 WITH RECURSIVE chain(id) AS (
     SELECT r.last_id FROM {P}refs r JOIN {P}instances n ON n.id = r.last_id
-    WHERE (r.ref = ? OR (r.ref >= ? AND r.ref < ?)) AND (n.previous_id IS NOT NULL OR r.state = 'Tainted')
+    WHERE (r.ref = ? OR (r.ref >= ? AND r.ref < ?)) AND (n.previous_id IS NOT NULL OR r.state = '{InstanceState.TAINTED}')
     UNION ALL
     SELECT p.previous_id FROM chain JOIN {P}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
 ) """
@@ -73,8 +115,8 @@ class Removals:
 
     def of_uuids(self, uuids: Iterable[str]) -> dict[str, Removable]:
         """Those that exist."""
-        rows = self._store.ask(_SELECT + "WHERE i.uuid IN (SELECT value FROM json_each(?))", (Keys(uuids),))
-        return {each.uuid: each for each in self._removable(rows)}
+        answer = self._store.ask(_SELECT + "WHERE i.uuid IN (SELECT value FROM json_each(?))", (Keys(uuids),))
+        return {removable.uuid: removable for removable in self._removable(answer)}
 
     def of_dataset(self, asset: str) -> list[Removable]:
         """Every instance of each ref that has more than one, or a tainted one; by ref, the newest first."""
@@ -84,29 +126,31 @@ class Removals:
     def unfinished(self) -> list[Stored]:
         """Data that is being taken away, perhaps by somebody who has died; by the index of what is not finished."""
         sql = f"""
-            SELECT i.uuid, r.ref, i.manifest_uri FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
-            WHERE i.manifest_state = 'removed' AND i.cleared_at IS NULL ORDER BY i.id"""
-        return [Stored(*row) for row in self._store.ask(sql)]
+            SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+            WHERE i.manifest_state = '{REMOVED}' AND i.cleared_at IS NULL ORDER BY i.id"""
+        return _STORED.rows(self._store.ask(sql))
 
     def outside(self) -> list[Stored]:
         """Instances whose files lie where somebody else has put them."""
         sql = f"""
-            SELECT i.uuid, r.ref, i.manifest_uri FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+            SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.origin IS NOT NULL AND i.manifest_state = 'complete' ORDER BY i.id"""
-        return [Stored(*row) for row in self._store.ask(sql)]
+        return _STORED.rows(self._store.ask(sql))
 
     def assets(self) -> list[str]:
         """Every dataset that was ever registered: the data of those that no location tells of any more is there."""
         return [asset for (asset,) in self._store.ask(f"SELECT asset FROM {P}datasets ORDER BY asset")]
 
-    def _removable(self, rows: list[Any]) -> list[Removable]:
+    def _removable(self, answer: list[tuple[Any, ...]]) -> list[Removable]:
+        instances = _FOUND.rows(answer)
         pointings: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        refs = Keys({row[17] for row in rows})
+        refs = Keys({found.ref_id for found in instances})
         for ref_id, seq, instance_id in sorted(self._store.ask(POINTINGS, (refs, refs))):
             pointings[ref_id].append((seq, instance_id))
         building_since = self._building_since()
-        operated = operated_on({asset_of(row[1]) for row in rows}, lambda keys: self._meta.get_all(keys).entries)
-        left = [left_by(row[16], pointings[row[17]], row[18]) for row in rows]
+        assets = {asset_of(found.ref) for found in instances}
+        operated = operated_on(assets, lambda keys: self._meta.get_all(keys).entries)
+        left = [left_by(found.instance_id, pointings[found.ref_id], found.moved_seq) for found in instances]
         at = dict(
             self._store.ask(
                 f"SELECT seq, at FROM {P}events WHERE seq IN (SELECT value FROM json_each(?))", (Keys(left),)
@@ -114,31 +158,31 @@ class Removals:
         )
         return [
             Removable(
-                uuid=row[0],
-                ref=row[1],
+                uuid=found.uuid,
+                ref=found.ref,
                 held=Held(
-                    state=InstanceState(row[2]),
-                    canonical_state=None if row[3] is None else InstanceState(row[3]),
-                    is_canonical=bool(row[4]),
-                    was_live=bool(row[5]),
-                    manifest_state=row[6],
-                    has_manifest=row[7] is not None,
-                    is_from_outside=bool(row[8]),
-                    job_run_has_ended=bool(row[9]),
-                    is_wanted=bool(row[10]),
-                    is_operated_on=row[0] in operated,
+                    state=found.state,
+                    canonical_state=found.canonical_state,
+                    is_canonical=found.is_canonical,
+                    was_live=found.was_live,
+                    manifest_state=found.manifest_state,
+                    has_manifest=found.manifest_uri is not None,
+                    is_from_outside=found.is_from_outside,
+                    job_run_has_ended=found.job_run_has_ended,
+                    is_wanted=found.is_wanted,
+                    is_operated_on=found.uuid in operated,
                     left_seq=left_seq,
                     building_since=building_since,
                 ),
-                manifest_uri=row[7],
-                files=row[11] or 0,
-                bytes=row[12] or 0,
+                manifest_uri=found.manifest_uri,
+                files=found.files,
+                bytes=found.bytes,
                 left_at=at[left_seq],
-                job_run=row[13],
-                job_run_state=JobRunState(row[14]),
-                launch_id=row[15],
+                job_run=found.job_run,
+                job_run_state=found.job_run_state,
+                launch_id=found.launch_id,
             )
-            for row, left_seq in zip(rows, left, strict=True)
+            for found, left_seq in zip(instances, left, strict=True)
         ]
 
     def _building_since(self) -> int | None:

@@ -8,6 +8,7 @@ number within it (`unit_of_work`), so the job runs of a launch, and the instance
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from sqlalchemy import (
@@ -27,6 +28,7 @@ from sqlalchemy import (
 )
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 
 #: Version of what stands in the log: raised with its shape, and with each new type of event, but not for a field that may be
@@ -49,6 +51,12 @@ TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 def _in(column: str, states: type[Enum]) -> CheckConstraint:
     # Not IN: for more than two values SQLite makes a table of them, with every row that it checks (10 µs a statement).
     return CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
+
+
+def one_of(states: Iterable[Enum]) -> str:
+    """A list of states for SQL's `IN`, in one order, so that a statement is one text in every process."""
+    values = "', '".join(sorted(state.value for state in states))
+    return f"('{values}')"
 
 
 def _table(
@@ -175,9 +183,9 @@ refs = _table(
 )
 #: What the orchestrator looks at: what is due, and what is being built, which is how open job runs are found. One
 #: index for both, since a lease moves a ref from the one to the other.
-_AT_HAND = text("due = 1 OR state = 'Building'")
+_AT_HAND = text(f"due = 1 OR state = '{InstanceState.BUILDING}'")
 Index(PREFIX + "refs_at_hand", refs.c.due, refs.c.dataset_id, sqlite_where=_AT_HAND, postgresql_where=_AT_HAND)
-_TAINTED = text("state = 'Tainted'")
+_TAINTED = text(f"state = '{InstanceState.TAINTED}'")
 Index(PREFIX + "refs_tainted", refs.c.dataset_id, sqlite_where=_TAINTED, postgresql_where=_TAINTED)
 
 instances = _table(
@@ -209,7 +217,7 @@ instances = _table(
     _in("state", InstanceState),
 )
 #: Data that is being taken away, which a crash may have left half-way.
-_UNFINISHED = text("manifest_state = 'removed' AND cleared_at IS NULL")
+_UNFINISHED = text(f"manifest_state = '{REMOVED}' AND cleared_at IS NULL")
 Index(PREFIX + "instances_unfinished", instances.c.id, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED)
 _COMPACTED = text("same_as_id IS NOT NULL")
 Index(PREFIX + "instances_same_as", instances.c.same_as_id, sqlite_where=_COMPACTED, postgresql_where=_COMPACTED)
@@ -462,13 +470,13 @@ VIEWS: dict[str, str] = {
                j.job_run_id AS job_run_id, i.uuid AS uuid, i.live_at AS live_at
         FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
         JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
-        WHERE r.state = 'Live'""",
+        WHERE r.state = '{InstanceState.LIVE}'""",
     PREFIX + "active_builds": f"""
         SELECT r.ref AS partition_ref, coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,
                j.job_run_id AS job_run_id, i.uuid AS uuid, r.state AS state
         FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
         JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
-        WHERE r.state = 'Building' OR r.state = 'UpstreamBuilding'""",
+        WHERE r.state = '{InstanceState.BUILDING}' OR r.state = '{InstanceState.UPSTREAM_BUILDING}'""",
 }
 for _name, _select in VIEWS.items():
     # Made anew with the tables, for a rebuild may follow a version that knew other columns.

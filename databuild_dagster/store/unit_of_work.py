@@ -764,7 +764,7 @@ _MOVED_BY = (
 #: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
 OLDEST_OPEN = (
     f"SELECT min(i.job_run_id) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id "
-    "WHERE r.due = 0 AND r.state = 'Building'"
+    f"WHERE r.due = 0 AND r.state = '{InstanceState.BUILDING}'"
 )
 
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"

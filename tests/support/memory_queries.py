@@ -162,7 +162,7 @@ class MemoryQueries:
         due = [row for row in self._rows(RefRow) if row.dataset_id in asked and row.due_at(now)]
         due.sort(key=lambda row: (-row.priority, row.deadline, row.wanted_since, row.ref))
         return [
-            DueRef(row.ref, row.dataset_id, row.priority, row.deadline, row.wanted_since, row.learned_id is not None)
+            DueRef(row.ref, row.dataset_id, row.priority, row.deadline, row.wanted_since, row.learned_id)
             for row in due[:most]
         ]
 

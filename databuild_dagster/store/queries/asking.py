@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
@@ -14,18 +11,12 @@ from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 MAX_SEQ = (1 << (62 - BITS)) - 1
 
 
-list_decoder = msgspec.json.Decoder(tuple[str, ...])
-
 #: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
 OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
 
 def dataset_range(asset: str) -> tuple[str, str, str]:
     return asset, asset + "@", asset + chr(ord("@") + 1)
-
-
-#: The state behind its text; a call of the enumeration takes three times as long, and planning asks for thousands.
-STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
 
 
 class Asking:

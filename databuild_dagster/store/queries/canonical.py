@@ -10,8 +10,9 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, STATES, Asking, dataset_range
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 
@@ -36,17 +37,44 @@ class Canonical(NamedTuple):
     known_origin: str | None = None
 
 
+_NOW = Selection(
+    Canonical,
+    "i",
+    ref="r.ref",
+    job_run="j.job_run_id",
+    files="i.n_files",
+    rows="i.n_rows",
+    bytes="i.n_bytes",
+    known_origin="r.origin",
+)
 _CANONICAL = f"""
-SELECT r.ref, i.state, i.uuid, j.job_run_id, i.retry_at, i.reason, i.code_version, i.manifest_state, i.manifest_uri,
-       i.n_files, i.n_rows, i.n_bytes, i.origin, i.live_at, r.origin
+SELECT {_NOW.columns}
 FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
 WHERE """
 
 
+#: Of that instance: its state then is its last row of history that is not younger. What it holds is told with its success,
+#: so an instance that had not been live by then (`d` is NULL) had nothing of it.
+_THEN = Selection(
+    Canonical,
+    "d",
+    ref="r.ref",
+    state=f"""(SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq
+        ORDER BY h.seq DESC, h.place DESC LIMIT 1)""",
+    uuid="i.uuid",
+    job_run="j.job_run_id",
+    retry_at="NULL",
+    reason="NULL",
+    code_version="CASE WHEN d.id IS NULL THEN l.code_version ELSE d.code_version END",
+    manifest_state=f"CASE WHEN i.manifest_state = '{REMOVED}' THEN i.manifest_state ELSE d.manifest_state END",
+    files="d.n_files",
+    rows="d.n_rows",
+    bytes="d.n_bytes",
+    known_origin="NULL",
+)
 #: What was canonical when the log ended at a seq: from the newest instance of each ref back to the first one that was
 #: there by then, unless somebody had reverted to another since. An instance is canonical from its creation on (SPEC
-#: 4.2), its id begins with the seq of its creation, and its state then is its last row of history that is not younger.
-#: What it holds is told with its success, so an instance that had not been live by then had nothing of it.
+#: 4.2), and its id begins with the seq of its creation.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
     SELECT r.id, r.last_id FROM {PREFIX}refs r WHERE r.last_id IS NOT NULL AND {{refs}}
@@ -54,12 +82,7 @@ WITH RECURSIVE chain(ref_id, id) AS (
     SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
     WHERE chain.id >= :end AND p.previous_id IS NOT NULL
 )
-SELECT r.ref,
-       (SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq
-        ORDER BY h.seq DESC, h.place DESC LIMIT 1),
-       i.uuid, j.job_run_id, NULL, NULL, CASE WHEN d.id IS NULL THEN l.code_version ELSE d.code_version END,
-       CASE WHEN i.manifest_state = '{REMOVED}' THEN i.manifest_state ELSE d.manifest_state END, d.manifest_uri,
-       d.n_files, d.n_rows, d.n_bytes, d.origin, d.live_at, NULL
+SELECT {_THEN.columns}
 FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id
      JOIN {PREFIX}instances i ON i.id = coalesce(
         (SELECT v.instance_id FROM {PREFIX}reverts v
@@ -68,12 +91,8 @@ FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id
      JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
      LEFT JOIN {PREFIX}instances d ON d.id = i.id AND EXISTS (
         SELECT 1 FROM {PREFIX}history h
-        WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = 'Live')
+        WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = '{InstanceState.LIVE}')
 WHERE chain.id < :end ORDER BY r.ref"""
-
-
-def _canonical(row: tuple[Any, ...]) -> Canonical:
-    return Canonical(row[0], InstanceState(row[1]), *row[2:])
 
 
 def _before_removal(canonical: Canonical) -> Canonical:
@@ -84,13 +103,17 @@ def _before_removal(canonical: Canonical) -> Canonical:
     return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
 
 
+#: The state behind its text; a call of the enumeration takes three times as long, and planning asks for thousands.
+_STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
+
+
 class CanonicalQueries(Asking):
     """What readers of refs see."""
 
     def canonical(self, refs: Sequence[str]) -> dict[str, Canonical]:
         """For every ref asked for, what readers see (SPEC 4)."""
-        rows = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
-        found = {row[0]: _canonical(row) for row in rows}
+        answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        found = {canonical.ref: canonical for canonical in _NOW.rows(answer)}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
 
     def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:
@@ -100,7 +123,7 @@ class CanonicalQueries(Asking):
             f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", Keys(wanted)
         )
         found = dict(rows)
-        return {ref: STATES[found.get(ref)] for ref in wanted}
+        return {ref: _STATES[found.get(ref)] for ref in wanted}
 
     def build_request_of_live(self, ref: str) -> str | None:
         """What built the live instance of a ref: its Dagster run, or its launch; None when it is not live."""
@@ -109,13 +132,12 @@ class CanonicalQueries(Asking):
 
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
-        return [_canonical(row) for row in self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset))]
+        return _NOW.rows(self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset)))
 
     def newest_live(self, asset: str) -> Canonical | None:
         """The live instance of a dataset that was made last, one that has rows if there is any."""
-        order = "AND i.state = 'Live' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
-        rows = self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset))
-        return _canonical(rows[0]) if rows else None
+        order = f"AND i.state = '{InstanceState.LIVE}' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
+        return next(iter(_NOW.rows(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
     def canonical_at(self, refs: Sequence[str], seq: int) -> dict[str, Canonical]:
         """For every ref asked for, what its readers saw when `seq` was the last event (SPEC 3.2).
@@ -124,7 +146,7 @@ class CanonicalQueries(Asking):
         that it was removed. Reasons and retries are left out.
         """
         found = self._canonical_at("r.ref IN (SELECT value FROM json_each(:refs))", {"refs": Keys(refs)}, seq)
-        by_ref = {each.ref: each for each in found}
+        by_ref = {canonical.ref: canonical for canonical in found}
         return {ref: by_ref.get(ref) or Canonical(ref) for ref in refs}
 
     def canonical_of_dataset_at(self, asset: str, seq: int) -> list[Canonical]:
@@ -137,10 +159,10 @@ class CanonicalQueries(Asking):
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
         with self._store.reading() as connection:
-            found = [_canonical(row) for row in connection.execute(_CANONICAL_AT.format(refs=refs), named)]
-            if all(each.manifest_state != REMOVED for each in found):
+            found = _THEN.rows(connection.execute(_CANONICAL_AT.format(refs=refs), named).fetchall())
+            if all(canonical.manifest_state != REMOVED for canonical in found):
                 return found
             # Data is seldom removed: what says when is the log, and no column that every instance would have.
             events = log.events_named(connection, Keys(["ManifestRemoved"]), 0, seq)
         gone = {uuid for event in events if isinstance(event.fact, ManifestRemoved) for uuid in event.fact.uuids}
-        return [each if each.uuid in gone else _before_removal(each) for each in found]
+        return [canonical if canonical.uuid in gone else _before_removal(canonical) for canonical in found]

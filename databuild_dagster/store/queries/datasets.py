@@ -7,6 +7,7 @@ from typing import NamedTuple
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.selection import Selection
 
 
 class ArcView(NamedTuple):
@@ -14,6 +15,9 @@ class ArcView(NamedTuple):
 
     asset: str
     seq: int
+
+
+_ARC = Selection(ArcView, "a")
 
 
 class DatasetQueries(Asking):
@@ -30,9 +34,8 @@ class DatasetQueries(Asking):
 
     def arcs(self) -> list[ArcView]:
         """The arcs in force, in the order of their registration (SPEC 10.5)."""
-        return [
-            ArcView(*row) for row in self._all(f"SELECT asset, seq FROM {PREFIX}arcs WHERE removed = 0 ORDER BY id")
-        ]
+        sql = f"SELECT {_ARC.columns} FROM {PREFIX}arcs a WHERE removed = 0 ORDER BY id"
+        return _ARC.rows(self._all(sql))
 
     def ref_counts(self) -> list[tuple[str, str, int]]:
         """(asset, canonical state, how many refs), the missing ones left out. Looks at every ref."""

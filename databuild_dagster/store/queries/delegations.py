@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
 
 #: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
 _WAITING_DAGSTER_RUNS = f"""
-SELECT d.requester, r.ref, CASE WHEN d.kind = 'built' AND EXISTS (
+SELECT d.requester, r.ref, CASE WHEN d.kind = '{Answer.BUILD}' AND EXISTS (
     SELECT 1 FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id
     WHERE x.ref_id = d.ref_id AND x.open = 1 AND w.request_id = d.requester) THEN 1 ELSE 0 END
 FROM {PREFIX}delegations d JOIN {PREFIX}refs r ON r.id = d.ref_id
-WHERE d.outcome = 'waiting' AND {{which}} AND EXISTS (
-    SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = 'dagster run')
+WHERE d.outcome = '{DelegationOutcome.WAITING}' AND {{which}} AND EXISTS (
+    SELECT 1 FROM {PREFIX}wants w WHERE w.request_id = d.requester AND w.source = '{CLAIMANT}')
 ORDER BY d.requester, r.ref"""
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import OF_DATASET, STATES, Asking, dataset_range
+from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.selection import Selection
 
 
 class Recorded(NamedTuple):
@@ -32,24 +33,26 @@ class RecordedOfDataset(NamedTuple):
     others: dict[str, Recorded]
 
 
+_ROW = Selection(Recorded, "r", manifest_state="i.manifest_state")
 _RECORDED = f"""
-SELECT r.ref, r.state, i.manifest_state, r.retry_at, r.n_open_wants, r.wanted_since, r.wanted_until
+SELECT {_ROW.columns}
 FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
 
 
-def _recorded(row: tuple[Any, ...]) -> Recorded:
-    ref, state, *rest = row
-    return Recorded(ref, STATES[state], *rest)
+_STATED = _ROW.getter("ref", "state", "manifest_state")
+_LIVE = InstanceState.LIVE.value
 
 
-def _parted(rows: Iterable[tuple[Any, ...]]) -> RecordedOfDataset:
-    live, others = {}, {}
-    for row in rows:
-        if row[1] == "Live":
-            live[row[0]] = row[2]
+def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
+    """Most refs are live, and for those a row of their own would cost more than the query."""
+    live, others = {}, []
+    for row in answer:
+        ref, state, manifest_state = _STATED(row)
+        if state == _LIVE:
+            live[ref] = manifest_state
         else:
-            others[row[0]] = _recorded(row)
-    return RecordedOfDataset(live, others)
+            others.append(row)
+    return RecordedOfDataset(live, {recorded.ref: recorded for recorded in _ROW.rows(others)})
 
 
 class GapQueries(Asking):
@@ -57,8 +60,8 @@ class GapQueries(Asking):
 
     def recorded(self, refs: Iterable[str]) -> dict[str, Recorded]:
         """What is recorded of each ref asked for; those that nobody has named yet are left out."""
-        rows = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
-        return {row[0]: _recorded(row) for row in rows}
+        answer = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        return {recorded.ref: recorded for recorded in _ROW.rows(answer)}
 
     def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
         """What is recorded of every ref from one text to another, both included: for a year of lots one look (SPEC 10.7)."""

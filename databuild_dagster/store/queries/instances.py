@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from databuild_dagster.model.events import JobRunStarted, MadeWith
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range, list_decoder
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.selection import Selection
 
 
 class Instance(NamedTuple):
@@ -59,27 +60,31 @@ class StateChange(NamedTuple):
     at: float
 
 
+_INSTANCE = Selection(
+    Instance,
+    "i",
+    ref="r.ref",
+    seq="i.created_seq",
+    at="i.created_at",
+    job_run="j.job_run_id",
+    inputs=f"""(SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
+        WHERE x.instance_id = i.id)""",
+    canonical="r.canonical_id = i.id",
+    actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)",
+)
 _INSTANCES = f"""
-SELECT i.uuid, r.ref, i.state, i.created_seq, i.created_at, j.job_run_id, i.reason, i.code_version, i.manifest_state,
-       i.manifest_uri,
-       (SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
-        WHERE x.instance_id = i.id),
-       r.canonical_id = i.id, i.live_at, (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)
+SELECT {_INSTANCE.columns}
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
 
-
-def _instance(row: tuple[Any, ...]) -> Instance:
-    return Instance._make(
-        (*row[:2], InstanceState(row[2]), *row[3:10], list_decoder.decode(row[10]), bool(row[11]), *row[12:])
-    )
+_STATE_CHANGE = Selection(StateChange, "h", state="h.to_state", at="e.at")
+_KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id")
 
 
 class InstanceQueries(Asking):
     """Instances, whether readers see them or not."""
 
     def instance(self, uuid: str) -> Instance | None:
-        rows = self._all(_INSTANCES + "WHERE i.uuid = ?", uuid)
-        return _instance(rows[0]) if rows else None
+        return next(iter(_INSTANCE.rows(self._all(_INSTANCES + "WHERE i.uuid = ?", uuid))), None)
 
     def history(self, ref: str) -> list[Instance]:
         """Every instance of a ref, the oldest first (SPEC 4.2)."""
@@ -88,12 +93,12 @@ class InstanceQueries(Asking):
                 SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
                 UNION ALL SELECT p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
-        return [_instance(row) for row in self._all(sql, ref)]
+        return _INSTANCE.rows(self._all(sql, ref))
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""
-        sql = f"{_INSTANCES} WHERE {OF_DATASET} AND r.canonical_id = i.id AND i.state = 'Live' ORDER BY r.ref"
-        return [_instance(row) for row in self._all(sql, *dataset_range(asset))]
+        sql = f"{_INSTANCES} WHERE {OF_DATASET} AND r.canonical_id = i.id AND i.state = '{InstanceState.LIVE}' ORDER BY r.ref"
+        return _INSTANCE.rows(self._all(sql, *dataset_range(asset)))
 
     def removed(self, uuids: Iterable[str]) -> set[str]:
         """Of these instances, those whose data was removed by now."""
@@ -105,24 +110,20 @@ class InstanceQueries(Asking):
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
         """How an instance came into its state, or into that it had when `seq` was the last event (SPEC 3.2)."""
         sql = f"""
-            SELECT h.to_state, h.seq, e.at FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
+            SELECT {_STATE_CHANGE.columns} FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
             WHERE h.entity_id = (SELECT id FROM {PREFIX}instances WHERE uuid = ?) AND h.kind = 'instances' AND h.seq <= ?
             ORDER BY h.seq DESC, h.place DESC LIMIT 1"""
-        rows = self._all(sql, uuid, MAX_SEQ if seq is None else min(seq, MAX_SEQ))
-        return StateChange(InstanceState(rows[0][0]), *rows[0][1:]) if rows else None
+        changes = _STATE_CHANGE.rows(self._all(sql, uuid, MAX_SEQ if seq is None else min(seq, MAX_SEQ)))
+        return changes[0] if changes else None
 
     def kept(self, uuids: Iterable[str]) -> dict[str, Kept]:
         """Whose storage is that of each uuid; those that are no instance's are left out."""
         sql = f"""
-            SELECT i.uuid, r.ref, i.state, CASE WHEN j.ended_at IS NULL THEN 0 ELSE 1 END,
-                   CASE WHEN r.canonical_id = i.id THEN 1 ELSE 0 END
+            SELECT i.uuid, {_KEPT.columns}
             FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
                  JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
             WHERE i.uuid IN (SELECT value FROM json_each(?))"""
-        return {
-            uuid: Kept(ref, InstanceState(state), bool(has_ended), bool(is_canonical))
-            for uuid, ref, state, has_ended, is_canonical in self._all(sql, Keys(uuids))
-        }
+        return dict(_KEPT.by(self._all(sql, Keys(uuids))))
 
     def dataset_folders(self) -> list[tuple[str, str]]:
         """(asset, folder of a warehouse) wherever instances of a dataset have manifests. Looks at every instance."""
@@ -138,9 +139,9 @@ class InstanceQueries(Asking):
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = 'Tainted' OR (
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = '{InstanceState.TAINTED}' OR (
                 r.canonical_id <> u.id AND NOT EXISTS (
-                    SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> 'Tainted'
+                    SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
                     AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id))))"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
@@ -162,7 +163,7 @@ class InstanceQueries(Asking):
                 UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
             ) SELECT count(*) FROM made JOIN {PREFIX}instances i ON i.id = made.id
             JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
-            WHERE r.state = 'Live' AND r.ref NOT IN (SELECT value FROM json_each(?))"""
+            WHERE r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?))"""
         ((n,),) = self._all(sql, Keys(refs), Keys(uuids), Keys(refs))
         return int(n)
 
@@ -173,7 +174,7 @@ class InstanceQueries(Asking):
                 SELECT id FROM {PREFIX}instances WHERE uuid = ?
                 UNION SELECT x.input_id FROM made_of JOIN {PREFIX}instance_inputs x ON x.instance_id = made_of.id
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
-        return [_instance(row) for row in self._all(sql, uuid)]
+        return _INSTANCE.rows(self._all(sql, uuid))
 
     def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
         """What besides their inputs instances were made with, as it was said when their launches began.
@@ -182,7 +183,7 @@ class InstanceQueries(Asking):
         """
         sql = f"""
             SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = coalesce(i.same_as_id, i.id)
-            JOIN {PREFIX}history h ON h.entity_id = o.job_run_id AND h.kind = 'job_runs' AND h.to_state = 'Running'
+            JOIN {PREFIX}history h ON h.entity_id = o.job_run_id AND h.kind = 'job_runs' AND h.to_state = '{JobRunState.RUNNING}'
             WHERE i.uuid IN (SELECT value FROM json_each(?))"""
         begun = dict(self._all(sql, Keys(uuids)))
         with self._store.reading() as connection:

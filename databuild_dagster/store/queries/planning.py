@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import SCHEDULABLE, InstanceState
+from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.schema import PREFIX, one_of
+from databuild_dagster.store.selection import Selection
 
 
 class DueRef(NamedTuple):
@@ -20,8 +21,8 @@ class DueRef(NamedTuple):
     priority: int
     deadline: float
     wanted_since: float
-    #: Whether its last call named inputs that are not declared.
-    has_learned: bool
+    #: Row id of the instance whose call named inputs that are not declared, if its last one did.
+    learned_id: int | None
 
 
 class Need(NamedTuple):
@@ -66,12 +67,18 @@ class Wanted(NamedTuple):
     attempts: int = 0
 
 
-_NEEDS = """
-SELECT r.ref, n.ref, n.state, n.priority, n.deadline, n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?, i.code_version"""
-
-
-def _need(row: tuple[Any, ...]) -> Need:
-    return Need(row[0], row[1], None if row[2] is None else InstanceState(row[2]), row[3], row[4], bool(row[5]), row[6])
+_DUE = Selection(DueRef, "r")
+_NEED = Selection(
+    Need,
+    "n",
+    by="r.ref",
+    retries_later="n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?",
+    code_version="i.code_version",
+)
+_STANDING = Selection(
+    Standing, "r", backs_off="coalesce(retry_at, 0) > ?", is_wanted="n_open_wants > 0 AND wanted_until > ?"
+)
+_WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
 
 
 class PlanningQueries(Asking):
@@ -80,38 +87,38 @@ class PlanningQueries(Asking):
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
         """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
         sql = f"""
-            SELECT ref, dataset_id, priority, deadline, wanted_since, learned_id IS NOT NULL FROM {PREFIX}refs
+            SELECT {_DUE.columns} FROM {PREFIX}refs r
             WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
               AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
             ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
-        return list(map(DueRef._make, self._all(sql, Keys(dataset_ids), now, now, most)))
+        return _DUE.rows(self._all(sql, Keys(dataset_ids), now, now, most))
 
     def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
         """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""
         sql = f"""
-            {_NEEDS} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
+            SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
-            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN ('Building', 'UpstreamBuilding'))"""
-        return [_need(row) for row in self._all(sql, now, now, Keys(refs))]
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN {one_of(LEASED)})"""
+        return _NEED.rows(self._all(sql, now, now, Keys(refs)))
 
     def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:
         """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
-                SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = 'UpstreamBuilding'
+                SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = '{InstanceState.UPSTREAM_BUILDING}'
                 UNION SELECT n.id FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id
                 JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id JOIN {PREFIX}refs n ON n.id = m.ref_id
-                WHERE n.state = 'UpstreamBuilding'
-            ) {_NEEDS} FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id JOIN {PREFIX}instances i ON i.id = r.canonical_id
+                WHERE n.state = '{InstanceState.UPSTREAM_BUILDING}'
+            ) SELECT {_NEED.columns} FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id JOIN {PREFIX}instances i ON i.id = r.canonical_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
-            WHERE n.state IS NOT 'Live'"""
-        return [_need(row) for row in self._all(sql, Keys(refs), now, now)]
+            WHERE n.state IS NOT '{InstanceState.LIVE}'"""
+        return _NEED.rows(self._all(sql, Keys(refs), now, now))
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
         sql = f"""
             SELECT r.ref FROM {PREFIX}missing m JOIN {PREFIX}instances i ON i.id = m.instance_id
-            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid = ? AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid = ? AND m.active = 1 AND coalesce(r.state, '') <> '{InstanceState.LIVE}'
             ORDER BY r.ref"""
         return tuple(ref for (ref,) in self._all(sql, uuid))
 
@@ -120,7 +127,7 @@ class PlanningQueries(Asking):
         sql = f"""
             SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
             JOIN {PREFIX}refs r ON r.id = m.ref_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> 'Live'
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> '{InstanceState.LIVE}'
             ORDER BY r.ref"""
         found: dict[str, list[str]] = {}
         for uuid, ref in self._all(sql, Keys(uuids)):
@@ -137,21 +144,18 @@ class PlanningQueries(Asking):
         """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
         asked = list(refs)
         sql = f"""
-            SELECT ref, state, coalesce(retry_at, 0) > ?, n_open_wants > 0 AND wanted_until > ? FROM {PREFIX}refs
+            SELECT {_STANDING.columns} FROM {PREFIX}refs r
             WHERE ref IN (SELECT value FROM json_each(?))"""
-        found = {
-            ref: Standing(ref, InstanceState(state) if state else None, bool(backs_off), bool(is_wanted))
-            for ref, state, backs_off, is_wanted in self._all(sql, now, now, Keys(asked))
-        }
+        found = {standing.ref: standing for standing in _STANDING.rows(self._all(sql, now, now, Keys(asked)))}
         return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
 
     def wanted(self, refs: Iterable[str]) -> dict[str, Wanted]:
         """For every ref asked for, what its open wants add up to (SPEC 5.4)."""
         asked = list(refs)
         sql = f"""
-            SELECT ref, n_open_wants, wanted_since, wanted_until, attempts FROM {PREFIX}refs
+            SELECT ref, {_WANTED.columns} FROM {PREFIX}refs r
             WHERE ref IN (SELECT value FROM json_each(?))"""
-        found = {row[0]: Wanted(*row[1:]) for row in self._all(sql, Keys(asked))}
+        found = dict(_WANTED.by(self._all(sql, Keys(asked))))
         return {ref: found.get(ref) or Wanted() for ref in asked}
 
     def attempts(self, refs: Iterable[str]) -> dict[str, int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.selection import Selection
 
 
 class Taint(NamedTuple):
@@ -20,25 +22,28 @@ class Taint(NamedTuple):
     canceled_at: float | None
 
 
+_TAINT = Selection(Taint, "t", canceled_at="x.canceled_at")
+
+
 class TaintQueries(Asking):
     """Taints of instances and of refs."""
 
     def taints_of(self, uuid: str) -> list[Taint]:
         sql = f"""
-            SELECT t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM {PREFIX}taints t
+            SELECT {_TAINT.columns} FROM {PREFIX}taints t
             JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
             WHERE i.uuid = ? ORDER BY t.id"""
-        return [Taint(*row) for row in self._all(sql, uuid)]
+        return _TAINT.rows(self._all(sql, uuid))
 
     def taints_in_force(self, uuids: Iterable[str]) -> dict[str, list[Taint]]:
         """The taints of many instances that nobody took back, by uuid."""
         sql = f"""
-            SELECT i.uuid, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM {PREFIX}instances i
+            SELECT i.uuid, {_TAINT.columns} FROM {PREFIX}instances i
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
         found: dict[str, list[Taint]] = {}
-        for uuid, *taint in self._all(sql, Keys(uuids)):
-            found.setdefault(uuid, []).append(Taint(*taint))
+        for uuid, taint in _TAINT.by(self._all(sql, Keys(uuids))):
+            found.setdefault(uuid, []).append(taint)
         return found
 
     def taints_to_show(self, refs: Iterable[str]) -> dict[str, Taint]:
@@ -46,16 +51,16 @@ class TaintQueries(Asking):
         is tainted, else of the last one that was live. The others are left out."""
         sql = f"""
             WITH RECURSIVE chain(ref, state, id, found) AS (
-                SELECT r.ref, r.state, i.id, CASE WHEN i.state = 'Tainted' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
+                SELECT r.ref, r.state, i.id, CASE WHEN i.state = '{InstanceState.TAINTED}' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
                 JOIN {PREFIX}instances i ON i.id = r.last_id WHERE r.ref IN (SELECT value FROM json_each(?))
                 UNION ALL
                 SELECT chain.ref, chain.state, p.id, p.was_live FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
                 JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE found = 0
             )
-            SELECT chain.ref, t.taint_id, t.reason, t.actor, t.created_at, x.canceled_at FROM chain
+            SELECT chain.ref, {_TAINT.columns} FROM chain
             JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
-            WHERE found = 1 AND chain.state <> 'Live' AND x.canceled_at IS NULL ORDER BY t.id"""
-        return {ref: Taint(*taint) for ref, *taint in self._all(sql, Keys(refs))}
+            WHERE found = 1 AND chain.state <> '{InstanceState.LIVE}' AND x.canceled_at IS NULL ORDER BY t.id"""
+        return dict(_TAINT.by(self._all(sql, Keys(refs))))
 
     def tainted_by(self, taint_id: str) -> tuple[str, ...]:
         """The refs whose canonical instance has, or had, a taint."""
@@ -69,8 +74,8 @@ class TaintQueries(Asking):
         """How many refs of each dataset are tainted, and the first of them; by the index of what is tainted."""
         sql = f"""
             SELECT d.asset, d.id, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
-            WHERE r.state = 'Tainted' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
-        named = f"SELECT ref FROM {PREFIX}refs WHERE state = 'Tainted' AND dataset_id = ? ORDER BY ref LIMIT ?"
+            WHERE r.state = '{InstanceState.TAINTED}' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
+        named = f"SELECT ref FROM {PREFIX}refs WHERE state = '{InstanceState.TAINTED}' AND dataset_id = ? ORDER BY ref LIMIT ?"
         found = {
             asset: (count, tuple(ref for (ref,) in self._all(named, dataset_id, most)))
             for asset, dataset_id, count in self._all(sql, Keys(assets))
@@ -83,5 +88,6 @@ class TaintQueries(Asking):
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
             JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place
             WHERE i.uuid IN (SELECT value FROM json_each(?))
-              AND h.to_state = 'Live' AND h.from_state IS NOT 'Tainted' AND n.to_state = 'Tainted'"""
+              AND h.to_state = '{InstanceState.LIVE}' AND h.from_state IS NOT '{InstanceState.TAINTED}'
+              AND n.to_state = '{InstanceState.TAINTED}'"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import OPEN_WANTS, WantState
+from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, list_decoder
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.queries.asking import MAX_SEQ, Asking
+from databuild_dagster.store.schema import PREFIX, one_of
+from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 
@@ -63,18 +65,25 @@ class LateRef(NamedTuple):
     deadline: float
 
 
-_WANTS = f"""
-SELECT w.want_id, w.request_id,
-       (SELECT json_group_array(r.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE x.want_id = w.id),
-       w.state, w.source, w.source_id, w.comment, w.priority, w.created_at, w.expires_at, w.deadline, w.sla_missed_at,
-       w.data_timestamp
-FROM {PREFIX}wants w """
+def _unless_never(at: float) -> float | None:
+    return None if at == NEVER else at
 
 
-def _want(row: tuple[Any, ...]) -> WantView:
-    expires_at, deadline = (None if time == NEVER else time for time in row[9:11])
-    refs, state = list_decoder.decode(row[2]), WantState(row[3])
-    return WantView._make((*row[:2], refs, state, *row[4:9], expires_at, deadline, *row[11:]))
+_REFS_OF_WANT = f"""(SELECT json_group_array(n.ref) FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
+        WHERE y.want_id = w.id)"""
+_WANT = Selection(
+    WantView, "w", {"expires_at": _unless_never, "deadline": _unless_never}, id="w.want_id", refs=_REFS_OF_WANT
+)
+_FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
+_WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
+_ASKER = Selection(
+    Asker,
+    "w",
+    refs=_REFS_OF_WANT,
+    at="w.created_at",
+    actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})",
+)
+_LAST_WANT = Selection(LastWant, "w")
 
 
 class WantQueries(Asking):
@@ -82,29 +91,26 @@ class WantQueries(Asking):
 
     def wants(self, *, open_only: bool = False, most: int = 100) -> list[WantView]:
         """The newest wants, the newest first."""
-        condition = "WHERE w.state IN ('New', 'Idle', 'Building', 'UpstreamBuilding') " if open_only else ""
-        return [_want(row) for row in self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most)]
+        condition = f"WHERE w.state IN {one_of(OPEN_WANTS)} " if open_only else ""
+        return _WANT.rows(self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most))
 
     def wants_named(self, name: str) -> list[WantView]:
         """By want id or by request id."""
-        return [
-            _want(row)
-            for row in self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name)
-        ]
+        return _WANT.rows(self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name))
 
     def wants_of_ref(self, ref: str) -> list[WantView]:
         """Every want that ever named a ref (SPEC 5.6)."""
         sql = f"""
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
-        return [_want(row) for row in self._all(_WANTS + sql, ref)]
+        return _WANT.rows(self._all(_WANTS + sql, ref))
 
     def last_wants(self, refs: Iterable[str]) -> dict[str, LastWant]:
         """The newest want that ever named each ref; what nobody ever wanted is left out."""
         sql = f"""
-            SELECT r.ref, w.want_id, w.state FROM {PREFIX}refs r
+            SELECT r.ref, {_LAST_WANT.columns} FROM {PREFIX}refs r
             JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
-        return {ref: LastWant(want_id, WantState(state)) for ref, want_id, state in self._all(sql, Keys(refs))}
+        return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
 
     def n_open_wants(self) -> int:
         """How many wants are open."""
@@ -136,7 +142,7 @@ class WantQueries(Asking):
                     JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
                     JOIN {PREFIX}datasets s ON s.id = r.dataset_id
                     WHERE w.ended_at IS NULL AND (w.sla_missed_at IS NOT NULL OR w.sla_at <= ?)
-                      AND coalesce(r.state, '') <> 'Live' AND s.asset IN (SELECT value FROM json_each(?))
+                      AND coalesce(r.state, '') <> '{InstanceState.LIVE}' AND s.asset IN (SELECT value FROM json_each(?))
                     GROUP BY s.asset, r.ref
                 ) late
             ) numbered WHERE place <= ? ORDER BY asset, deadline, ref"""
@@ -158,13 +164,13 @@ class WantQueries(Asking):
         sql = f"""
             WITH RECURSIVE failed(id) AS (
                 SELECT id FROM {PREFIX}refs
-                WHERE ref IN (SELECT value FROM json_each(?)) AND state IN ('Failed', 'UpstreamFailed')
+                WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
                 UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
                 JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
-                WHERE r.canonical_id = i.id AND r.state = 'UpstreamFailed'
+                WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
             ) SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
             JOIN {PREFIX}wants w ON w.id = x.want_id
-            WHERE w.state IN ('Failed', 'UpstreamFailed') AND w.source <> 'job run'"""
+            WHERE w.state IN {one_of(_FAILED)} AND w.source <> '{DERIVATIVE}'"""
         ((n,),) = self._all(sql, Keys(refs))
         return int(n)
 
@@ -183,17 +189,13 @@ class WantQueries(Asking):
     def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
         """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""
         sql = f"""
-            SELECT i.uuid, w.want_id, w.request_id,
-                   (SELECT json_group_array(n.ref) FROM {PREFIX}want_refs x JOIN {PREFIX}refs n ON n.id = x.ref_id
-                    WHERE x.want_id = w.id),
-                   w.source, w.source_id, w.comment, w.created_at,
-                   (SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})
+            SELECT i.uuid, {_ASKER.columns}
             FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id JOIN {PREFIX}wants w ON w.id = h.want_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.id < i.id AND coalesce(w.ended_at, i.created_at) >= i.created_at
               AND (SELECT s.to_state FROM {PREFIX}history s WHERE s.entity_id = w.id AND s.kind = 'wants' AND s.seq < i.created_seq
-                   ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN (SELECT value FROM json_each(?))
+                   ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN {one_of(OPEN_WANTS)}
             ORDER BY i.id, w.id"""
         found: dict[str, list[Asker]] = {}
-        for uuid, want_id, request_id, refs, *rest in self._all(sql, Keys(uuids), Keys(sorted(OPEN_WANTS))):
-            found.setdefault(uuid, []).append(Asker(want_id, request_id, list_decoder.decode(refs), *rest))
+        for uuid, asker in _ASKER.by(self._all(sql, Keys(uuids))):
+            found.setdefault(uuid, []).append(asker)
         return {uuid: tuple(askers) for uuid, askers in found.items()}

@@ -1,0 +1,73 @@
+"""What a statement selects is written once, as an expression for each field of a row type; the rows are read by it.
+
+The list of columns and the reading of rows have the same source, so no column can shift: an expression without a
+field, and an answer with more or fewer columns than fields, raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from operator import itemgetter
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+T = TypeVar("T", bound=tuple[Any, ...])
+Reader = Callable[[Any], Any]
+
+
+class Selection(Generic[T]):
+    """The columns of one row type, a named tuple: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
+
+    A field without an expression of its own is the column of its name in the table behind `alias`. Enumerations, truth
+    values and lists of texts are read as their annotations say; `readers` holds what else a field needs.
+    """
+
+    def __init__(
+        self, row_type: type[T], alias: str, readers: Mapping[str, Reader] | None = None, /, **expressions: str
+    ) -> None:
+        hints = get_type_hints(row_type)
+        assert expressions.keys() <= hints.keys(), f"{row_type.__name__} has no {expressions.keys() - hints.keys()}"
+        self.columns = ", ".join(expressions.get(name) or f"{alias}.{name}" for name in hints)
+        self._places = {name: place for place, name in enumerate(hints)}
+        found = [(place, (readers or {}).get(name) or _reader_of(hints[name])) for name, place in self._places.items()]
+        self._readers = [(place, reader) for place, reader in found if reader is not None]
+        self._new: Callable[[Iterable[Any]], T] = partial(tuple.__new__, row_type)
+
+    def rows(self, answer: Sequence[tuple[Any, ...]]) -> list[T]:
+        """The rows of an answer. Raises `AssertionError` where it has other columns than these."""
+        if not answer:
+            return []
+        assert len(answer[0]) == len(self._places), f"{answer[0]} are not {list(self._places)}"
+        return list(map(self._row if self._readers else self._new, answer))
+
+    def by(self, answer: Sequence[tuple[Any, ...]]) -> list[tuple[Any, T]]:
+        """Each row behind what was selected before its columns: `SELECT key, {selection.columns} …`."""
+        return list(zip((row[0] for row in answer), self.rows([row[1:] for row in answer]), strict=True))
+
+    def getter(self, *names: str) -> Callable[[tuple[Any, ...]], Any]:
+        """What picks some of the columns out of a row as the database has it."""
+        return itemgetter(*(self._places[name] for name in names))
+
+    def _row(self, row: tuple[Any, ...]) -> T:
+        values = list(row)
+        for place, reader in self._readers:
+            values[place] = reader(values[place])
+        return self._new(values)
+
+
+def _reader_of(hint: Any) -> Reader | None:
+    is_optional = get_origin(hint) is UnionType
+    (kind,) = [kind for kind in get_args(hint) if kind is not NoneType] if is_optional else [hint]
+    if kind is bool:
+        return bool
+    if kind == tuple[str, ...]:
+        return msgspec.json.Decoder(tuple[str, ...]).decode
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        # A look-up takes a third of the time of a call of the enumeration, and planning asks for thousands.
+        members: dict[Any, Enum | None] = {member.value: member for member in kind}
+        return members.__getitem__ if not is_optional else {**members, None: None}.__getitem__
+    return None
