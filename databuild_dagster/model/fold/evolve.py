@@ -6,6 +6,7 @@ Refuses nothing that was decided, reads no clock, makes no ids (SPEC 2.4, 3.2). 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from databuild_dagster.model import events as e
@@ -13,6 +14,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold import births, datasets, job_runs, taints, wants
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.fold.react import settle
+from databuild_dagster.model.states import JobRunCause, WantCause
 from databuild_dagster.model.view import View
 
 
@@ -28,15 +30,15 @@ def fold(view: View, event: e.Event) -> None:
 
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCreated: wants.want_created,
-    e.WantCanceled: wants.want_canceled,
-    e.WantExpired: wants.want_expired,
+    e.WantCanceled: partial(wants.want_ended, cause=WantCause.CANCELED),
+    e.WantExpired: partial(wants.want_ended, cause=WantCause.EXPIRED),
     e.WantSlaMissed: wants.want_sla_missed,
     e.JobRunBuffered: births.job_run_buffered,
     e.JobRunStarted: job_runs.job_run_started,
     e.JobRunSucceeded: job_runs.job_run_succeeded,
     e.JobRunDepMissed: job_runs.job_run_dep_missed,
-    e.JobRunFailed: job_runs.job_run_failed,
-    e.JobRunLost: job_runs.job_run_lost,
+    e.JobRunFailed: partial(job_runs.job_run_gave_out, cause=JobRunCause.FAILED),
+    e.JobRunLost: partial(job_runs.job_run_gave_out, cause=JobRunCause.LOST),
     e.JobRunCanceled: job_runs.job_run_canceled,
     e.JobRunSkipped: births.job_run_skipped,
     e.PartitionDelegated: wants.partition_delegated,

@@ -121,18 +121,10 @@ def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
             folding.move_instance(instance, InstanceCause.ON_CYCLE)
 
 
-def job_run_failed(folding: Folding, fact: e.JobRunFailed) -> None:
-    _job_run_gave_out(folding, fact.failures, JobRunCause.FAILED)
-
-
-def job_run_lost(folding: Folding, fact: e.JobRunLost) -> None:
-    _job_run_gave_out(folding, fact.failures, JobRunCause.LOST)
-
-
-def _job_run_gave_out(folding: Folding, failures: tuple[e.RunFailureFact, ...], cause: JobRunCause) -> None:
-    job_runs = {row.job_run_id: row for row in folding.job_runs(failure.job_run_id for failure in failures)}
+def job_run_gave_out(folding: Folding, fact: e.JobRunFailed | e.JobRunLost, cause: JobRunCause) -> None:
+    job_runs = {row.job_run_id: row for row in folding.job_runs(failure.job_run_id for failure in fact.failures)}
     instances = folding.outputs(job_runs.values())
-    for failure in failures:
+    for failure in fact.failures:
         job_run = job_runs[failure.job_run_id]
         job_run.error = failure.error
         folding.move_job_run(job_run, cause)

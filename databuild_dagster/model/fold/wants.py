@@ -47,14 +47,9 @@ def want_created(folding: Folding, fact: e.WantCreated) -> None:
                 view.unsettled.add(row.id)
 
 
-def want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
+def want_ended(folding: Folding, fact: e.WantCanceled | e.WantExpired, cause: WantCause) -> None:
     for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
-        folding.end_want(want, WantCause.CANCELED)
-
-
-def want_expired(folding: Folding, fact: e.WantExpired) -> None:
-    for want in folding.found(folding.view.wants(fact.want_ids), fact.want_ids, "want").values():
-        folding.end_want(want, WantCause.EXPIRED)
+        folding.end_want(want, cause)
 
 
 def want_sla_missed(folding: Folding, fact: e.WantSlaMissed) -> None:
