@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from enum import Enum
+from pathlib import Path
 
 import pytest
 
+from databuild_dagster.model import machine as machine_module
 from databuild_dagster.model.coordination import DELEGATION, DelegationCause, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.machine import Machine, Move
@@ -30,6 +33,7 @@ from databuild_dagster.model.states import (
 )
 
 DATABASES = ()
+MODEL = Path(machine_module.__file__).parent
 
 
 class Lamp(Enum):
@@ -223,3 +227,16 @@ def test_no_instance_ever_goes_back_to_building(state):
 @pytest.mark.parametrize("machine", [machine for machine, *_ in MACHINES], ids=lambda machine: machine.name)
 def test_every_row_says_why(machine):
     assert all(move.why for move in machine)
+
+
+def test_only_the_folding_sets_a_state_and_records_a_move():
+    """SPEC 3.2: no other module of the model changes the state of a row, so none changes it without its table."""
+    writers = set()
+    for path in MODEL.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            sets_a_state = isinstance(node, ast.Attribute) and node.attr == "state" and isinstance(node.ctx, ast.Store)
+            if sets_a_state or (isinstance(node, ast.Attribute) and node.attr == "record_move"):
+                writers.add(path.relative_to(MODEL).as_posix())
+
+    # A ref shows the state of its canonical instance, which has moved by then.
+    assert writers == {"fold/folding.py"}
