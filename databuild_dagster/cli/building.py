@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -68,8 +69,11 @@ class Workshop:
         engine = engine_for(instance)
         return cls(instance, engine, locations, register_all(engine, locations))
 
-    def tick(self, progress: Progress | None = None) -> TickReport:
-        """One tick for every location, and the launches that it gave, executed here."""
+    def tick(self, progress: Progress | None = None, began_at: int | None = None) -> TickReport:
+        """One tick for every location, and the launches that it gave, executed here.
+
+        `began_at` is where the log ended before, for a caller that knows.
+        """
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import execute_order
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
@@ -80,7 +84,7 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             launcher = OrderCollector(self.instance)
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
-            report = run_tick(self.instance, location.repository, deployment, launcher)
+            report = run_tick(self.instance, location.repository, deployment, launcher, began_at=began_at)
             whole.add(report)
             coordination, _ = operations_tick(self.instance, location.deployment)()
             if progress is not None:
@@ -189,7 +193,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
     pause = threading.Event()
     while _is_open(engine, built.request_id):
         head = engine.queries.head()
-        report = workshop.tick(progress)
+        report = workshop.tick(progress, head.seq)
         if not report.idle or not _is_open(engine, built.request_id):
             continue
         if launches := engine.queries.open_launches():
@@ -235,23 +239,21 @@ def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> Non
 def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
     """What this process buffered or started, by how it ended."""
     seq, me = first_seq, this_process()
-    launches: set[str] = set()
+    job_runs: set[str] = set()
     while page := engine.queries.events(seq):
         for event in page:
             match event.fact:
-                case e.JobRunBuffered(owner=owner, launch_id=launch_id) if owner == me:
-                    launches.add(launch_id)
-                case e.JobRunStarted(holder=holder, launch_id=launch_id) if holder == me:
+                case e.JobRunBuffered(owner=owner, runs=runs) if owner == me:
+                    job_runs.update(run.job_run_id for run in runs)
+                case e.JobRunStarted(holder=holder, job_run_ids=started) if holder == me:
                     # Buffered by another, which did not live to start it.
-                    launches.add(launch_id)
+                    job_runs.update(started)
         seq = page[-1].seq
-    for launch_id in launches:
-        runs = engine.queries.job_runs_of_launch(launch_id)
-        built.launches += any(run.started_at is not None for run in runs)
-        for run in runs:
-            built.succeeded += run.state is JobRunState.SUCCEEDED
-            built.dep_missed += run.state is JobRunState.DEP_MISSED
-            built.failed += run.state in (JobRunState.FAILED, JobRunState.LOST)
+    found = engine.queries.job_runs_named(job_runs).values() if job_runs else ()
+    built.launches = len({run.launch_id for run in found if run.started_at is not None})
+    states = Counter(run.state for run in found)
+    built.succeeded, built.dep_missed = states[JobRunState.SUCCEEDED], states[JobRunState.DEP_MISSED]
+    built.failed = states[JobRunState.FAILED] + states[JobRunState.LOST]
 
 
 def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:

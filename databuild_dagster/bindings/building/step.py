@@ -81,8 +81,12 @@ class _Step:
         )
         self.painter = Painter(context)
         self.progress = Progress()
-        ahead_seconds = max(self.engine.now() - self.engine.clock(), 0.0)
-        asker = asking(context.instance, context.run, rebuild=self.deployment.rebuild, ahead_seconds=ahead_seconds)
+        asker = asking(
+            context.instance,
+            context.run,
+            rebuild=self.deployment.rebuild,
+            ahead_seconds=lambda: max(self.engine.now() - self.engine.clock(), 0.0),
+        )
         self.asking = replace(asker, made_with=made_with(context, body.function))
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None

@@ -1,5 +1,6 @@
 """What a Dagster run asks for besides its refs: whether a person asks, and whether what is there will do (SPEC 8.1, 8.7)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dagster import DagsterInstance, DagsterRun
@@ -22,16 +23,19 @@ class Asking:
     made_with: MadeWith | None = None
 
 
-def asking(instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False, ahead_seconds: float = 0.0) -> Asking:
+def asking(
+    instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False, ahead_seconds: Callable[[], float] = float
+) -> Asking:
     """As the run's tags say; `rebuild` is what its Launchpad config says.
 
-    Dagster records when it was asked by the clock, and that is compared with the log's times, which may be ahead of it.
+    Dagster records when it was asked by the clock, and that is compared with the log's times, which may be ahead of it;
+    `ahead_seconds` says by how much, and is asked for a rebuild only.
     """
     rebuilds = rebuild or run.tags.get(REBUILD_TAG) == "true"
     return Asking(
         dagster_run_id=run.run_id,
         by_person=is_by_person(run.tags) or _is_re_executed(run),
-        rebuild_before=_asked_at(instance, run) + ahead_seconds if rebuilds else None,
+        rebuild_before=_asked_at(instance, run) + ahead_seconds() if rebuilds else None,
     )
 
 

@@ -154,10 +154,10 @@ class Describer:
 
     def _plain_version(self, dep: AssetKey) -> str | None:
         """The version that Dagster itself gave to what is not ours, None for ours and for what has partitions."""
+        if self._graph.has(dep) and self._graph.get(dep).is_partitioned:
+            return None
         dataset = self._engine.queries.dataset(asset_text(dep))
-        if (dataset is not None and not dataset.kind.is_foreign) or (
-            self._graph.has(dep) and self._graph.get(dep).is_partitioned
-        ):
+        if dataset is not None and not dataset.kind.is_foreign:
             return None
         record = self._instance.get_latest_data_version_record(dep)
         version = None if record is None else extract_data_version_from_entry(record.event_log_entry)

@@ -97,7 +97,9 @@ def _built_in(engine: Engine, launch_id: str) -> dict[str, str]:
 
 
 def _materialize(instance: DagsterInstance, engine: Engine, built: dict[str, str]) -> list[str]:
-    told = []
+    told: list[str] = []
+    if not built:
+        return told
     for ref, canonical in engine.queries.canonical(list(built)).items():
         dataset = engine.queries.dataset(asset_of(ref))
         # Of what another has built since, that other one tells.

@@ -7,7 +7,7 @@ what is to be built anew: a taint that is answered at once by a rebuild is not p
 Painting twice is painting once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final
 
@@ -96,7 +96,9 @@ def paint_taints(instance: DagsterInstance, location: str) -> None:
         follower.rest(seq)
 
 
-def _paint_red(instance: DagsterInstance, engine: Engine, refs: Iterable[str]) -> None:
+def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[str]) -> None:
+    if not refs:
+        return
     states = engine.queries.states(refs)
     taints = engine.queries.taints_to_show(ref for ref, state in states.items() if state not in _SPEAKS_FOR_ITSELF)
     by_taint: dict[str, list[str]] = {}
@@ -144,8 +146,10 @@ def _message(taint: Taint, refs: list[str], *, arrives: bool) -> str:
     )
 
 
-def _paint_green(instance: DagsterInstance, engine: Engine, refs: Iterable[str]) -> None:
+def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[str]) -> None:
     """What was materialized before shows through again; telling it anew would set automation going."""
+    if not refs:
+        return
     live = [ref for ref, state in engine.queries.states(refs).items() if state is InstanceState.LIVE]
     speak(instance, last_words(engine, live))
     _to_forget_again(engine).update(asset_of(ref) for ref in live)

@@ -91,7 +91,7 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
     writer = Writer(engine.queries, Warehouse(root), location)
     until = time.monotonic() + MAX_SECONDS
     waiting, done = dict.fromkeys(cursor.waiting), set[str]()
-    states = engine.queries.states(waiting)
+    states = engine.queries.states(waiting) if waiting else {}
     moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
     left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
     last = Step("", cursor)
