@@ -108,19 +108,6 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
         follower.rest(after.seq)
 
 
-def rewrite_copies(instance: DagsterInstance, refs: Iterable[str]) -> None:
-    """Bring the keys of refs up to date whose manifests were changed by something that is no event, such as a clean-up.
-
-    Of locations that no tick has followed yet, none. Raises `DiskTrouble`, `StorageTrouble`.
-    """
-    queries = engine_for(instance).queries
-    left = list(refs)
-    locations = {dataset.location for dataset in queries.datasets().values()}
-    for location in sorted(locations):
-        if (cursor := cursor_of(instance, location)) is not None:
-            Writer(queries, Warehouse(cursor.warehouse), location).write(left)
-
-
 def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
     """How far a location has been followed; None if it never was."""
     return DagsterCursors(instance).load(_name(location), CopiesCursor)

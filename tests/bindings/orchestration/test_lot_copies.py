@@ -17,7 +17,7 @@ import pytest
 from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.orchestration import lot_copies
-from databuild_dagster.bindings.orchestration.lot_copies import cursor_of, keep_copies, rewrite_copies
+from databuild_dagster.bindings.orchestration.lot_copies import cursor_of, keep_copies
 from databuild_dagster.bindings.orchestration.lot_copies_check import repair_lot_copies, wrong_lot_copies
 from databuild_dagster.bindings.registry.instance import close_engine, engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
@@ -221,18 +221,6 @@ def test_what_was_removed_says_so_and_its_arc_is_missing(place):
     removed = place.fail_with(DELAYS, ManifestState.REMOVED)
 
     assert place.tick() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={removed}/manifest.json"]
-
-
-def test_what_is_cleaned_up_without_an_event_has_its_keys_written_by_who_does_it(place):
-    """SPEC 10.8: partial becomes removed, and the arc missing."""
-    failed = place.fail_with(DELAYS)
-    place.tick()
-    path = Path(place.warehouse.manifest_path("delays", failed))
-    path.write_text(path.read_text().replace('"partial"', '"removed"'))
-
-    rewrite_copies(place.instance, [DELAYS, FLIGHTS, "nobody's"])
-
-    assert place.keys() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={failed}/manifest.json"]
 
 
 def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(place):
