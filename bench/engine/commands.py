@@ -17,7 +17,7 @@ from bench.engine.filling import LOCATION, built, lease, name_of, nothing, sizes
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.planning import Plan, plan_due
+from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder, Observation
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.engine.why.explain import explain
@@ -58,7 +58,7 @@ def planned(engine: Engine, datasets: dict[int, DatasetSpec], most: int) -> Plan
     """What a tick would launch, of so many refs."""
     limits = TickLimits(due_refs=most)
     this = Pass(engine, LOCATION, NoLauncher(), NothingForeign(), Judge(), owner="bench", limits=limits)
-    return plan_due(this, datasets, now=engine.now(), room=20, out=Counter())
+    return plan_due(this, datasets, now=engine.now(), room=RoomLeft(20, 20, Counter()))
 
 
 class Commands:

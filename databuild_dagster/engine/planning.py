@@ -6,21 +6,25 @@ Looks at the store only; no user code is imported. Each command is decided again
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
+from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import LaunchOrder
-from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Need, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
 
 #: What is recorded of a launch, and what Dagster is asked for.
@@ -41,22 +45,119 @@ class Plan:
         return not (self.observed or self.missed or self.launches)
 
 
-def plan_due(
-    this: Pass,
+@dataclass(frozen=True)
+class RoomLeft:
+    """How many launches may still be started."""
+
+    #: By this tick.
+    of_tick: int
+    #: Of this location, until one of those that are out ends.
+    of_location: int
+    #: The launches of each job that have not ended.
+    out: Counter[str]
+
+    @classmethod
+    def within(
+        cls, limits: TickLimits, open_launches: Iterable[LaunchView], location: str, n_launched: int
+    ) -> RoomLeft:
+        """What the limits leave to a location whose tick has started `n_launched` launches by now."""
+        out = Counter(launch.job for launch in open_launches if launch.location == location)
+        return cls(limits.launches - n_launched, limits.open_launches - out.total(), out)
+
+    @property
+    def is_none(self) -> bool:
+        return self.of_tick <= 0 or self.of_location <= 0
+
+    def for_one_more(self, spec: DatasetSpec, chosen: Counter[str]) -> Room:
+        """What the limits leave to a launch of the job after those that were chosen."""
+        if spec.concurrency is not None and self.out[spec.job] + chosen[spec.job] >= spec.concurrency:
+            return Room.JOB_FULL
+        if chosen.total() >= self.of_location:
+            return Room.LOCATION_FULL
+        return Room.FREE if chosen.total() < self.of_tick else Room.TICK_FULL
+
+
+class LaunchSet(NamedTuple):
+    """Refs of one job that one launch builds, by partition key."""
+
+    spec: DatasetSpec
+    by_key: dict[str | None, tuple[str, ...]]
+
+    @property
+    def refs(self) -> list[str]:
+        return [ref for refs in self.by_key.values() for ref in refs]
+
+
+class Level(NamedTuple):
+    """What one level of planning decides: the row of `model.need` for each due ref, and the launches, most urgent first."""
+
+    needs: dict[str, Need]
+    launches: list[LaunchSet]
+
+
+def missing_inputs(
     datasets: Mapping[int, DatasetSpec],
-    *,
+    due: Iterable[DueRef],
+    inputs: Mapping[str, tuple[str, ...]],
+    states: Mapping[str, InstanceState | None],
+) -> dict[str, tuple[str, ...]]:
+    """Of the due refs that a job builds: those with declared inputs that are not live, and these."""
+    return {
+        ref.ref: found
+        for ref in due
+        if datasets[ref.dataset_id].kind.is_built
+        and (found := tuple(need for need in inputs[ref.ref] if states[need] is not InstanceState.LIVE))
+    }
+
+
+@cache
+def _need_of_due(kind: DatasetKind, inputs: Inputs) -> Need:
+    """The row of a due ref before the limits are looked at."""
+    return need_of(Facts(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs))
+
+
+def decide_level(
+    engine: Engine,
+    datasets: Mapping[int, DatasetSpec],
+    due: Sequence[DueRef],
+    missing: Mapping[str, tuple[str, ...]],
+    room: RoomLeft,
     now: float,
-    room: int,
-    out: Counter[str],
-    is_last: bool = False,
+) -> Level:
+    """The row of each due ref, as far as the store tells. A launch is as urgent as its most urgent ref (SPEC 11.1)."""
+    held = held_back(engine, datasets, [ref for ref in due if datasets[ref.dataset_id].kind.is_built], missing, now)
+    needs: dict[str, Need] = {}
+    ready: dict[str, list[DueRef]] = defaultdict(list)
+    for ref in due:
+        spec = datasets[ref.dataset_id]
+        inputs = Inputs.MISSING if ref.ref in missing else Inputs.LEARNED if ref.ref in held else Inputs.LIVE
+        need = needs[ref.ref] = _need_of_due(spec.kind, inputs)
+        if need.action is Action.BUILD:
+            ready[spec.job].append(ref)
+    place = {ref.ref: at for at, ref in enumerate(due)}
+    sets: list[LaunchSet] = []
+    for refs in ready.values():
+        spec = datasets[refs[0].dataset_id]
+        sets += [LaunchSet(spec, by_key) for by_key in launch_sets(engine.catalog, spec, [ref.ref for ref in refs])]
+    launches: list[LaunchSet] = []
+    chosen: Counter[str] = Counter()
+    for launch_set in sorted(sets, key=lambda launch_set: min(place[ref] for ref in launch_set.refs)):
+        need = need_of(Facts(Data.OPEN, room=room.for_one_more(launch_set.spec, chosen)))
+        needs |= dict.fromkeys(launch_set.refs, need)
+        if need.action is Action.BUILD:
+            chosen[launch_set.spec.job] += 1
+            launches.append(launch_set)
+    return Level(needs, launches)
+
+
+def plan_due(
+    this: Pass, datasets: Mapping[int, DatasetSpec], *, now: float, room: RoomLeft, is_last: bool = False
 ) -> Plan:
     """One level: of the refs that are due, those with missing inputs miss; when none does, or on the last level, the
-    others are launched, `room` launches at most.
+    others are launched as far as there is room.
 
     What is missed becomes due by that, and may belong into the same launches, or be more urgent than they are. Those
     that learned of an input which is being built wait for it; nothing is recorded of them.
-
-    `out` counts the launches of each job that have not ended.
     """
     engine = this.engine
     plan = Plan()
@@ -65,47 +166,27 @@ def plan_due(
         return plan
     if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
         plan.observed += observe(engine, this.foreign, foreign_refs)
-    inputs = {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
+    inputs = inputs_of(engine, datasets, due)
     states = _states_of_inputs(this, inputs, plan)
     if plan.observed:
         return plan
-    buildable = [ref for ref in due if datasets[ref.dataset_id].kind.is_built]
-    missing = {
-        ref.ref: found
-        for ref in buildable
-        if (found := tuple(i for i in inputs[ref.ref] if states[i] is not InstanceState.LIVE))
-    }
-    by_job: dict[str, list[DueRef]] = defaultdict(list)
-    for ref in buildable:
-        by_job[datasets[ref.dataset_id].job].append(ref)
-    for refs in by_job.values():
-        if missed := {ref.ref: missing[ref.ref] for ref in refs if ref.ref in missing}:
-            plan.missed.append(_missed(this, datasets[refs[0].dataset_id], missed))
-    if room <= 0 or (plan.missed and not is_last):
+    missing = missing_inputs(datasets, due, inputs, states)
+    by_job: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due}
+    for ref in missing:
+        by_job[spec_of[ref].job][ref] = missing[ref]
+    plan.missed += [_missed(this, spec_of[next(iter(missed))], missed) for missed in by_job.values()]
+    if room.is_none or (plan.missed and not is_last):
         return plan
-    held = held_back(engine, datasets, buildable, missing, now)
-    for refs in by_job.values():
-        if ready := [ref for ref in refs if ref.ref not in missing and ref.ref not in held]:
-            plan.launches += _launches(this, datasets, ready)
-    concurrency = {spec.job: spec.concurrency for spec in datasets.values()}
-    plan.launches = _most_urgent(plan.launches, due, room, concurrency, out)
+    due_by_ref = {ref.ref: ref for ref in due}
+    for launch_set in decide_level(engine, datasets, due, missing, room, now).launches:
+        plan.launches.append(_launch(this, datasets, launch_set, [due_by_ref[ref] for ref in launch_set.refs]))
     return plan
 
 
-def _most_urgent(
-    launches: list[Launch], due: list[DueRef], room: int, concurrency: Mapping[str, int | None], out: Counter[str]
-) -> list[Launch]:
-    """A launch is as urgent as its most urgent ref; what exceeds the room, or its job's concurrency, waits (SPEC 11.1)."""
-    place = {ref.ref: at for at, ref in enumerate(due)}
-    launches.sort(key=lambda launch: min(place[ref] for run in launch[0].runs for ref in run.refs))
-    running = Counter(out)
-    chosen: list[Launch] = []
-    for launch in launches:
-        allowed = concurrency[launch[0].job]
-        if len(chosen) < room and (allowed is None or running[launch[0].job] < allowed):
-            running[launch[0].job] += 1
-            chosen.append(launch)
-    return chosen
+def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> dict[str, tuple[str, ...]]:
+    """The declared inputs of each due ref."""
+    return {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
 
 
 def _states_of_inputs(this: Pass, inputs: dict[str, tuple[str, ...]], plan: Plan) -> dict[str, InstanceState | None]:
@@ -139,28 +220,22 @@ def _runs(engine: Engine, by_key: Mapping[str | None, tuple[str, ...]]) -> tuple
     return tuple(BufferedRun(engine.new_id(), refs, key) for key, refs in by_key.items())
 
 
-def _launches(this: Pass, datasets: Mapping[int, DatasetSpec], ready: list[DueRef]) -> list[Launch]:
-    spec = datasets[ready[0].dataset_id]
-    due = {ref.ref: ref for ref in ready}
-    launches = []
-    for by_key in launch_sets(this.engine.catalog, spec, due):
-        chosen = [due[ref] for refs in by_key.values() for ref in refs]
-        command = c.BufferLaunch(
-            launch_id=this.engine.new_id(),
-            job=spec.job,
-            location=this.location,
-            owner=this.owner,
-            runs=_runs(this.engine, by_key),
-            code_version=spec.code_version,
-        )
-        order = LaunchOrder(
-            launch_id=command.launch_id,
-            job=spec.job,
-            location=this.location,
-            kind=spec.kind,
-            assets=tuple(dict.fromkeys(datasets[ref.dataset_id].asset for ref in chosen)),
-            partition_keys=tuple(by_key),
-            priority=max(ref.priority for ref in chosen),
-        )
-        launches.append((command, order))
-    return launches
+def _launch(this: Pass, datasets: Mapping[int, DatasetSpec], launch_set: LaunchSet, refs: list[DueRef]) -> Launch:
+    command = c.BufferLaunch(
+        launch_id=this.engine.new_id(),
+        job=launch_set.spec.job,
+        location=this.location,
+        owner=this.owner,
+        runs=_runs(this.engine, launch_set.by_key),
+        code_version=launch_set.spec.code_version,
+    )
+    order = LaunchOrder(
+        launch_id=command.launch_id,
+        job=launch_set.spec.job,
+        location=this.location,
+        kind=launch_set.spec.kind,
+        assets=tuple(dict.fromkeys(datasets[ref.dataset_id].asset for ref in refs)),
+        partition_keys=tuple(launch_set.by_key),
+        priority=max(ref.priority for ref in refs),
+    )
+    return command, order

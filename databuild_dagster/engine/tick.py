@@ -6,7 +6,6 @@ is a command of its own, decided again in its transaction, so the worst that a s
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from databuild_dagster.engine.arcs import fire_arcs
@@ -14,7 +13,7 @@ from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
-from databuild_dagster.engine.planning import Plan, plan_due
+from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
 from databuild_dagster.engine.ports import (
     DagsterRunState,
     DagsterRunStatus,
@@ -98,9 +97,8 @@ def tick(this: Pass) -> TickReport:
     report.fired = fire_arcs(engine, ACTOR)
     datasets = engine.queries.datasets(this.location)
     for level in range(1, MAX_LEVELS + 1):
-        out = Counter(launch.job for launch in open_launches if launch.location == this.location)
-        room = min(this.limits.launches - len(report.launched), this.limits.open_launches - out.total())
-        plan = plan_due(this, datasets, now=now, room=room, out=out, is_last=level == MAX_LEVELS)
+        room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
+        plan = plan_due(this, datasets, now=now, room=room, is_last=level == MAX_LEVELS)
         if plan.nothing:
             break
         _carry_out(this, plan, report)

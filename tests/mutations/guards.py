@@ -183,8 +183,8 @@ GUARDS = (
         "a job starts more launches than its concurrency allows",
         "11.1",
         "engine/planning.py",
-        "if len(chosen) < room and (allowed is None or running[launch[0].job] < allowed):",
-        "if len(chosen) < room:",
+        "if spec.concurrency is not None and self.out[spec.job] + chosen[spec.job] >= spec.concurrency:",
+        "if False:",
         (TICK,),
     ),
 )

@@ -1,15 +1,7 @@
 """Why a ref is, or is not, being built right now, followed to the first causes.
 
-A state has one answer, and leads on to other refs or does not:
-
-| the ref is                     | the answer                                          | and then                 |
-|--------------------------------|-----------------------------------------------------|--------------------------|
-| Live                           | since when, by which instance                       |                          |
-| Building                       | who holds the lease, since when, last heard of when |                          |
-| UpstreamBuilding               | what it waits for                                   | each of these            |
-| Failed                         | in which job run, with what                         |                          |
-| UpstreamFailed                 | what failed                                         | each of these            |
-| missing, Tainted or UpForRetry | what keeps the orchestrator from launching it       | learned and other inputs |
+Each answer is a row of `model.need`, by which the next tick decides, in words; for a ref that is due it is the row that
+the planner itself gives it. The row also says which refs are to blame, and these are looked at in turn.
 
 Every ref is looked at once, so a ring of waits ends; and the answer is bounded, the worst news first.
 """
@@ -19,19 +11,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, assert_never
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
-from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.orchestrator_notes import last_tick, limits_of
+from databuild_dagster.engine.planning import RoomLeft, decide_level, inputs_of, missing_inputs
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.reasons import NAMED, Known, look_up
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset
+from databuild_dagster.model.need import (
+    DATA_OF_STATE,
+    MAKER_OF_KIND,
+    Action,
+    Data,
+    Facts,
+    LeadsTo,
+    Need,
+    Reason,
+    Room,
+    need_of,
+    wanted_as,
+)
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
@@ -171,6 +177,8 @@ class _Following:
         self._now = engine.now()
         self._clock = engine.clock()
         self._seen: set[str] = set()
+        #: By location.
+        self._levels: dict[str, dict[str, Need]] = {}
         self.causes: list[Cause] = []
 
     def follow(self, refs: Iterable[str], *, depth: int) -> None:
@@ -197,24 +205,106 @@ class _Following:
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
     def _of(self, ref: str) -> tuple[list[str], Sequence[str]]:
-        """What there is to say of a ref, and the refs that are to blame."""
+        """What there is to say of a ref, and the refs that are to blame: the row of the table that a tick goes by."""
         known = look_up(self._queries, [ref])
-        why = known.why(ref, self._now)
-        match known.state(ref):
-            case _S.LIVE:
+        need, unbuildable = self._need(known, ref)
+        why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
+        told = self._told(need, known, ref, why, leads_to, unbuildable)
+        if need.leads_to is LeadsTo.DECLARED:
+            # The next tick sees to the others.
+            states = self._queries.states(leads_to)
+            leads_to = [each for each in leads_to if states[each] in LEASED | FAILING]
+        return told, leads_to
+
+    def _need(self, known: Known, ref: str) -> tuple[Need, str]:
+        """The row, and why nothing can build the ref where that is it."""
+        data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
+        if data is not Data.OPEN:
+            return need_of(Facts(data)), unbuildable
+        spec = self._queries.dataset(asset_of(ref))
+        try:
+            _check_wantable(self._engine, ref)
+        except Refused as refused:
+            spec, unbuildable = None, refused.message
+        wanted = self._queries.wanted([ref])[ref]
+        wish = wanted_as(wanted.n_open_wants, wanted.until, known.canonical[ref].retry_at, self._now)
+        need = need_of(Facts(data, MAKER_OF_KIND[spec.kind if spec is not None else None], wish))
+        if need.action is Action.BUILD and spec is not None:
+            # Nothing keeps it as far as it itself tells; its inputs and the limits may.
+            return self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT))), unbuildable
+        return need, unbuildable
+
+    def _levels_of(self, location: str) -> dict[str, Need]:
+        """What the next tick of a location decides of each due ref, by the planner itself."""
+        if location not in self._levels:
+            datasets, limits = self._queries.datasets(location), self._limits(location)
+            due = self._queries.due_refs(datasets, self._now, limits.due_refs)
+            inputs = inputs_of(self._engine, datasets, due)
+            states = self._queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
+            missing = missing_inputs(datasets, due, inputs, states)
+            room = RoomLeft.within(limits, self._queries.open_launches(), location, 0)
+            self._levels[location] = decide_level(self._engine, datasets, due, missing, room, self._now).needs
+        return self._levels[location]
+
+    def _led_to(self, need: Need, known: Known, ref: str) -> Sequence[str]:
+        match need.leads_to:
+            case LeadsTo.NONE:
+                return ()
+            case LeadsTo.FOUND_MISSING:
+                return known.missing[ref]
+            case LeadsTo.DECLARED:
+                inputs = self._engine.catalog.inputs(self._spec(ref), partition_key_of(ref))
+                return [each for each, state in self._queries.states(inputs).items() if state is not _S.LIVE]
+            case LeadsTo.LEARNED:
+                learned = self._queries.learned_inputs([ref], self._now)
+                return [each.ref for each in learned if each.code_version == self._spec(ref).code_version]
+
+    def _spec(self, ref: str) -> DatasetSpec:
+        spec = self._queries.dataset(asset_of(ref))
+        assert spec is not None, "what is due is registered"
+        return spec
+
+    def _told(
+        self, need: Need, known: Known, ref: str, why: str, leads_to: Sequence[str], unbuildable: str
+    ) -> list[str]:
+        """A sentence for each reason of the table; where a tick has to act, also whether there is one."""
+        match need.reason:
+            case Reason.LIVE:
                 uuid = known.canonical[ref].uuid or ""
                 stale = "; stale, for an input was tainted or replaced since" if self._queries.stale([uuid]) else ""
-                return [f"{why}: there is nothing to build{stale}"], ()
-            case _S.BUILDING:
-                return self._lease(known, ref), ()
-            case _S.UPSTREAM_BUILDING:
-                return [why], known.missing[ref]
-            case _S.FAILED:
-                return [f"{why}; `databuild retry {ref}` opens it for another build"], ()
-            case _S.UPSTREAM_FAILED:
-                return [why], known.missing[ref]
+                return [f"{why}: there is nothing to build{stale}"]
+            case Reason.BUILDING:
+                return self._lease(known, ref)
+            case Reason.WAITING | Reason.FAILED_UPSTREAM:
+                return [why]
+            case Reason.FAILED:
+                return [f"{why}; `databuild retry {ref}` opens it for another build"]
+            case Reason.UNBUILDABLE:
+                return [f"{why}; nothing can build it any more: {unbuildable}"]
+            case Reason.NOT_ARRIVED:
+                return [f"{why}; a lot of files from outside: it waits until they arrive"]
+            case Reason.SOURCE:
+                return [f"{why}; a source, which nobody builds: it waits until it appears"]
+            case Reason.UNWANTED:
+                return [f"{why}; nobody wants it{self._last_want(ref)}"]
+            case Reason.EXPIRED:
+                until = when(self._queries.wanted([ref])[ref].until)
+                return [f"{why}; outside the TTL of its wants, which ended at {until}: want it again"]
+            case Reason.BACKING_OFF:
+                return [self._backoff(known, ref)]
+            case Reason.LEARNED_INPUTS:
+                return [f"{why}; its last call asked for {few_of(leads_to, NAMED)}, which is to be there first"]
+            case Reason.MISSES_INPUTS:
+                misses = f"{why}; it misses {few_of(leads_to, NAMED)}, which the next tick wants for it"
+                return [misses, *self._orchestrator(self._spec(ref).location)]
+            case Reason.DUE:
+                return self._due(ref, why)
+            case Reason.NOT_LOOKED_AT | Reason.JOB_FULL | Reason.LOCATION_FULL | Reason.TICK_FULL:
+                spec = self._spec(ref)
+                since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
+                return [since, self._limit(need.reason, spec), *self._orchestrator(spec.location)]
             case _:
-                return self._not_launched(known, ref, why)
+                assert_never(need.reason)
 
     def _lease(self, known: Known, ref: str) -> list[str]:
         run = known.job_runs[ref]
@@ -242,72 +332,49 @@ class _Following:
     def _is_gone(self, holder: str) -> bool:
         return not self._from_log_alone and surely_gone(holder)
 
-    def _not_launched(self, known: Known, ref: str, why: str) -> tuple[list[str], Sequence[str]]:
-        spec = self._queries.dataset(asset_of(ref))
-        try:
-            _check_wantable(self._engine, ref)
-        except Refused as refused:
-            return [f"{why}; nothing can build it any more: {refused.message}"], ()
-        assert spec is not None, "what is wantable is registered"
-        wanted = self._queries.wanted([ref])[ref]
-        if spec.kind is DatasetKind.BOUNDARY:
-            return [f"{why}; a lot of files from outside: it waits until they arrive"], ()
-        if spec.kind is DatasetKind.SOURCE:
-            return [f"{why}; a source, which nobody builds: it waits until it appears"], ()
-        if not wanted.n_open_wants:
-            return [f"{why}; nobody wants it{self._last_want(ref)}"], ()
-        if wanted.until <= self._now:
-            return [f"{why}; outside the TTL of its wants, which ended at {when(wanted.until)}: want it again"], ()
-        retry_at = known.canonical[ref].retry_at
-        if retry_at is not None and retry_at > self._now:
-            attempts = f" (attempt {wanted.attempts} of {MAX_ATTEMPTS} failed)" if wanted.attempts else ""
-            after = one_line(known.canonical[ref].reason or "")
-            return [f"its backoff ends at {when(retry_at)}{attempts}" + (f", after: {after}" if after else "")], ()
-        return self._due(ref, spec, why, wanted.since)
-
     def _last_want(self, ref: str) -> str:
         wants = self._queries.wants_of_ref(ref)
         return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
 
-    def _due(self, ref: str, spec: DatasetSpec, why: str, since: float) -> tuple[list[str], Sequence[str]]:
-        """It is for the orchestrator to act, unless something keeps it."""
-        states = self._queries.states(self._engine.catalog.inputs(spec, partition_key_of(ref)))
-        if missing := [each for each, state in states.items() if state is not _S.LIVE]:
-            told = f"{why}; it misses {few_of(missing, NAMED)}, which the next tick wants for it"
-            to_blame = [each for each in missing if states[each] in LEASED | FAILING]
-            return [told, *self._orchestrator(spec.location)], to_blame
-        if learned := self._held_by(ref, spec):
-            return [f"{why}; its last call asked for {few_of(learned, NAMED)}, which is to be there first"], learned
-        limit = self._limit(spec)
-        stalled = self._orchestrator(spec.location)
-        if limit or stalled:
-            return [f"{why}; wanted since {when(since)}", *limit, *stalled], ()
-        return [f"{why}; wanted since {when(since)}: the next tick launches it"], ()
+    def _backoff(self, known: Known, ref: str) -> str:
+        n_attempts, canonical = self._queries.wanted([ref])[ref].attempts, known.canonical[ref]
+        attempts = f" (attempt {n_attempts} of {MAX_ATTEMPTS} failed)" if n_attempts else ""
+        after = f", after: {one_line(canonical.reason)}" if canonical.reason else ""
+        return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
-    def _held_by(self, ref: str, spec: DatasetSpec) -> tuple[str, ...]:
-        """Learned inputs that its launch waits for (SPEC 6.3), by the tick's own rule."""
-        datasets = self._queries.datasets(spec.location)
-        due = self._queries.due_refs(datasets, self._now, self._limits(spec.location).due_refs)
-        if ref not in held_back(self._engine, datasets, due, (), self._now):
-            return ()
-        return tuple(
-            need.ref
-            for need in self._queries.learned_inputs([ref], self._now)
-            if need.code_version == spec.code_version
-        )
+    def _due(self, ref: str, why: str) -> list[str]:
+        """The next tick launches it, if there is one."""
+        location = self._spec(ref).location
+        since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
+        if stalled := self._orchestrator(location):
+            return [since, *stalled]
+        missing = [each for each, need in self._levels_of(location).items() if need.action is Action.MISS]
+        if missing:
+            return [
+                f"{since}: the next tick launches it, unless inputs that {few_of(missing, NAMED)} misses come first"
+            ]
+        return [f"{since}: the next tick launches it"]
 
-    def _limit(self, spec: DatasetSpec) -> list[str]:
+    def _limit(self, reason: Reason, spec: DatasetSpec) -> str:
+        limits = self._limits(spec.location)
         out = [launch for launch in self._queries.open_launches() if launch.location == spec.location]
-        of_job = [launch for launch in out if launch.job == spec.job]
-        if spec.concurrency is not None and len(of_job) >= spec.concurrency:
-            runs = few_of([launch.dagster_run_id or f"of launch {launch.launch_id}" for launch in of_job], NAMED)
-            return [f"{spec.job} may have {spec.concurrency} out at a time, and has them: Dagster run {runs}"]
-        most = self._limits(spec.location).open_launches
-        if len(out) >= most:
-            are = "launch of location {} is out" if len(out) == 1 else "launches of location {} are out"
-            told = f"{len(out)} {are.format(spec.location)}, its limit is {most}"
-            return [f"{told}; its orchestrator waits for one to end"]
-        return []
+        match reason:
+            case Reason.JOB_FULL:
+                of_job = [launch for launch in out if launch.job == spec.job]
+                runs = few_of([launch.dagster_run_id or f"of launch {launch.launch_id}" for launch in of_job], NAMED)
+                if len(of_job) >= (spec.concurrency or 0):
+                    return f"{spec.job} may have {spec.concurrency} out at a time, and has them: Dagster run {runs}"
+                return f"{spec.job} may have {spec.concurrency} out at a time; more urgent launches of it come first"
+            case Reason.LOCATION_FULL:
+                are = "launch of location {} is out" if len(out) == 1 else "launches of location {} are out"
+                told = f"{len(out)} {are.format(spec.location)}, its limit is {limits.open_launches}"
+                if len(out) >= limits.open_launches:
+                    return f"{told}; its orchestrator waits for one to end"
+                return f"{told}; more urgent launches come first"
+            case Reason.TICK_FULL:
+                return f"one tick starts {limits.launches} launches at most; more urgent launches come first"
+            case _:
+                return f"one tick looks at {limits.due_refs} due refs at most; more urgent refs come first"
 
     def _limits(self, location: str) -> TickLimits:
         """Those of the location's orchestrator; the log does not tell them."""

@@ -29,10 +29,11 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.lots import LotRange, LotUnit
 from databuild_dagster.model.machine import Label
+from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
@@ -77,15 +78,18 @@ class GapCause(Label):
 
 
 _WORST_FIRST = {cause: place for place, cause in enumerate(GapCause)}
-_OF_STATE = {
-    _S.BUILDING: GapCause.BUILDING,
-    _S.FAILED: GapCause.FAILED,
-    _S.TAINTED: GapCause.TAINTED,
-    _S.UPSTREAM_BUILDING: GapCause.WAITING,
-    _S.UPSTREAM_FAILED: GapCause.FAILED_UPSTREAM,
+#: By the reason that the next tick has; a ref that nobody wants is told by its last want, and a tainted one by its taint.
+_OF_REASON = {
+    Reason.BUILDING: GapCause.BUILDING,
+    Reason.FAILED: GapCause.FAILED,
+    Reason.WAITING: GapCause.WAITING,
+    Reason.FAILED_UPSTREAM: GapCause.FAILED_UPSTREAM,
+    Reason.SOURCE: GapCause.NEVER_ARRIVED,
+    Reason.NOT_ARRIVED: GapCause.NEVER_ARRIVED,
+    Reason.EXPIRED: GapCause.EXPIRED,
+    Reason.BACKING_OFF: GapCause.BACKING_OFF,
+    Reason.DUE: GapCause.DUE,
 }
-#: Nothing here builds lots of these, whoever wants them: they come, or they do not.
-_FROM_OUTSIDE = frozenset({DatasetKind.SOURCE, DatasetKind.BOUNDARY})
 #: They name what they lead to.
 _NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
 #: Nothing keeps these but that they are not asked for, or not yet begun: what they are made of may be why.
@@ -261,7 +265,11 @@ class _Following:
         heard_of = {ref: row for ref, row in recorded.items() if row is not None}
         stuck = [ref for ref, row in heard_of.items() if row.state is not None and row.state is not _S.LIVE]
         known = look_up(self.engine.queries, stuck) if stuck else None
-        unwanted = [ref for ref, row in heard_of.items() if row.state not in _OF_STATE and not row.n_open_wants]
+        unwanted = [
+            ref
+            for ref, row in heard_of.items()
+            if DATA_OF_STATE[row.state] is Data.OPEN and row.state is not _S.TAINTED and not row.n_open_wants
+        ]
         last_wants = self.engine.queries.last_wants(unwanted) if unwanted else {}
         for ref, row in recorded.items():
             if row is None:
@@ -338,23 +346,22 @@ class _Following:
 
     def _of_heard_of(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
         standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
-        if row.state in _OF_STATE:
-            leads_to = known.missing.get(row.ref, ()) if known is not None else ()
-            return _Node(_OF_STATE[row.state], standing, leads_to)
-        if not row.n_open_wants:
-            return self._with_inputs(row.ref, self._of_unwanted(row.ref, last_want, standing))
-        if self._kind(row.ref) in _FROM_OUTSIDE:
-            return self._of_unwanted(row.ref, None, standing)
-        if row.wanted_until <= self._now:
-            why = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
-            return self._with_inputs(row.ref, _Node(GapCause.EXPIRED, why))
-        if row.retry_at is not None and row.retry_at > self._now:
-            return _Node(GapCause.BACKING_OFF, standing)
-        why = _sentence(standing, f"wanted since {when(row.wanted_since)}, and not launched yet")
-        return self._with_inputs(row.ref, _Node(GapCause.DUE, why))
+        if row.state is _S.TAINTED:
+            return _Node(GapCause.TAINTED, standing)
+        wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
+        need = need_of(Facts(DATA_OF_STATE[row.state], self._maker(row.ref), wanted))
+        match need.reason:
+            case Reason.SOURCE | Reason.NOT_ARRIVED | Reason.UNWANTED:
+                return self._with_inputs(row.ref, self._of_unwanted(row.ref, last_want, standing))
+            case Reason.EXPIRED:
+                standing = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
+            case Reason.DUE:
+                standing = _sentence(standing, f"wanted since {when(row.wanted_since)}, and not launched yet")
+        leads_to = known.missing.get(row.ref, ()) if known is not None else ()
+        return self._with_inputs(row.ref, _Node(_OF_REASON[need.reason], standing, leads_to))
 
     def _of_unwanted(self, ref: str, last_want: LastWant | None, standing: str = "") -> _Node:
-        if self._kind(ref) in _FROM_OUTSIDE:
+        if self._maker(ref) is not Maker.JOB:
             return _Node(
                 GapCause.NEVER_ARRIVED, _sentence(standing, "nothing has arrived for it, and nothing here builds it")
             )
@@ -365,9 +372,10 @@ class _Following:
             cause, _sentence(standing, f"the last want for it, {last_want.want_id}, is {last_want.state.value}")
         )
 
-    def _kind(self, ref: str) -> DatasetKind | None:
+    def _maker(self, ref: str) -> Maker:
+        """Of an asset that nobody has registered any more, its wants tell more than that nothing can build it."""
         spec = self._datasets.get(asset_of(ref))
-        return None if spec is None else spec.kind
+        return Maker.JOB if spec is None else MAKER_OF_KIND[spec.kind]
 
     def _with_inputs(self, ref: str, node: _Node) -> _Node:
         spec = self._datasets.get(asset_of(ref))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.why.reasons import Known, look_up
-from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -124,6 +124,18 @@ class _Fate(Enum):
     FAILS = "cannot be built"
 
 
+#: By what the next tick would do about it, if somebody wanted it now.
+_FATES = {
+    Reason.BUILDING: _Fate.BUILDING,
+    Reason.WAITING: _Fate.WAITING,
+    Reason.FAILED: _Fate.FAILS,
+    Reason.FAILED_UPSTREAM: _Fate.FAILS,
+    Reason.UNBUILDABLE: _Fate.FAILS,
+    Reason.SOURCE: _Fate.STUCK,
+    Reason.NOT_ARRIVED: _Fate.STUCK,
+    Reason.DUE: _Fate.DUE,
+}
+
 #: Whoever is in one of these has its missing inputs wanted.
 _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
 
@@ -152,20 +164,21 @@ class _Fates:
     def _fate_of(self, ref: str) -> _Fate:
         if self._is_live(ref):
             return _Fate.LIVE
-        state = self._known.state(ref)
-        if state is InstanceState.BUILDING:
-            return _Fate.BUILDING
-        if ANSWERS[state] is Answer.REFUSE:
-            return self._blamed(ref, _Fate.FAILS, self._known.missing.get(ref, ()))
-        if ref in self._graph.unbuildable:
+        maker = Maker.NOTHING if ref in self._graph.unbuildable else self._maker(ref)
+        data = DATA_OF_STATE[self._known.state(ref)]
+        # What Dagster no longer has is open again as soon as a tick sees that.
+        fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
+        if fate is _Fate.WAITING and maker is Maker.NOTHING:
             return self._blamed(ref, _Fate.FAILS)
-        if self._is_source(ref):
-            return self._blamed(ref, _Fate.STUCK)
+        if fate in (_Fate.FAILS, _Fate.STUCK):
+            return self._blamed(ref, fate, self._known.missing.get(ref, ()))
+        if fate is _Fate.BUILDING:
+            return fate
         inputs = self._graph.inputs[ref]
-        for fate in (_Fate.FAILS, _Fate.STUCK):
-            if found := next((each for each in inputs if self.fate[each] is fate), None):
-                return self._blamed(ref, fate, (found,))
-        return _Fate.WAITING if state is InstanceState.UPSTREAM_BUILDING else _Fate.DUE
+        for hindered in (_Fate.FAILS, _Fate.STUCK):
+            if found := next((need for need in inputs if self.fate[need] is hindered), None):
+                return self._blamed(ref, hindered, (found,))
+        return fate
 
     def _blamed(self, ref: str, fate: _Fate, inputs: Iterable[str] = ()) -> _Fate:
         self._blame[ref] = next((self._blame.get(each, each) for each in inputs if self.fate.get(each) is fate), ref)
@@ -181,9 +194,9 @@ class _Fates:
         seen = self._observed.get(ref)
         return seen is not None and seen.live and seen.origin not in (None, self._known.canonical[ref].known_origin)
 
-    def _is_source(self, ref: str) -> bool:
+    def _maker(self, ref: str) -> Maker:
         spec = self._graph.dataset_of(ref)
-        return spec is not None and not spec.kind.is_built
+        return MAKER_OF_KIND[spec.kind if spec is not None else None]
 
     def look_downwards(self) -> None:
         """Outputs before inputs."""

@@ -266,6 +266,34 @@ def test_what_it_waits_for_failed(make_world):
     assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
 
 
+def test_explain_says_that_launches_of_its_job_come_first(make_world):
+    """SPEC 11.1: one launch fits, and the other day is as urgent and named later."""
+    world = make_world(dataset("days", keys=DAYS, most=1, concurrency=1))
+    ticked(world)
+    world.want("days@1")
+    world.want("days@2")
+
+    assert why(world, "days@1") == ["never built; wanted since 2023-11-14T22:13:20Z: the next tick launches it"]
+    assert why(world, "days@2")[1:] == ["days may have 1 out at a time; more urgent launches of it come first"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"launches": 1}, "one tick starts 1 launches at most; more urgent launches come first"),
+        ({"due_refs": 1}, "one tick looks at 1 due refs at most; more urgent refs come first"),
+        ({"open_launches": 1}, "0 launches of location here are out, its limit is 1; more urgent launches come first"),
+    ],
+)
+def test_explain_says_which_limit_more_urgent_refs_reach_first(world, limits, words):
+    """SPEC 11.1: with the limits of the deployment."""
+    Orchestrator(world).tick(**limits)
+    world.want("a", priority=1)
+    world.want("b")
+
+    assert why(world, "b")[1:] == [words]
+
+
 def test_what_it_waits_for_is_being_built(make_world):
     world = make_world(dataset("a"), dataset("b", "a"))
     world.miss("b", "a")
