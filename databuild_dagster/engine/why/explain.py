@@ -20,7 +20,7 @@ from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import last_tick, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, inputs_of, missing_inputs
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.engine.why.reasons import NAMED, Known, look_up
+from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
@@ -196,8 +196,9 @@ class _Following:
             why, leads_to = self._of(ref)
             self.causes += [Cause(ref, each, depth) for each in why]
             followed = self._worst_first(each for each in leads_to if each not in self._seen)
-            if (more := len(followed) - MAX_FOLLOWED) > 0:
-                self.causes.append(Cause(ref, f"and {more} more that it waits for", depth))
+            if more := followed[MAX_FOLLOWED:]:
+                states = counted(self._queries.states(more).values())
+                self.causes.append(Cause(ref, f"and {len(more)} more that it needs: {states}", depth))
             stack += [(each, depth + 1) for each in reversed(followed[:MAX_FOLLOWED])]
 
     def _worst_first(self, refs: Iterable[str]) -> list[str]:

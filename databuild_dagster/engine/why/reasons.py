@@ -5,8 +5,10 @@ Everything is looked up in bulk, by key, and nothing is changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -21,6 +23,27 @@ _S = InstanceState
 NAMED = 3
 
 
+#: Inputs that nothing brings without a person.
+_FAILED = {_S.FAILED: "failed", _S.UPSTREAM_FAILED: "is upstream failed"}
+#: How many refs are in a state, in the order in which they are told.
+_COUNTED: dict[InstanceState | None, str] = {
+    _S.FAILED: "failed",
+    _S.UPSTREAM_FAILED: "upstream failed",
+    None: "never built",
+    _S.TAINTED: "tainted",
+    _S.UP_FOR_RETRY: "to be tried again",
+    _S.UPSTREAM_BUILDING: "waiting for inputs",
+    _S.BUILDING: "being built",
+    _S.LIVE: "live",
+}
+
+
+def counted(states: Iterable[InstanceState | None]) -> str:
+    """How many refs are in which state: "28 never built, 2 being built"."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[state]} {words}" for state, words in _COUNTED.items() if counts[state])
+
+
 @dataclass(frozen=True)
 class Known:
     """What the store says of refs."""
@@ -30,6 +53,8 @@ class Known:
     job_runs: dict[str, JobRunView]
     taints: dict[str, list[Taint]]
     missing: dict[str, tuple[str, ...]]
+    #: Of the refs that are missing.
+    states: dict[str, InstanceState | None]
 
     def state(self, ref: str) -> InstanceState | None:
         return self.canonical[ref].state
@@ -58,8 +83,18 @@ class Known:
             case _S.FAILED:
                 return f"failed in job run {known.job_run} with: {one_line(known.reason or 'no reason given')}"
             case _S.UPSTREAM_FAILED:
-                failed = few_of(self.missing.get(ref, ()), NAMED)
-                return f"needs {failed}, which failed" if failed else f"not built: {one_line(known.reason or '')}"
+                return self._needs_failed(ref) or f"not built: {one_line(known.reason or '')}"
+
+    def _needs_failed(self, ref: str) -> str:
+        """Failed, upstream failed and other missing inputs apart (SPEC 16.27); empty where none has failed."""
+        by_state = {
+            state: [need for need in self.missing.get(ref, ()) if self.states[need] is state] for state in _FAILED
+        }
+        named = [f"{few_of(needs, NAMED)}, which {_FAILED[state]}" for state, needs in by_state.items() if needs]
+        if not named:
+            return ""
+        others = counted(self.states[need] for need in self.missing[ref] if self.states[need] not in _FAILED)
+        return f"needs {', and '.join(named)}" + (f"; of its other missing inputs: {others}" if others else "")
 
     def _being_built(self, ref: str) -> str:
         run = self.job_runs[ref]
@@ -86,4 +121,5 @@ def look_up(queries: Queries, refs: Iterable[str]) -> Known:
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
         taints={ref: taints.get(uuid, []) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
+        states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))) if missing else {},
     )

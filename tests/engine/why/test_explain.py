@@ -261,9 +261,25 @@ def test_what_it_waits_for_failed(make_world):
     told = causes(world, "c")
 
     assert [ref for ref, _ in told] == ["c", "b", "a"]
-    assert told[0][1] == "needs b, which failed"
+    assert told[0][1] == "needs b, which is upstream failed"
     assert told[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
     assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
+
+
+def test_of_a_month_with_one_failed_day_only_that_day_is_said_to_have_failed(make_world):
+    """SPEC 16.27: what failed, what waits and what was never built are counted apart."""
+    keys = [f"{day:02}" for day in range(1, 32)]
+    world = make_world(dataset("days", keys=keys), dataset("month", ("days", "all")))
+    world.fail("days@07", error="no rows")
+    world.start("days@08")
+    world.miss("month", *(f"days@{key}" for key in keys))
+
+    told = [why for ref, why in causes(world, "month") if ref == "month"]
+
+    assert told == [
+        "needs days@07, which failed; of its other missing inputs: 29 never built, 1 being built",
+        "and 21 more that it needs: 20 never built, 1 being built",
+    ]
 
 
 def test_explain_says_that_launches_of_its_job_come_first(make_world):
@@ -354,7 +370,7 @@ def test_the_worst_is_told_first_and_of_many_only_some(make_world):
     told = causes(world, "sum")
 
     assert told[0][1].startswith("waits for days@0, days@1, days@10 and 12 more")
-    assert told[1] == ("sum", "and 5 more that it waits for")
+    assert told[1] == ("sum", "and 5 more that it needs: 3 never built, 1 to be tried again, 1 being built")
     assert len(told) >= 2 + MAX_FOLLOWED
     assert "days@3" not in [ref for ref, _ in told], "what is on its way is told last"
 
