@@ -376,6 +376,11 @@ AnyFact = (
 EVENT_TYPES: tuple[type[Fact], ...] = get_args(AnyFact)
 
 
+def names_of(*kinds: type[Fact]) -> tuple[str, ...]:
+    """The stored names of types of events."""
+    return tuple(str(kind.__struct_config__.tag) for kind in kinds)
+
+
 class Event(NamedTuple):
     """A fact with its envelope (SPEC 3.1)."""
 

@@ -18,7 +18,7 @@ _OfRequests = (
 _OfOthers = e.JobRunStarted | e.JobRunSkipped | e.ArcFired | e.DatasetRegistered | e.MetaInvoked | e.MetaCompacted
 _Untouching = _OfRequests | _OfOthers
 #: The stored names of all others.
-TOUCHING: Final = tuple(str(kind.__struct_config__.tag) for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching))
+TOUCHING: Final = e.names_of(*(kind for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching)))
 
 
 class Made(NamedTuple):

@@ -40,12 +40,12 @@ MAX_REFS: Final = 10_000
 #: Checks told of in one tick; each is an event in Dagster.
 MAX_CHECKS: Final = 50
 
-#: Events after which something may have to look otherwise: nothing that has failed, its own run is red.
 _UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted)
-#: Their job runs have ended without a failed Dagster run that would show them red; what is live is spared. What finishes
+#: Job runs that have ended without a failed Dagster run that would show them red; what is live is spared. What finishes
 #: late from what a downstream taint covers is tainted at once (SPEC 7.3).
 _ENDING: Final = (e.JobRunSucceeded, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
-_CONCERNS: Final = tuple(kind.__name__ for kind in (e.TaintCreated, *_UNTAINTING, *_ENDING))
+#: Events after which something may have to look otherwise: nothing that has failed, its own run is red.
+_CONCERNS: Final = e.names_of(e.TaintCreated, *_UNTAINTING, *_ENDING)
 #: What has its own say in Dagster.
 _SPEAKS_FOR_ITSELF: Final = (InstanceState.LIVE, InstanceState.BUILDING, InstanceState.FAILED)
 
