@@ -198,16 +198,18 @@ class Executor:
 
     def _call(self, *jobs: Job) -> None:
         operation, arg, contexts = jobs[0].operation, jobs[0].arg, [job.context for job in jobs]
+        returned: tuple[Job, ...] = ()
         with self._guarded(*jobs):
             with self._around(contexts):
                 if operation.batched:
                     operation.start_or_resume_jobs(arg, contexts)
                 else:
                     operation.start_or_resume_job(arg, contexts[0].ref, contexts[0])
-            for job in jobs:
-                with self._guarded(job):
-                    succeeded = job.context.outcome.state is JobState.SUCCESS
-                    self._settle(Befell.SUCCEEDED if succeeded else Befell.SAID_FAILED, job)
+            returned = jobs
+        # Outside of the guard: what a hook of the host raises is no error of the batch, which would run again.
+        for job in returned:
+            succeeded = job.context.outcome.state is JobState.SUCCESS
+            self._settle(Befell.SUCCEEDED if succeeded else Befell.SAID_FAILED, job)
 
     @contextmanager
     def _guarded(self, *jobs: Job) -> Iterator[None]:

@@ -166,3 +166,22 @@ def test_the_host_hears_of_each_end_that_is_recorded(operations):
         "1": "failed",
         **dict.fromkeys(DAYS[1:], "success"),
     }
+
+
+def test_a_hook_of_the_host_that_raises_does_not_run_a_batch_again(world):
+    """SPEC 9.5: only what the jobs themselves raise befalls them."""
+    operations = Operations(world, Batched)
+    (type_,) = operations.types
+    type_.can_fail = False
+    id = operations.manager.start("batched", "days", {"4": "say"})
+
+    def refuse(context, trouble):
+        raise RuntimeError("the host's log is full")
+
+    executor = Executor(operations.manager, on_retry=refuse)
+    with pytest.raises(RuntimeError, match="log is full"):
+        executor.run(*executor.take(id, 10))
+
+    assert type_.calls == [list(DAYS)]
+    operations.manager.cancel(id)
+    executor.give_back()
