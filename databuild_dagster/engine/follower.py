@@ -66,10 +66,20 @@ class LogFollower(Generic[AnyCursor]):
     """One look of a follower at the log, as the log was when the look began."""
 
     def __init__(
-        self, engine: Engine, name: str, kind: type[AnyCursor], storage: CursorStorage | None = None, *, about: str = ""
+        self,
+        engine: Engine,
+        name: str,
+        kind: type[AnyCursor],
+        storage: CursorStorage | None = None,
+        *,
+        about: str = "",
+        head: int | None = None,
     ) -> None:
-        """`about` names what else a follower has to do all its work for again when it changes, such as a warehouse."""
-        self.head = engine.queries.head().seq
+        """`about` names what else a follower has to do all its work for again when it changes, such as a warehouse.
+
+        `head` is the log's end for a caller that knows it: the followers of one tick share one look at it.
+        """
+        self.head = engine.queries.head().seq if head is None else head
         self._queries = engine.queries
         self._name, self._kind, self._about = name, kind, about
         self._storage = storage or ProcessCursors(engine)

@@ -119,13 +119,19 @@ class _AllTold(Cursor, frozen=True, kw_only=True):
 
 @apart("alerts about missed SLAs could not be sent")
 def send_alerts(
-    instance: DagsterInstance, engine: Engine, location: str, alerts: Sequence[Alert], *, began_at: int
+    instance: DagsterInstance,
+    engine: Engine,
+    location: str,
+    alerts: Sequence[Alert],
+    *,
+    began_at: int,
+    head: int | None = None,
 ) -> None:
     """Tell of the SLAs of a location's assets that were missed since the last time, as far as the time suffices.
 
     `began_at` is where the log ended before the tick: an alert that has never told anything begins there.
     """
-    follower = LogFollower(engine, f"late_wants/{location}", _AllTold, DagsterCursors(instance))
+    follower = LogFollower(engine, f"late_wants/{location}", _AllTold, DagsterCursors(instance), head=head)
     if follower.is_at_end:
         return
     until = monotonic() + TICK_SECONDS

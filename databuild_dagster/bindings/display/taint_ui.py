@@ -28,7 +28,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, all_touched, apart
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -58,15 +58,16 @@ class _Painted(Cursor, frozen=True, kw_only=True):
 
 
 @apart("taints could not be shown in Dagster")
-def paint_taints(instance: DagsterInstance, location: str) -> None:
-    """Bring Dagster up to date with the taints of a location's assets. What goes wrong is logged: it is only shown."""
+def paint_taints(
+    instance: DagsterInstance, location: str, datasets: Collection[DatasetSpec], *, head: int | None = None
+) -> None:
+    """Bring Dagster up to date with the taints of a location's datasets. What goes wrong is logged: it is only shown."""
     engine = engine_for(instance)
     again = _to_forget_again(engine)
     forget_red(instance, [again.pop() for _ in range(len(again))])
-    follower = LogFollower(engine, f"taints_painted/{location}", _Painted, DagsterCursors(instance))
+    follower = LogFollower(engine, f"taints_painted/{location}", _Painted, DagsterCursors(instance), head=head)
     if follower.is_at_end:
         return
-    datasets = engine.queries.datasets(location).values()
     ours = {spec.asset for spec in datasets if not spec.kind.is_foreign}
     # A boundary's taints are red as well, but it declares no check: Dagster has nothing to show a verdict beside.
     checked = {spec.asset for spec in datasets if spec.kind is DatasetKind.OURS}

@@ -5,8 +5,9 @@ the engine's tick there is nothing that the other duties could act on.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dagster import DagsterInstance, RepositoryDefinition
 
@@ -26,6 +27,7 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.wording import few_of
 
 _log = logging.getLogger(__name__)
@@ -44,8 +46,15 @@ class Work:
     interval_seconds: float
     #: The last event before the tick.
     began_at: int
+    #: The location's registered datasets.
+    datasets: Collection[DatasetSpec]
     #: What the tick of the engine did; filled by it.
     report: TickReport = field(default_factory=TickReport)
+
+    @cached_property
+    def head(self) -> int:
+        """The last event after the tick of the engine: the duties that follow the log stop there."""
+        return self.engine.queries.head().seq
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,7 @@ DUTIES = (
             work.deployment.location,
             work.deployment.alerts,
             began_at=work.began_at,
+            head=work.head,
         ),
         (TICK,),
         "the tick records which SLAs were missed",
@@ -128,7 +138,7 @@ DUTIES = (
     ),
     Duty(
         "show taints",
-        lambda work: paint_taints(work.instance, work.deployment.location),
+        lambda work: paint_taints(work.instance, work.deployment.location, work.datasets, head=work.head),
         (TICK,),
         "a ref that the tick launches at once is not red in between",
     ),
@@ -140,7 +150,7 @@ DUTIES = (
     ),
     Duty(
         "keep copies of lots",
-        lambda work: keep_copies(work.instance, work.deployment),
+        lambda work: keep_copies(work.instance, work.deployment, head=work.head),
         (TICK,),
         "it may take minutes, and no other duty depends on it, so it is the last one",
     ),

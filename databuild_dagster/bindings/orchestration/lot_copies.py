@@ -79,11 +79,11 @@ class Keys(NamedTuple):
 
 
 @apart("the keys that other tools look at could not be brought up to date", DiskTrouble, StorageTrouble)
-def keep_copies(instance: DagsterInstance, deployment: Deployment) -> None:
+def keep_copies(instance: DagsterInstance, deployment: Deployment, *, head: int | None = None) -> None:
     """Bring the keys of a location's lots up to date, as far as a tick may. What goes wrong is logged, and tried again."""
     engine, location = engine_for(instance), deployment.location
     root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
-    follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root)
+    follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root, head=head)
     if follower.is_at_end:
         return
     kept = follower.load()

@@ -86,7 +86,8 @@ def run_tick(
     registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
     for taken in registered.taken:
         tell(str(taken))
-    for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
+    datasets = registered.of(deployment.location).values()
+    for sentence in unknown_sources(registered.datasets.values(), datasets):
         tell(sentence)
     warehouse = deployment.warehouse or warehouse_of(instance)
     work = Work(
@@ -98,6 +99,7 @@ def run_tick(
         remains=WarehouseRemains(engine, warehouse),
         interval_seconds=interval_seconds,
         began_at=engine.queries.head().seq if began_at is None else began_at,
+        datasets=datasets,
     )
     failed = do_duties(DUTIES, work)
     for name, error in failed.items():
