@@ -3,7 +3,7 @@
 SQLAlchemy owns the DDL. Columns of projections follow the fields of `model.rows`; states are checked against the
 machines' own tables. Indexes are partial wherever only few rows matter, so that history does not slow the present;
 and there are few of them, for what a commit costs is the pages it touches. Row ids are made of an event's seq and a
-number within it (`unit_of_work`), so the job runs of a launch, and the instances of a job run, need no index either.
+number within it (`row_ids`), so the job runs of a launch, and the instances of a job run, need no index either.
 """
 
 from __future__ import annotations

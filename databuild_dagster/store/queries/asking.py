@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
 from databuild_dagster.store.store import Store
-from databuild_dagster.store.unit_of_work import ROWS_PER_EVENT_BITS as BITS
 
 #: Ids that begin with a larger one would not fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1

@@ -1,0 +1,129 @@
+"""Refs, instances, job runs and launches of a unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.row_ids import end_of_event
+from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.work.datasets import DatasetWork
+from databuild_dagster.store.work.row_sets import Lookup, Shape
+
+REFS = Shape(RefRow, "ref", InstanceState)
+INSTANCES = Shape(InstanceRow, "uuid", InstanceState)
+JOB_RUNS = Shape(JobRunRow, "job_run_id", JobRunState)
+LAUNCHES = Shape(LaunchRow, "launch_id")
+_IDS_TAKEN = Lookup(
+    f"SELECT launch_id FROM {PREFIX}launches WHERE launch_id = ? "
+    f"UNION ALL SELECT job_run_id FROM {PREFIX}job_runs WHERE",
+    "job_run_id",
+)
+_OUTPUTS = Lookup(
+    f"SELECT {INSTANCES.columns}, {REFS.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE",
+    "i.id",
+)
+_list_decoder = msgspec.json.Decoder(list[str])
+
+
+class BuildWork(DatasetWork):
+    """`model.view.Built`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._refs = self._set_of(REFS)
+        self._instances = self._set_of(INSTANCES)
+        self._job_runs = self._set_of(JOB_RUNS)
+        self._launches = self._set_of(LAUNCHES)
+        #: The instances of job runs, as far as they were met.
+        self._outputs: dict[int, list[InstanceRow]] = {}
+
+    def refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
+        return self._refs.keys(texts)
+
+    def ensure_refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
+        wanted = list(dict.fromkeys(texts))
+        rows = self._refs.keys(wanted)
+        if len(rows) == len(wanted):
+            return rows
+        fresh = [text for text in wanted if text not in rows]
+        datasets = self._datasets.keys(asset_of(text) for text in fresh)
+        for text in fresh:
+            dataset = datasets.get(asset_of(text))
+            if dataset is None:
+                raise IllegalMove(
+                    seq=0, entity=text, state="-", on="first mention", why="its dataset is not registered"
+                )
+            row = RefRow(id=self.next_id(), ref=text, dataset_id=dataset.id)
+            self._refs.add(row)
+            rows[text] = row
+        return rows
+
+    def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]:
+        return self._refs.ids(ids)
+
+    def ref_by_id(self, ref_id: int) -> RefRow:
+        return self._refs.by_id.get(ref_id) or self._refs.ids([ref_id])[ref_id]
+
+    def instances_by_id(self, ids: Iterable[int]) -> dict[int, InstanceRow]:
+        return self._instances.ids(ids)
+
+    def instances_by_uuid(self, uuids: Iterable[str]) -> dict[str, InstanceRow]:
+        return self._instances.keys(uuids)
+
+    def instances_of_job_runs(self, job_run_ids: Iterable[int]) -> list[InstanceRow]:
+        """Numbered right behind their job run, so they are found without an index. Remembered: decide and evolve both ask."""
+        ids = list(job_run_ids)
+        if unknown := [i for i in ids if i not in self._outputs]:
+            self._meet_outputs(unknown)
+        return [instance for i in ids for instance in self._outputs[i]]
+
+    def _meet_outputs(self, job_run_ids: list[int]) -> None:
+        """With their refs, which whoever asks for outputs looks at next."""
+        known = self._instances.by_id
+        numbers = {
+            job_run.id + 1 + place: job_run.id
+            for job_run in self.job_runs_by_id(job_run_ids).values()
+            for place in range(len(_list_decoder.decode(job_run.refs)))
+        }
+        if unknown := [number for number in numbers if number not in known]:
+            width = len(INSTANCES.names)
+            for values in _OUTPUTS.ask(self.connection, unknown):
+                self._instances.take(values[:width])
+                self._refs.take(values[width:])
+        self._outputs.update((job_run_id, []) for job_run_id in job_run_ids)
+        for number, job_run_id in numbers.items():
+            instance = known.get(number)
+            if instance is not None and instance.job_run_id == job_run_id:
+                self._outputs[job_run_id].append(instance)
+
+    def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
+        return self._job_runs.keys(job_run_ids)
+
+    def job_runs_by_id(self, ids: Iterable[int]) -> dict[int, JobRunRow]:
+        return self._job_runs.ids(ids)
+
+    def job_runs_of_launches(self, launch_ids: Iterable[int]) -> list[JobRunRow]:
+        """Born of the same event as their launch, so found by the range of its ids."""
+        rows = self._job_runs
+        rows.flush()
+        return [
+            row
+            for launch_id in launch_ids
+            for row in rows.fetch("id > ? AND id < ? ORDER BY id", launch_id, end_of_event(launch_id))
+            if row.launch_id == launch_id
+        ]
+
+    def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]:
+        return self._launches.keys(launch_ids)
+
+    def ids_taken(self, launch_id: str | None, job_run_ids: Iterable[str]) -> set[str]:
+        self._launches.flush()
+        self._job_runs.flush()
+        return {name for (name,) in _IDS_TAKEN.ask(self.connection, list(job_run_ids), launch_id)}

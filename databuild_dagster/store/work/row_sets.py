@@ -1,0 +1,149 @@
+"""The rows of one class within a transaction: read by key in bulk, changed in memory, written where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from itertools import compress
+from operator import itemgetter, ne
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import astuple
+
+from databuild_dagster.model.rows import Row
+from databuild_dagster.store.backends.base import Connection, Keys
+from databuild_dagster.store.schema import PREFIX
+
+K = TypeVar("K")
+R = TypeVar("R", bound=Row)
+
+
+class Lookup:
+    """A question by key: one key by equality, many by a list that is one parameter; two statements in all."""
+
+    def __init__(self, select: str, column: str) -> None:
+        self.one = f"{select} {column} = ?"
+        self.many = f"{select} {column} IN (SELECT value FROM json_each(?))"
+
+    def ask(self, connection: Connection, keys: list[Any], *before: Any) -> Iterable[Any]:
+        """`before` stands for the marks in front of the keys'."""
+        if len(keys) == 1:
+            return connection.execute(self.one, (*before, keys[0]))
+        return connection.execute(self.many, (*before, Keys(keys)))
+
+
+class Shape(Generic[R]):
+    """How one class of rows is read and written; made once."""
+
+    def __init__(self, cls: type[R], key: str, states: type[Enum] | None = None) -> None:
+        self.cls = cls
+        self.names: tuple[str, ...] = cls.__struct_fields__
+        self.key = key
+        self.key_at = self.names.index(key)
+        self.table = PREFIX + cls.TABLE
+        #: Its columns under a letter for the table, for statements that join.
+        self.columns = ", ".join(f"{cls.TABLE[0]}.{name}" for name in self.names)
+        self.select = f"SELECT {', '.join(self.names)} FROM {self.table} WHERE"
+        self.by_id = Lookup(self.select, "id")
+        self.by_key = Lookup(self.select, key)
+        self.states = {state.value: state for state in states or ()}
+        self.state_at = self.names.index("state") if states else -1
+        #: What a row that is not written yet is compared with.
+        self.unborn = (None,) * len(self.names)
+        #: By what is written, whether the row is new and which of its columns: the statement, and what picks its values.
+        self._writes: dict[tuple[bool, bytes], tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {}
+
+    def row(self, values: tuple[Any, ...]) -> R:
+        row = self.cls(*values)
+        if self.states and (state := values[self.state_at]) is not None:
+            row.state = self.states[state]  # type: ignore[union-attr]
+        return row
+
+    def write(self, new: bool, changed: bytes) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+        """What writes some columns, a byte each. Few sets of columns change together, so they are few."""
+        found = self._writes.get((new, changed))
+        if found is None:
+            names = list(compress(self.names, changed))
+            places = list(compress(range(len(changed)), changed))
+            if new:
+                marks = ", ".join("?" * len(names))
+                statement = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({marks})"
+            else:
+                assignments = ", ".join(f"{name} = ?" for name in names)
+                statement = f"UPDATE {self.table} SET {assignments} WHERE id = ?"
+                places.append(0)
+            found = self._writes[new, changed] = statement, itemgetter(*places)
+        return found
+
+
+class RowSet(Generic[R]):
+    """The rows of one class seen in this unit of work: the same object for the same key, every time."""
+
+    def __init__(self, connection: Connection, shape: Shape[R]) -> None:
+        self.shape = shape
+        self.connection = connection
+        self.by_id: dict[int, R] = {}
+        self.by_key: dict[str, R] = {}
+        #: What was asked for in vain: only this transaction writes, so nobody else can have made it since.
+        self.absent: set[Any] = set()
+        #: The columns of each row as the database has them.
+        self.stored: dict[int, tuple[Any, ...]] = {}
+
+    def take(self, values: tuple[Any, ...]) -> R:
+        """The row behind a database's row: as this unit of work has it, if it was met before."""
+        row = self.by_id.get(values[0])
+        if row is None:
+            shape = self.shape
+            row = self.by_id[values[0]] = self.by_key[values[shape.key_at]] = shape.row(values)
+            self.stored[values[0]] = values
+        return row
+
+    def fetch(self, condition: str, *parameters: Any) -> list[R]:
+        found = self.connection.execute(f"{self.shape.select} {condition}", parameters)
+        return [self.take(values) for values in found]
+
+    def ids(self, ids: Iterable[int]) -> dict[int, R]:
+        return self._known(ids, self.by_id, self.shape.by_id)
+
+    def keys(self, keys: Iterable[str]) -> dict[str, R]:
+        return self._known(keys, self.by_key, self.shape.by_key)
+
+    def _known(self, keys: Iterable[K], known: dict[K, R], lookup: Lookup) -> dict[K, R]:
+        """In the order of the keys, whatever was known before, so that a rebuild meets them in the same order."""
+        found: dict[K, R] = {}
+        unknown: dict[K, None] = {}
+        for key in keys:
+            if (row := known.get(key)) is None and key not in self.absent:
+                unknown[key] = None
+            found[key] = row  # type: ignore[assignment]  # None keeps its place, and is gone below
+        if unknown:
+            for values in lookup.ask(self.connection, list(unknown)):
+                self.take(values)
+            self.absent.update(key for key in unknown if key not in known)
+        if unknown or self.absent:
+            found = {key: row for key in found if (row := known.get(key)) is not None}
+        return found
+
+    def add(self, row: R) -> None:
+        self.by_id[row.id] = row
+        self.by_key[getattr(row, self.shape.key)] = row
+        self.stored[row.id] = self.shape.unborn
+
+    def flush(self) -> None:
+        """Write what differs from what is stored, so that no index over anything else is touched."""
+        shape, by_id, stored = self.shape, self.by_id, self.stored
+        unborn = shape.unborn
+        alike: dict[tuple[bool, bytes], list[tuple[Any, ...]]] = {}
+        for row_id, before in stored.items():
+            after = astuple(by_id[row_id])
+            if after == before:
+                continue
+            how = (before is unborn, bytes(map(ne, after, before)))
+            if how in alike:
+                alike[how].append(after)
+            else:
+                alike[how] = [after]
+            stored[row_id] = after
+        for how, rows in alike.items():
+            statement, pick = shape.write(*how)
+            self.connection.executemany(statement, map(pick, rows))

@@ -1,0 +1,132 @@
+"""Wants of a unit of work, and how they hold their refs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from operator import attrgetter
+
+from databuild_dagster.model.rows import WantRow
+from databuild_dagster.model.states import WantState
+from databuild_dagster.model.view import Openness
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.tables import Tables
+
+WANTS = Shape(WantRow, "want_id", WantState)
+_WANTS_OF_REQUESTS = Lookup(WANTS.select, "request_id")
+_WANTS_HOLDING = {
+    openness: Lookup(f"SELECT ref_id, want_id FROM {PREFIX}holds WHERE open = {int(openness)} AND", "ref_id")
+    for openness in Openness
+}
+_WANTS_HOLDING_ONE = {
+    openness: Lookup(
+        f"SELECT x.ref_id, x.want_id, {WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w "
+        f"ON w.id = x.want_id WHERE x.open = {int(openness)} AND",
+        "x.ref_id",
+    )
+    for openness in Openness
+}
+#: Among what is asked for here most has been over for long, so it is left out before it is read.
+_WANTS_TO_REOPEN = Lookup(
+    f"SELECT x.ref_id, x.want_id, {WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
+    f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
+    "x.ref_id",
+)
+_REFS_OF_WANTS = Lookup(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE", "want_id")
+_LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
+_ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"
+_TURN_HOLD = f"UPDATE {PREFIX}holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?"
+
+LINKS = (_LINK_WANT, _ADD_HOLD)
+
+
+class WantWork(Tables):
+    """`model.view.Wanted`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._wants = self._set_of(WANTS)
+        #: Wants whose hold on their refs turned, in order.
+        self._turned: list[tuple[int, Openness]] = []
+        #: Refs of wants, as far as they were met.
+        self._seen_links: dict[int, Collection[int]] = {}
+
+    def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
+        return self._wants.keys(want_ids)
+
+    def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
+        ids = list(request_ids)
+        if not ids:
+            return []
+        self._wants.flush()
+        found = [self._wants.take(values) for values in _WANTS_OF_REQUESTS.ask(self.connection, ids)]
+        return sorted(found, key=attrgetter("id"))
+
+    def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]:
+        ids = list(ref_ids)
+        if len(ids) == 1 and not self._wants.by_id:
+            # The wants come with the answer: one statement less in each command on one ref.
+            found = sorted(self._linked(_WANTS_HOLDING_ONE[openness], ids))
+            for values in found:
+                self._wants.take(values[2:])
+            return self._with_wants([values[:2] for values in found])
+        return self._with_wants(self._pairs(_WANTS_HOLDING[openness], ids))
+
+    def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
+        self._wants.flush()
+        found = sorted(self._linked(_WANTS_TO_REOPEN, ref_ids, at))
+        for values in found:
+            self._wants.take(values[2:])
+        return self._with_wants([values[:2] for values in found])
+
+    def _with_wants(self, pairs: list[tuple[int, int]]) -> list[tuple[int, WantRow]]:
+        wants = self._wants.ids(dict.fromkeys(want_id for _, want_id in pairs))
+        for ref_id, want_id in pairs:
+            self._meet_link(wants[want_id], ref_id)
+        return [(ref_id, wants[want_id]) for ref_id, want_id in pairs]
+
+    def _meet_link(self, want: WantRow, ref_id: int) -> None:
+        if want.n_refs == 1:
+            # Mostly so; and a hundred thousand sets are a lot to look through for the garbage collector.
+            self._seen_links[want.id] = (ref_id,)
+        else:
+            seen = self._seen_links.setdefault(want.id, set())
+            assert isinstance(seen, set)
+            seen.add(ref_id)
+
+    def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
+        links = self._links_of(want_ids)
+        return sorted((want_id, ref_id) for want_id, refs in links for ref_id in refs)
+
+    def _links_of(self, want_ids: Iterable[int]) -> list[tuple[int, Collection[int]]]:
+        """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
+        seen, wants = self._seen_links, self._wants.ids(want_ids)
+        unknown = [want.id for want in wants.values() if len(seen.get(want.id, ())) < want.n_refs]
+        for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
+            self._meet_link(wants[want_id], ref_id)
+        return [(want_id, seen[want_id]) for want_id in wants]
+
+    def link_want(self, want_id: int, ref_ids: Iterable[int]) -> None:
+        refs = self._seen_links[want_id] = set(ref_ids)
+        self._link(_LINK_WANT, [(want_id, ref_id) for ref_id in refs])
+        self._link(_ADD_HOLD, [(ref_id, want_id) for ref_id in refs])
+
+    def set_openness(self, want_id: int, openness: Openness) -> None:
+        self._turned.append((want_id, openness))
+        # Nothing to write by itself: a look-up that follows sees that links are not written yet.
+        self._links.setdefault(_TURN_HOLD, [])
+
+    def _flush_links(self) -> None:
+        super()._flush_links()
+        turned, self._turned = self._turned, []
+        if turned:
+            self.connection.executemany(_TURN_HOLD, self._turns(turned))
+
+    def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
+        """What was open ends, well or not; what is opened again had ended well (SPEC 5.3)."""
+        refs = dict(self._links_of(want_id for want_id, _ in turned))
+        for want_id, openness in turned:
+            before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN
+            for ref_id in refs[want_id]:
+                yield int(openness), ref_id, int(before), want_id
