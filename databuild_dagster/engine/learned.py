@@ -4,30 +4,60 @@ What a function found missing while it ran is remembered, and forgotten when its
 next time, or not, for nobody declared it. So a learned input never becomes a dep miss; while it is being built the
 launch waits, since a call now would most likely be in vain, and else the function is asked again.
 
-Being built is what a job run builds, or will by itself:
-
-| the learned input                                              | the launch |
-|----------------------------------------------------------------|------------|
-| is Building                                                    | waits      |
-| waits for its backoff, and is wanted                           | waits      |
-| is due here, so that this very level of planning sees to it    | waits      |
-| is UpstreamBuilding, and waits for any of these                | waits      |
-| is anything else: failed, unwanted, a source, due elsewhere, … | goes on    |
-
-What is not Building has to be as urgent as what waits for it: nothing raises its priority, so it could be passed over
-for ever. Rows lead on from ref to ref, and only what they lead to from something that moves waits. Two refs that
-learned of each other lead nowhere, as does a wait for something that never comes, so both are launched.
+`HOLDS` says what each learned input does to the launch. One that is not Building has to be as urgent as the ref that waits
+for it: nothing raises its priority, so it could be passed over for ever. Two refs that learned of each other lead nowhere,
+as does a wait for something that never comes, so both are launched.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.machine import Label
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.planning import DueRef, Need
+
+
+class Coming(Label):
+    """How a learned input is about to become live, as far as one level of planning can tell."""
+
+    BUILDING = "a job run builds it"
+    BACKING_OFF = "it is wanted, and its retry comes later"
+    DUE = "it is due here, so that this very level of planning sees to it"
+    UNDECIDED = "it is due here, and has learned of inputs itself"
+    WAITING = "it waits for its inputs"
+    OTHER = "it failed, is unwanted, a source, or due elsewhere"
+
+
+class Holds(Label):
+    """Whether the launch of the ref that learned of the input waits."""
+
+    YES = "yes"
+    #: If anything that the input itself waits for holds.
+    BY_ITS_INPUTS = "by its inputs"
+    NO = "no"
+
+
+#: By how the input comes, and whether it is as urgent as the ref that learned of it.
+HOLDS = {
+    (Coming.BUILDING, True): Holds.YES,
+    (Coming.BUILDING, False): Holds.YES,
+    (Coming.BACKING_OFF, True): Holds.YES,
+    (Coming.BACKING_OFF, False): Holds.NO,
+    (Coming.DUE, True): Holds.YES,
+    (Coming.DUE, False): Holds.NO,
+    (Coming.UNDECIDED, True): Holds.BY_ITS_INPUTS,
+    (Coming.UNDECIDED, False): Holds.NO,
+    (Coming.WAITING, True): Holds.BY_ITS_INPUTS,
+    (Coming.WAITING, False): Holds.NO,
+    (Coming.OTHER, True): Holds.NO,
+    (Coming.OTHER, False): Holds.NO,
+}
+assert HOLDS.keys() == set(product(Coming, (True, False))), "each case is decided once"
 
 
 def held_back(
@@ -42,27 +72,30 @@ def held_back(
         need
         for need in engine.queries.learned_inputs(asking, now)
         if need.code_version == datasets[asking[need.by].dataset_id].code_version
-        and _is_at_hand(need, asking[need.by], here)
+        and HOLDS[_coming(need, here), _is_as_urgent(need, asking[need.by])] is not Holds.NO
     ]
     waiting = [need.ref for need in learned if need.state is InstanceState.UPSTREAM_BUILDING]
     needs = [*learned, *(engine.queries.waited_for(waiting, now) if waiting else ())]
-    #: Launched now, unless something moves that they learned of.
+    #: Launched now, unless something holds that they learned of.
     undecided = {need.by for need in learned}
-    moving = {
-        need.ref
-        for need in needs
-        if need.state is InstanceState.BUILDING
-        or need.retries_later
-        or (need.ref in here and need.ref not in undecided)
-    }
-    return _led_to(moving, needs) & undecided
+    holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is Holds.YES}
+    return _led_to(holding, needs) & undecided
 
 
-def _is_at_hand(need: Need, ref: DueRef, here: set[str]) -> bool:
+def _coming(need: Need, here: Collection[str], undecided: Collection[str] = ()) -> Coming:
     if need.state is InstanceState.BUILDING:
-        return True
-    is_as_urgent = need.priority >= ref.priority and need.deadline <= ref.deadline
-    return is_as_urgent and (need.state is InstanceState.UPSTREAM_BUILDING or need.retries_later or need.ref in here)
+        return Coming.BUILDING
+    if need.state is InstanceState.UPSTREAM_BUILDING:
+        return Coming.WAITING
+    if need.retries_later:
+        return Coming.BACKING_OFF
+    if need.ref not in here:
+        return Coming.OTHER
+    return Coming.UNDECIDED if need.ref in undecided else Coming.DUE
+
+
+def _is_as_urgent(need: Need, ref: DueRef) -> bool:
+    return need.priority >= ref.priority and need.deadline <= ref.deadline
 
 
 def _led_to(refs: set[str], needs: Sequence[Need]) -> set[str]:

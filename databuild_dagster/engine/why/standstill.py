@@ -1,25 +1,24 @@
-"""Whether what somebody waits for stands still, and which launches it needs that have not begun.
+"""Whether a request that waits stands still, and which launches it needs that have not begun.
 
-Whoever waits in a run slot asks it, for such a launch may be waiting for that very slot (SPEC 8.3; decision 0023). By what
-the refs are, and what those are that they wait for:
+A Dagster run that waits in a run slot asks it, for such a launch may be waiting for that very slot (SPEC 8.3; decision 0023).
+It looks at the refs that are waited for, and at those that these wait for:
 
-| one of them is                           | then                                                           |
-|------------------------------------------|----------------------------------------------------------------|
-| Building, its job run Running            | nothing stands still: that slot will be free, and used again    |
-| Live, Failed or UpstreamFailed           | nothing stands still: whoever waits is about to hear of it      |
-| Building, its job run Queued             | its launch has not begun                                       |
-| UpstreamBuilding                         | what it waits for is looked at                                 |
-| missing, Tainted or UpForRetry, and due  | it is to be launched; where nothing else is, by the launches before |
-| backing off                              | nothing is to begin yet                                        |
+- A job run that runs gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait. So nothing stands
+  still.
+- A queued job run is a launch that has not begun.
+- Where there is none, the refs that are due are launched after the launches that are out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.need import DATA_OF_STATE, Action, Facts, need_of, wanted_as
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.states import SCHEDULABLE, InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.store.queries.canonical import Canonical
 
 _S = InstanceState
 
@@ -33,19 +32,25 @@ def launches_not_begun(engine: Engine, refs: Iterable[str]) -> dict[str, tuple[s
     asked = list(refs)
     needs = (need.ref for need in engine.queries.waited_for(asked, now))
     found = engine.queries.canonical(list(dict.fromkeys((*asked, *needs)))).values()
-    building = {each.ref: each.job_run for each in found if each.state is _S.BUILDING and each.job_run is not None}
+    building = {known.ref: known.job_run for known in found if known.state is _S.BUILDING and known.job_run is not None}
     job_runs = engine.queries.job_runs_named(building.values())
     if any(job_runs[job_run].state is not JobRunState.QUEUED for job_run in building.values()):
         return {}
-    if not all(each.state in SCHEDULABLE or each.state in (_S.BUILDING, _S.UPSTREAM_BUILDING) for each in found):
+    actions = {known.ref: _action(known, now) for known in found}
+    if not set(actions.values()) <= {Action.BUILD, Action.WAIT}:
         return {}
     waiting: dict[str, list[str]] = {}
     for ref, job_run in building.items():
         waiting.setdefault(job_runs[job_run].launch_id, []).append(ref)
     if not waiting:
-        due = [each.ref for each in found if each.state in SCHEDULABLE and (each.retry_at or 0.0) <= now]
+        due = [ref for ref, action in actions.items() if action is Action.BUILD]
         waiting = dict.fromkeys(_before(engine, due), due)
-    return {launch_id: tuple(each) for launch_id, each in waiting.items()}
+    return {launch_id: tuple(refs) for launch_id, refs in waiting.items()}
+
+
+def _action(known: Canonical, now: float) -> Action:
+    """What the next tick does about a ref that somebody wants."""
+    return need_of(Facts(DATA_OF_STATE[known.state], wanted=wanted_as(1, inf, known.retry_at, now))).action
 
 
 def _before(engine: Engine, due: Iterable[str]) -> list[str]:
@@ -55,4 +60,4 @@ def _before(engine: Engine, due: Iterable[str]) -> list[str]:
     if not locations:
         return []
     launches = engine.queries.open_launches()
-    return [each.launch_id for each in launches if each.location in locations and each.dagster_run_id is None]
+    return [launch.launch_id for launch in launches if launch.location in locations and launch.dagster_run_id is None]
