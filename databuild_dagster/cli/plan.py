@@ -17,6 +17,7 @@ from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
+from databuild_dagster.model.refs import asset_of
 
 if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead
@@ -183,7 +184,7 @@ def _line(job: str, refs: list[str], annotated: AnnotatedPlan) -> str:
 
 
 def _size(job: str, refs: list[str]) -> str:
-    assets = {ref.partition("@")[0] for ref in refs}
+    assets = {asset_of(ref) for ref in refs}
     if assets == {job}:
         return count(len(refs), "partition")
     return f"({shown(sorted(assets))}) {count(len(refs), 'ref')}"

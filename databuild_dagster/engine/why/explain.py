@@ -189,17 +189,17 @@ class _Following:
             if ref in self._seen:
                 continue
             if len(self.causes) >= MAX_CAUSES:
-                left = {ref, *(each for each, _ in stack)} - self._seen
+                left = {ref, *(waiting for waiting, _ in stack)} - self._seen
                 self.causes.append(Cause(ref, f"and {len(left)} more, which are not looked at here", depth))
                 return
             self._seen.add(ref)
             why, leads_to = self._of(ref)
-            self.causes += [Cause(ref, each, depth) for each in why]
-            followed = self._worst_first(each for each in leads_to if each not in self._seen)
+            self.causes += [Cause(ref, sentence, depth) for sentence in why]
+            followed = self._worst_first(need for need in leads_to if need not in self._seen)
             if more := followed[MAX_FOLLOWED:]:
                 states = counted(self._queries.states(more).values())
                 self.causes.append(Cause(ref, f"and {len(more)} more that it needs: {states}", depth))
-            stack += [(each, depth + 1) for each in reversed(followed[:MAX_FOLLOWED])]
+            stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
 
     def _worst_first(self, refs: Iterable[str]) -> list[str]:
         states = self._queries.states(refs)
@@ -214,7 +214,7 @@ class _Following:
         if need.leads_to is LeadsTo.DECLARED:
             # The next tick sees to the others.
             states = self._queries.states(leads_to)
-            leads_to = [each for each in leads_to if states[each] in LEASED | FAILING]
+            leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
         return told, leads_to
 
     def _need(self, known: Known, ref: str) -> tuple[Need, str]:
@@ -255,10 +255,10 @@ class _Following:
                 return known.missing[ref]
             case LeadsTo.DECLARED:
                 inputs = self._engine.catalog.inputs(self._spec(ref), partition_key_of(ref))
-                return [each for each, state in self._queries.states(inputs).items() if state is not _S.LIVE]
+                return [missing for missing, state in self._queries.states(inputs).items() if state is not _S.LIVE]
             case LeadsTo.LEARNED:
                 learned = self._queries.learned_inputs([ref], self._now)
-                return [each.ref for each in learned if each.code_version == self._spec(ref).code_version]
+                return [found.ref for found in learned if found.code_version == self._spec(ref).code_version]
 
     def _spec(self, ref: str) -> DatasetSpec:
         spec = self._queries.dataset(asset_of(ref))
@@ -349,7 +349,7 @@ class _Following:
         since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
         if stalled := self._orchestrator(location):
             return [since, *stalled]
-        missing = [each for each, need in self._levels_of(location).items() if need.action is Action.MISS]
+        missing = [other for other, need in self._levels_of(location).items() if need.action is Action.MISS]
         if missing:
             return [
                 f"{since}: the next tick launches it, unless inputs that {few_of(missing, NAMED)} misses come first"

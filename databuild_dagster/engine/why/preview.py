@@ -80,7 +80,7 @@ class AnnotatedPlan:
     @property
     def without_history(self) -> tuple[str, ...]:
         """The jobs that never succeeded, so that nobody knows how long they take."""
-        return tuple(dict.fromkeys(each.job for each in self.launches if each.expected_seconds is None))
+        return tuple(dict.fromkeys(launch.job for launch in self.launches if launch.expected_seconds is None))
 
 
 def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
@@ -92,7 +92,7 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
     fates.look_downwards()
     verdicts = fates.verdicts()
     passed_over = frozenset(
-        ref for ref, each in verdicts.items() if each.action is Action.REUSE and fates.fate[ref] is not _Fate.LIVE
+        ref for ref, verdict in verdicts.items() if verdict.action is Action.REUSE and fates.fate[ref] is not _Fate.LIVE
     )
     return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates))
 
@@ -181,7 +181,7 @@ class _Fates:
         return fate
 
     def _blamed(self, ref: str, fate: _Fate, inputs: Iterable[str] = ()) -> _Fate:
-        self._blame[ref] = next((self._blame.get(each, each) for each in inputs if self.fate.get(each) is fate), ref)
+        self._blame[ref] = next((self._blame.get(need, need) for need in inputs if self.fate.get(need) is fate), ref)
         return fate
 
     def _is_live(self, ref: str) -> bool:
@@ -203,11 +203,11 @@ class _Fates:
         for job in reversed(self._graph.jobs):
             for ref in job.produces:
                 asks = ref in self.needed and self.fate[ref] in _ASKS
-                for each in self._graph.inputs[ref]:
+                for need in self._graph.inputs[ref]:
                     if asks:
-                        self.needed.add(each)
+                        self.needed.add(need)
                     else:
-                        self._spared_by.setdefault(each, self._who_spares(ref))
+                        self._spared_by.setdefault(need, self._who_spares(ref))
 
     def _who_spares(self, ref: str) -> str:
         return ref if ref in self.needed or self.fate[ref] not in _ASKS else self._spared_by[ref]
@@ -262,7 +262,7 @@ class _Fates:
             for ref in job.produces:
                 if ref not in self.needed or self.fate[ref] not in (_Fate.DUE, _Fate.WAITING):
                     continue
-                before = [waves.get(each, 0) for each in self._graph.inputs[ref] if self.fate[each] is not _Fate.LIVE]
+                before = [waves.get(need, 0) for need in self._graph.inputs[ref] if self.fate[need] is not _Fate.LIVE]
                 retry_at = self._known.canonical[ref].retry_at
                 is_later = self.fate[ref] is _Fate.WAITING or (retry_at is not None and retry_at > self._now)
                 waves[ref] = max(1 + max(before, default=-1), int(is_later))

@@ -69,7 +69,7 @@ class Known:
                 since = "" if known.live_at is None else f" since {when(known.live_at)}"
                 return f"live{since}, instance {known.uuid}"
             case _S.TAINTED:
-                taints = (f"{one_line(each.reason)} by {each.actor}" for each in self.taints.get(ref, ()))
+                taints = (f"{one_line(taint.reason)} by {taint.actor}" for taint in self.taints.get(ref, ()))
                 return "tainted: " + "; ".join(taints)
             case _S.UP_FOR_RETRY:
                 after = f", after: {one_line(known.reason)}" if known.reason else ""
