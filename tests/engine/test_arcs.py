@@ -10,6 +10,7 @@ from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store import log
 from databuild_dagster.store.rebuild import rebuild
+from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.world import COMPLETE, EMPTY, World
@@ -100,7 +101,7 @@ def test_a_source_instance_wakes_an_arc_once(chain):
     chain.taint("clean@1")
     assert chain.fire() == ["report@1"]
     assert chain.fire() == []
-    assert chain.queries.fired_by("clean") == [chain.uuid("files@1")]
+    assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
     assert len(arc_wants(chain, "clean@1")) == 1
 
 
@@ -112,7 +113,7 @@ def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
     assert chain.fire() == ["report@1"]
 
     assert arc_wants(chain, "clean@1") == []
-    assert chain.queries.fired_by("clean") == [chain.uuid("files@1")]
+    assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
 
 
 def test_a_lot_that_two_sources_wake_in_one_tick_is_told_once(make_world):
@@ -377,7 +378,7 @@ def test_two_late_instances_at_once_build_the_lot_anew_once(late):
     late.fire()
 
     assert late.log().count("TaintCreated") == 1
-    assert len(late.queries.fired_by("clean")) == 3
+    assert len(fired_by(late.store, "clean")) == 3
     late.succeed("clean@1", inputs=["files@1", "names"])
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE

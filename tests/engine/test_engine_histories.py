@@ -27,6 +27,7 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.store.store import open_store
 from tests.support import fixtures  # noqa: F401  (the profiles)
+from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher
 from tests.support.twin_world import TwinWorld
@@ -220,7 +221,7 @@ class Histories(RuleBasedStateMachine):
         )
         self.do(c.FireArcs(up_to_seq=up_to_seq, published=published))
         for arc in self.world.queries.arcs():
-            fired = self.world.queries.fired_by(arc.asset)
+            fired = fired_by(self.world.store, arc.asset)
             assert len(fired) == len(set(fired)), f"{arc.asset} was woken twice by one of {fired}"
 
     # What job runs do

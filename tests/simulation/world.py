@@ -21,6 +21,7 @@ from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
+from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
@@ -221,7 +222,7 @@ class World:
         for spec in self.scenario.datasets:
             if isinstance(spec.arc, ArcSpec):
                 sources = {source.asset for source in spec.arc.sources}
-                fired = set(self.queries.fired_by(spec.asset))
+                fired = set(fired_by(self.deck.onlooker, spec.asset))
                 found += [
                     (spec.asset, each.uuid) for each in published if each.dataset in sources and each.uuid not in fired
                 ]

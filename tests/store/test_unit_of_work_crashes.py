@@ -11,6 +11,7 @@ from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, Run
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
+from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.crashes import MOST_STATEMENTS, killed_at
 from tests.support.world import COMPLETE, World
@@ -173,7 +174,7 @@ def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(
     assert statement > 8
     world.fire()
     assert [want.source_id for want in world.queries.wants_of_ref("arc")] == [world.uuid("source")]
-    assert world.queries.fired_by("arc") == [world.uuid("source")]
+    assert fired_by(world.store, "arc") == [world.uuid("source")]
     assert world.check() == []
     world.store.close()
 

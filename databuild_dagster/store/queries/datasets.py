@@ -43,10 +43,3 @@ class DatasetQueries(Asking):
             SELECT d.asset, r.state, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
             WHERE r.state IS NOT NULL GROUP BY d.asset, r.state ORDER BY d.asset, r.state"""
         return [(asset, state, n) for asset, state, n in self._all(sql)]
-
-    def fired_by(self, arc: str) -> list[str]:
-        """The source instances that have woken an arc, in that order."""
-        sql = f"""
-            SELECT i.uuid FROM {PREFIX}arcs a JOIN {PREFIX}arc_firings f ON f.arc_id = a.id
-            JOIN {PREFIX}instances i ON i.id = f.instance_id WHERE a.asset = ? ORDER BY f.seq, i.id"""
-        return [uuid for (uuid,) in self._all(sql, arc)]
