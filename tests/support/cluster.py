@@ -17,7 +17,7 @@ from databuild_dagster.spark.settings import worker_python
 
 from .free_port import LOOPBACK, free_port
 
-START_SECONDS = 60.0
+START_SECONDS = 200.0
 
 
 class Cluster:

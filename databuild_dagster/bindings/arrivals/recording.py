@@ -19,7 +19,7 @@ from dagster import AssetMaterialization, DagsterInstance
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.display.materialization import version_tags
-from databuild_dagster.bindings.reading.frames import NO_COLUMNS
+from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer

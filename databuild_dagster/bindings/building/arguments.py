@@ -73,9 +73,9 @@ class Arguments:
         """What is not an input."""
         match parameter.kind:
             case ParameterKind.SPARK_SESSION:
-                return self._frames.session
+                return self._frames.spark.session
             case ParameterKind.SPARK_RESOURCE:
-                return self._frames.spark_resource
+                return self._frames.spark.resource
             case ParameterKind.CONTEXT:
                 return context
             case ParameterKind.RESOURCE:

@@ -25,6 +25,7 @@ from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
+from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
 from databuild_dagster.warehouse.filters import BadFilter
 
 #: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
@@ -65,7 +66,7 @@ class Builder:
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; what passes emptiness on is in none with what does not."""
         # Asked once for all: each call is in a thread of its own, with a connection of its own.
-        self._tried.update(self._frames.attempts(ref for run in runs for ref in run.refs))
+        self._tried.update(self._frames.writer.attempts(ref for run in runs for ref in run.refs))
         if not self._body.is_batched:
             return [(run,) for run in runs]
         passing = {run.id for run in runs if self._passes_on(run, inputs)}
@@ -97,7 +98,7 @@ class Builder:
         self._stops.begin(left)
         try:
             # By the launch everything of it can be stopped, also by others; by its first job run only this call.
-            with self._frames.interruptible(self._tools.launch_id, left[0].id):
+            with self._frames.spark.interruptible(self._tools.launch_id, left[0].id):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:
             attempt = self._missed(call, miss)
@@ -122,7 +123,7 @@ class Builder:
 
     def _call(self, call: Call, inputs: Mapping[str, Inputs]) -> Attempt:
         context = self._tools.build_context(call, call.used.values())
-        with self._frames.staging(call.runs[0].id) as folder:
+        with self._frames.writer.staging(call.runs[0].id) as folder:
             if all(self._passes_on(run, inputs) for run in call.runs):
                 return self._passed_on(call, context, folder)
             if self._body.parts is not None:
@@ -173,12 +174,12 @@ class Builder:
         """A batch that failed is halved until the guilty ref is alone: one bad day never fails its neighbours."""
         if self._stops.are_all(call.runs):
             return Attempt(tuple(Stopped(run, self._stops.why(run) or "") for run in call.runs))
-        lost = self._frames.is_lost(error)
+        lost = is_lost(error)
         if lost:
-            self._frames.forget_lost_session()
+            self._frames.spark.forget_lost_session()
         if len(call.runs) > 1 and self._may_be_of_one(call, error, lost=lost):
             self._context.log.warning(
-                f"A batch of {len(call.runs)} partitions failed and is halved: {self._frames.explain(error)}"
+                f"A batch of {len(call.runs)} partitions failed and is halved: {explain_failure(error)}"
             )
             middle = len(call.runs) // 2
             return Attempt((), (call.runs[:middle], call.runs[middle:]))
@@ -186,7 +187,7 @@ class Builder:
 
     def _may_be_of_one(self, call: Call, error: BaseException, *, lost: bool) -> bool:
         """Whether one of a batch may be guilty alone."""
-        if isinstance(error, _OF_ALL) or self._frames.is_of_the_machine(error):
+        if isinstance(error, _OF_ALL) or is_of_the_machine(error):
             return False
         # Once it is bad luck. Twice, it may be what one of them does to a server, or to a service.
         return call.is_retry if lost or isinstance(error, Transient) else True

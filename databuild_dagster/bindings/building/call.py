@@ -19,6 +19,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
@@ -85,17 +86,17 @@ class Tools:
             runs=call.runs,
             output_names=self.names,
             is_batched=self.body.is_batched,
-            session=lambda: self.frames.session,
+            session=lambda: self.frames.spark.session,
             read=lambda refs: self.arguments.read(refs, used),
         )
 
     def failed(self, run: HostedRun, error: BaseException) -> Failed:
         """The result of a job run that this error ended."""
-        return Failed(run, self.frames.explain(error), self.is_transient(error), traceback_of(error))
+        return Failed(run, explain_failure(error), self.is_transient(error), traceback_of(error))
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same call may succeed later."""
-        return isinstance(error, Transient) or self.frames.is_transient(error)
+        return isinstance(error, Transient) or is_transient(error)
 
 
 class Stops:
@@ -120,7 +121,7 @@ class Stops:
         self._why[job_run_id] = why
         together = self._together.get(job_run_id, ())
         if together and self.are_all(together):
-            self._frames.begin_to_interrupt(together[0].id)
+            self._frames.spark.begin_to_interrupt(together[0].id)
 
     def why(self, run: HostedRun) -> str | None:
         """Why it was ended; None for one that goes on."""
@@ -151,9 +152,9 @@ class Leftovers:
 
     def attempts_before(self, run: HostedRun, ref: str) -> list[str]:
         """Instances whose kept parts this one may use; from here on they are to be removed once it has ended."""
-        attempts = self._frames.attempts_before(run.id, ref)
+        attempts = self._frames.writer.attempts_before(run.id, ref)
         if attempts:
-            self._unsettled[run.id] = self._frames.lasting_folder(run.id)
+            self._unsettled[run.id] = self._frames.writer.lasting_folder(run.id)
         return attempts
 
     def settle(self, run: HostedRun) -> None:
@@ -163,7 +164,7 @@ class Leftovers:
             return
         try:
             for ref in run.refs:
-                self._frames.remove_attempts_before(run.id, ref)
+                self._frames.writer.remove_attempts_before(run.id, ref)
             remove_tree(folder)
         except (DiskTrouble, StorageTrouble) as error:
             # As long as the folder is there, the orchestrator tries again once this process is gone.
@@ -176,7 +177,7 @@ class Leftovers:
                 remove_tree(folder)
         for ref in run.refs:
             try:
-                self._frames.discard(run.id, ref)
+                self._frames.writer.discard(run.id, ref)
             except DatabuildError as error:
                 self._context.log.warning(f"What was written for {ref} could not be removed: {error}")
 

@@ -30,7 +30,7 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
     TooManyServers,
 )
-from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
@@ -81,7 +81,7 @@ class OperationResources:
     def spark(self) -> Any:
         """The Spark session, opened when it is first asked for. Raises `CannotExecute`."""
         try:
-            return self.frames.session
+            return self.frames.spark.session
         except _NO_SESSION as error:
             raise CannotExecute(str(error)) from error
 
@@ -94,29 +94,29 @@ class OperationResources:
         tag = f"databuild-operation-{contexts[0].token}"
 
         def interrupt() -> None:
-            self.frames.begin_to_interrupt(tag)
+            self.frames.spark.begin_to_interrupt(tag)
 
         for context in contexts:
             context.on_stop.append(interrupt)
         try:
-            with self.frames.interruptible(tag):
+            with self.frames.spark.interruptible(tag):
                 yield
         except (RetryJob, LeaseLost, CannotExecute):
             raise
         except Exception as error:
             if any(context.is_stopped for context in contexts):
                 raise
-            if self.frames.is_lost(error):
-                self.frames.forget_lost_session()
+            if is_lost(error):
+                self.frames.spark.forget_lost_session()
                 raise RetryJob(explain_failure(error)) from error
-            if self.frames.is_of_the_machine(error):
+            if is_of_the_machine(error):
                 raise CannotExecute(explain_failure(error)) from error
-            if self.frames.is_transient(error):
+            if is_transient(error):
                 raise RetryJob(explain_failure(error)) from error
             raise
         except BaseException:
             # Ctrl-C, or Dagster's own interrupt: nobody waits for what runs in Spark any more.
-            self.frames.interrupt(tag)
+            self.frames.spark.interrupt(tag)
             raise
         finally:
             for context in contexts:
@@ -180,7 +180,7 @@ class OperationContext(JobContext):
 
     def folder(self) -> AbstractContextManager[str]:
         """A folder of this job alone, from which publishing is cheap; whatever is left in it goes with the block."""
-        return self._resources.frames.staging(_staging_name(self.token))
+        return self._resources.frames.writer.staging(_staging_name(self.token))
 
     def remove_folders(self) -> None:
         """What a process that was killed has left in them. For `cancel_job_and_cleanup`."""

@@ -17,6 +17,7 @@ from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import ManifestFact, OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.manifest import ManifestState
@@ -76,10 +77,10 @@ class Outputs:
         if self._body.is_batched:
             keys = [key for key in call.keys if key is not None]
             inputs = {key: call.used[ref] for ref in refs if (key := partition_key_of(ref)) is not None}
-            by_key = self._frames.stage_batch(frame, folder, asset, keys, inputs)
+            by_key = self._frames.writer.stage_batch(frame, folder, asset, keys, inputs)
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
-            staged = {ref: self._frames.stage(frame, folder, ref, call.used[ref]) for ref in refs}
+            staged = {ref: self._frames.writer.stage(frame, folder, ref, call.used[ref]) for ref in refs}
         for ref, each in staged.items():
             self.check_columns(ref, each)
         call.staged.update(staged)
@@ -89,7 +90,7 @@ class Outputs:
         asset = asset_of(ref)
         with self._columns_lock:
             if asset not in self._columns:
-                self._columns[asset] = self._frames.columns_of(asset)
+                self._columns[asset] = self._frames.writer.columns_of(asset)
             if not self._body.allow_schema_change:
                 check_schema(staged.schema, ref, self._columns[asset])
             if from_now_on and staged.schema.columns:
@@ -117,7 +118,7 @@ class Outputs:
         is_batched = self._body.is_batched
         try:
             arguments = {
-                each.name: self._frames.staged(
+                each.name: self._frames.writer.staged(
                     staged, pandas=each.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
                 )
                 if each.kind.is_input
@@ -128,9 +129,9 @@ class Outputs:
         except (BadResult, DepMiss, Transient):
             raise
         except Exception as error:
-            if self._stops.are_all(call.runs) or self._frames.is_transient(error):
+            if self._stops.are_all(call.runs) or is_transient(error):
                 raise
-            return Verdict(gate.name, passed=False, why=f"it raised {self._frames.explain(error)}")
+            return Verdict(gate.name, passed=False, why=f"it raised {explain_failure(error)}")
 
     def published(self, call: Call, context: BuildContext) -> list[Result]:
         """Each by itself from here on: the function is not called again once anything has its place."""
@@ -158,7 +159,7 @@ class Outputs:
         for ref in run.refs:
             used = call.used[ref]
             lot = lot_id_of(self._tools.datasets[asset_of(ref)], run.partition_key)
-            instance = self._frames.publish(
+            instance = self._frames.writer.publish(
                 call.staged[ref],
                 run.id,
                 ref,

@@ -17,6 +17,7 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.spark.failures import explain_failure, is_lost
 
 #: Failed parts of one lot whose tracebacks are logged.
 MAX_TRACEBACKS = 3
@@ -60,16 +61,16 @@ class PartsCaller:
             """In a thread of its own, which Spark tells apart: what stops the job run stops it there too."""
             used = dict(call.used[ref])
             of_part = self._tools.build_context(call, [used])
-            with self._frames.interruptible(self._tools.launch_id, run.id), self._logging_failure_of(part, call):
+            with self._frames.spark.interruptible(self._tools.launch_id, run.id), self._logging_failure_of(part, call):
                 self._stops.raise_if_all(call)
                 if self._body.uses_spark:
-                    _ = self._frames.session  # A frame made in another thread does not tag what this one runs.
+                    _ = self._frames.spark.session  # A frame made in another thread does not tag what this one runs.
                 given = {split.input: lot.input_of(part)}
                 arguments = self._tools.arguments.of(call.runs, inputs, of_part, folder, given)
                 result = self._outputs.checked(self._body.function(**arguments), asset)
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
-                staged = self._frames.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
+                staged = self._frames.writer.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
                 if staged.files:  # What has no rows has no say about columns.
                     self._outputs.check_columns(ref, staged)
                 self._stops.raise_if_all(call)
@@ -110,17 +111,15 @@ class PartsCaller:
                 ) from miss
             raise
         except BaseException as error:
-            if self._frames.is_lost(error):
-                self._frames.forget_lost_session()
+            if is_lost(error):
+                self._frames.spark.forget_lost_session()
             if not self._stops.are_all(call.runs):
-                self._tools.context.log.warning(
-                    f"Part {part.name} of {call.refs[0]} failed: {self._frames.explain(error)}"
-                )
+                self._tools.context.log.warning(f"Part {part.name} of {call.refs[0]} failed: {explain_failure(error)}")
             raise
 
     def _incomplete(self, run: HostedRun, lot: LotInParts) -> Result:
         """Some parts failed, or miss something: what the others wrote is kept for the next attempt."""
-        why = lot.why_incomplete(self._frames.explain)
+        why = lot.why_incomplete(explain_failure)
         try:
             kept = self._kept(run, lot, why)
         except DatabuildError as error:
@@ -140,7 +139,7 @@ class PartsCaller:
         if not lot.done:
             self._leftovers.discard(run)
             return ""
-        instance = self._frames.publish(
+        instance = self._frames.writer.publish(
             lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
         )
         return f"What {counted_parts(len(lot.done))} wrote is kept in {instance.uri}."
