@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.server import server_status, stop_server
@@ -641,6 +642,8 @@ def test_a_lost_session_is_no_partitions_fault_and_the_retry_has_another(
         # Not halved: the whole batch once more.
         assert tries == [3, 3]
     finally:
+        # PySpark hands the last session out as the default of this process, where its server is gone as well.
+        close_sessions()
         stop_server(home)
 
 
