@@ -6,7 +6,6 @@ I7 that need the disk are asked by the floor that knows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from databuild_dagster.model.coordination import DelegationOutcome
@@ -29,6 +28,7 @@ from databuild_dagster.model.states import (
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
 from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.schema import one_of
 from databuild_dagster.store.work.meta_entries import from_stored
 
 
@@ -50,14 +50,11 @@ _LAWFUL = ", ".join(
 )
 
 
-def _listed(words: Iterable[str | None]) -> str:
-    """As a list in SQL; None is a ref without an instance."""
-    return "(" + ", ".join(sorted(f"'{word or 'missing'}'" for word in words)) + ")"
-
-
 _I, _W, _D = InstanceState, WantState, DelegationOutcome
-_LEASED, _FAILING, _SCHEDULABLE = _listed(LEASED), _listed(FAILING), _listed(SCHEDULABLE)
-_OPEN_WANTS, _OPEN_RUNS = _listed(OPEN_WANTS), _listed(OPEN_JOB_RUNS)
+_LEASED, _FAILING = one_of(LEASED), one_of(FAILING)
+#: A ref without an instance is missing.
+_SCHEDULABLE = one_of((state for state in SCHEDULABLE if state is not None), "missing")
+_OPEN_WANTS, _OPEN_RUNS = one_of(OPEN_WANTS), one_of(OPEN_JOB_RUNS)
 
 #: What 5.2 says of a want's refs, counted from the refs themselves.
 _WANT_STATES = f"""

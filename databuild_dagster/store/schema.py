@@ -53,9 +53,9 @@ def _in(column: str, states: type[Enum]) -> CheckConstraint:
     return CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
 
 
-def one_of(states: Iterable[Enum]) -> str:
-    """A list of states for SQL's `IN`, in one order, so that a statement is one text in every process."""
-    values = "', '".join(sorted(state.value for state in states))
+def one_of(states: Iterable[Enum], *others: str) -> str:
+    """A list of states and other words for SQL's `IN`, in one order, so that a statement is one text in every process."""
+    values = "', '".join(sorted([*(state.value for state in states), *others]))
     return f"('{values}')"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.model.events import DatasetRegistered
-from databuild_dagster.store.store import Store
+from tests.support.questions import recorded_questions
 
 from .conftest import MAX_SECONDS, Project
 
@@ -71,9 +71,7 @@ def test_a_small_build_registers_once_and_asks_the_store_few_questions(
 ) -> None:
     """SPEC 5.7; the bound keeps a question from being asked again by each function that needs the answer."""
     project.define(TWO_ASSETS)
-    asked: list[str] = []
-    ask = Store.ask
-    monkeypatch.setattr(Store, "ask", lambda store, sql, *given: (asked.append(sql), ask(store, sql, *given))[1])
+    asked = recorded_questions(monkeypatch)
 
     built = project.build("doubled@2024-01-31")
 

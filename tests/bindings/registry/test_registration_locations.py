@@ -15,7 +15,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model.errors import AssetTaken, LocationTaken
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.store import Store
+from tests.support.questions import recorded_questions
 
 pytestmark = pytest.mark.long
 
@@ -86,9 +86,7 @@ def test_a_graph_is_read_once_and_a_known_location_costs_one_question(
 ) -> None:
     """SPEC 5.7"""
     site = deploy(numbers, other, location="first")
-    asked: list[str] = []
-    ask = Store.ask
-    monkeypatch.setattr(Store, "ask", lambda store, sql, *given: (asked.append(sql), ask(store, sql, *given))[1])
+    asked = recorded_questions(monkeypatch)
 
     datasets = datasets_of(site.repository.asset_graph, "first")
     registered = register(site.engine, "first", datasets)
