@@ -1,7 +1,10 @@
 """Names of partitions, and the identity of their builds (SPEC 2).
 
-A ref is text wherever it is stored; `PartitionRef` is the same text taken apart. An instance uuid is derived from
-the job run and the ref, so that a replay of the log makes the same identities and no event has to carry them.
+A ref is text in events, rows and plans of 100,000 refs: `Ref` is that text as a type, and costs nothing when the program
+runs. Text becomes a `Ref` in `parse_ref` and `make_ref` alone; what the database and our own manifests hold was parsed
+before it was written (docs/decisions/0030-refs.md). `PartitionRef` is the same name taken apart, for users. An instance
+uuid is derived from the job run and the ref, so that a replay of the log makes the same identities and no event has to
+carry them.
 """
 
 from __future__ import annotations
@@ -9,8 +12,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NewType
 
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest
+
+#: The text of a well-formed ref. mypy accepts no other text in its place.
+Ref = NewType("Ref", str)
 
 MAX_REF_BYTES = 1024
 
@@ -46,6 +53,25 @@ class PartitionRef:
         return _text(self.asset, self.partition_key)
 
 
+#: A ref as users may pass it.
+AnyRef = PartitionRef | str
+
+
+def parse_ref(ref: AnyRef) -> Ref:
+    """The ref that a user, a command line or Dagster names. Raises `InvalidRef`."""
+    if isinstance(ref, PartitionRef):
+        return Ref(str(ref))
+    asset, at, partition_key = ref.partition("@")
+    return make_ref(asset, partition_key if at else None)
+
+
+def make_ref(asset: str, partition_key: str | None) -> Ref:
+    """The ref of a partition of an asset; of an unpartitioned asset for None. Raises `InvalidRef`."""
+    if why := _why_not_a_ref(asset, partition_key):
+        raise InvalidRef(text=_text(asset, partition_key), why=why)
+    return Ref(_text(asset, partition_key))
+
+
 def _text(asset: str, partition_key: str | None) -> str:
     return asset if partition_key is None else f"{asset}@{partition_key}"
 
@@ -74,12 +100,12 @@ def _is_control(character: str) -> bool:
 
 
 def asset_of(ref: str) -> str:
-    """The asset part of a ref's text."""
+    """The asset of a ref."""
     return ref.partition("@")[0]
 
 
 def partition_key_of(ref: str) -> str | None:
-    """The partition key of a ref's text, None for an unpartitioned asset."""
+    """The partition key of a ref, None for an unpartitioned asset."""
     _, at, partition_key = ref.partition("@")
     return partition_key if at else None
 

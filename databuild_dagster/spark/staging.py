@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
 from databuild_dagster.spark.frames import without_wildcards
@@ -124,7 +124,7 @@ def write_instance(
     frame: Any,
     warehouse: Warehouse,
     *,
-    ref: PartitionRef | str,
+    ref: AnyRef,
     uuid: str,
     job_run: str,
     inputs: Mapping[str, str] | None = None,
@@ -133,9 +133,10 @@ def write_instance(
     **facts: Any,
 ) -> Manifest:
     """Stage a frame and publish it at once. `facts` are those of `publish`, which see, and `stage_instance`."""
+    named = parse_ref(ref)
     with staging(warehouse, uuid) as folder:
-        staged = stage_instance(frame, folder, ref=str(ref), coalesce=coalesce, file_format=file_format)
-        return publish(staged, warehouse, ref=str(ref), uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
+        staged = stage_instance(frame, folder, ref=named, coalesce=coalesce, file_format=file_format)
+        return publish(staged, warehouse, ref=named, uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
 
 
 def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool) -> Any:

@@ -15,7 +15,3 @@ def asset_text(key: AssetKey) -> str:
 
 def asset_key(asset: str) -> AssetKey:
     return AssetKey(asset.split("/"))
-
-
-def ref_of(asset: str, partition_key: str | None) -> str:
-    return str(PartitionRef(asset, partition_key))

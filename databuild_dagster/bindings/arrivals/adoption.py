@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
 from databuild_dagster.bindings.declare.file_patterns import FilePattern
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
@@ -27,7 +26,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
@@ -139,10 +138,10 @@ class Adopter:
                 if why := self._why_not(key):
                     raise UnknownPartition(ref=f"{asset}@{key}", why=why, asset=asset)
             if len(ends) == 1:
-                refs[ref_of(asset, named)] = None
+                refs[make_ref(asset, named)] = None
                 continue
             existing = refs_of_dataset(self.dataset, self.instance)
-            at, until = (existing.index(ref_of(asset, key)) for key in ends)
+            at, until = (existing.index(make_ref(asset, key)) for key in ends)
             if at > until:
                 why = f"the range {named} ends before it begins."
                 raise UnknownPartition(ref=f"{asset}@{last}", why=why, asset=asset)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
 from databuild_dagster.data.adoption_errors import ColumnsDiffer, OwnFiles
@@ -31,6 +30,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
+from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.schemas import why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
@@ -90,7 +90,7 @@ class Arriver:
         """
         if self.dataset.kind is not DatasetKind.BOUNDARY:
             raise NotABoundary(asset=self.dataset.asset, what=_WHAT[self.dataset.kind])
-        ref = ref_of(self.dataset.asset, self._partition_key(lot))
+        ref = make_ref(self.dataset.asset, self._partition_key(lot))
         if empty and uris:
             raise FilesAndEmpty(ref=ref)
         if not empty and not uris:

@@ -13,7 +13,6 @@ from hashlib import sha256
 
 from dagster import DagsterInstance, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.arrivals.arrival import check_not_own, grow, instances_of
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
 from databuild_dagster.bindings.declare.boundaries import Boundary
@@ -27,6 +26,7 @@ from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
+from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
@@ -343,7 +343,7 @@ class Watcher:
             del self._to_show[ref]
 
     def _ref(self, interval: Interval) -> str:
-        return ref_of(self._dataset.asset, interval.key)
+        return make_ref(self._dataset.asset, interval.key)
 
 
 def _fingerprint(files: Sequence[Listed]) -> str:

@@ -22,7 +22,7 @@ from dagster import (
     SensorDefinition,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     AssetGraph,
     BuiltinAutomationCondition,
@@ -32,6 +32,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 from databuild_dagster.store.queries.planning import Standing
 
@@ -72,13 +73,13 @@ class StoreCondition(AutomationCondition[Any]):
         keys: Iterable[str | None] = (
             candidates.expensively_compute_partition_keys() if candidates.is_partitioned else [None]
         )
-        by_ref = {ref_of(asset, key): key for key in keys}
-        true = self._which(engine_for(context.asset_graph_view.instance), list(by_ref))
+        refs = [make_ref(asset, key) for key in keys]
+        true = self._which(engine_for(context.asset_graph_view.instance), refs)
         if not true:
             return AutomationResult(context, context.get_empty_subset())
         if not candidates.is_partitioned:
             return AutomationResult(context, candidates)
-        these = {key for ref in true if (key := by_ref[ref]) is not None}
+        these = {key for ref in true if (key := partition_key_of(ref)) is not None}
         return AutomationResult(context, candidates.compute_intersection_with_partition_keys(these))
 
 

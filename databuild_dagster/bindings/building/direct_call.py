@@ -11,14 +11,14 @@ from typing import Any
 
 from dagster import AssetKey, AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.outcomes import DepMiss
 from databuild_dagster.bindings.reading.spark_resource import temporary_session
 from databuild_dagster.engine.ids import new_id
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import AnyRef, Ref, make_ref, parse_ref
 from databuild_dagster.spark.frames import united
 
 #: What is built where no asset is given.
@@ -30,7 +30,7 @@ def build_context(
     *,
     partition_key: str | None = None,
     partition_keys: Sequence[str] | None = None,
-    inputs: Mapping[PartitionRef | str, Any] | None = None,
+    inputs: Mapping[AnyRef, Any] | None = None,
     resources: Mapping[str, Any] | None = None,
     spark: Any = None,
     instance: DagsterInstance | None = None,
@@ -55,10 +55,10 @@ def build_context(
     if asset is not None:
         names = _output_names(asset)
         _check_keys(asset, keys)
-    frames = {str(PartitionRef.parse(str(ref))): frame for ref, frame in (inputs or {}).items()}
+    frames = {parse_ref(ref): frame for ref, frame in (inputs or {}).items()}
     return BuildContext(
         dagster_context=_NoRun(asset, resources or {}, instance),  # type: ignore[arg-type]
-        runs=[HostedRun(new_id(), tuple(ref_of(name, key) for name in names)) for key in keys],
+        runs=[HostedRun(new_id(), tuple(make_ref(name, key) for name in names)) for key in keys],
         output_names=names,
         is_batched=partition_keys is not None if body is None else body.is_batched,
         session=temporary_session if spark is None else lambda: spark,
@@ -115,7 +115,7 @@ def _check_keys(asset: AssetsDefinition, keys: Sequence[str | None]) -> None:
         raise ValueError(f"{name} is not batched, so it is called with one partition_key at a time.")
 
 
-def _read(frames: Mapping[str, Any], refs: Sequence[str]) -> Any:
+def _read(frames: Mapping[Ref, Any], refs: Sequence[Ref]) -> Any:
     if missing := [ref for ref in refs if ref not in frames]:
         raise DepMiss(*missing)
     return united([frames[ref] for ref in refs])

@@ -19,7 +19,7 @@ from dagster import (
     partition_loading_context,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -30,6 +30,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 
@@ -76,7 +77,7 @@ class DatabuildIOManager(IOManager):
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]
         if is_check := _is_for_a_check(context):
             keys = _keys_of_run(context) or keys
-        canonical = engine_for(self._instance).queries.canonical([ref_of(asset, key) for key in keys])
+        canonical = engine_for(self._instance).queries.canonical([make_ref(asset, key) for key in keys])
         if is_check and context.has_asset_partitions:
             # A check has no partitions of its own; it looks at what there is.
             return {ref: each for ref, each in canonical.items() if each.state is InstanceState.LIVE}

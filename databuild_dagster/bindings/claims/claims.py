@@ -8,7 +8,6 @@ automation, `dagster asset materialize`, `materialize()`. Nothing of the user's 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.claims.run_request import Asking
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -16,7 +15,7 @@ from databuild_dagster.model.commands import ClaimRefs, StartLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import JobRunState
 
 #: Of some refs, those that are to have job runs of their own.
@@ -67,7 +66,7 @@ def begin(
     """
     if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking)) is not None:
         return hosting
-    refs = [ref_of(asset, key) for key in partition_keys for asset in datasets]
+    refs = [make_ref(asset, key) for key in partition_keys for asset in datasets]
     return claim(engine, datasets, refs, asking=asking, apart=apart)
 
 

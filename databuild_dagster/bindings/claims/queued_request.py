@@ -11,7 +11,7 @@ from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, PartitionKeyRange, partition_loading_context
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -30,7 +30,7 @@ from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRef
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 
 
@@ -72,7 +72,7 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     keys = {asset: _partition_keys(instance, run, spec) for asset, spec in ours.items()}
     if not keys or not all(keys.values()):
         return None
-    refs = tuple(ref_of(asset, key) for asset, of_asset in keys.items() for key in of_asset)
+    refs = tuple(make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset)
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 

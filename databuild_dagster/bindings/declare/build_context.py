@@ -16,7 +16,7 @@ from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.declare.outcomes import texts_of
-from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
+from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.claims.claims import HostedRun
@@ -33,7 +33,7 @@ class BuildContext:
         output_names: Mapping[str, str | None],
         is_batched: bool = False,
         session: Callable[[], Any],
-        read: Callable[[tuple[str, ...]], Any],
+        read: Callable[[tuple[Ref, ...]], Any],
     ) -> None:
         self._dagster_context = dagster_context
         self._runs = tuple(runs)
@@ -123,7 +123,7 @@ class BuildContext:
         """The Spark session."""
         return self._session()
 
-    def read(self, *refs: PartitionRef | str | Iterable[PartitionRef | str]) -> Any:
+    def read(self, *refs: AnyRef | Iterable[AnyRef]) -> Any:
         """One Spark frame of refs known only at run time, all of one asset.
 
         Which ones is written into the lineage. If one is not live this build is a dep miss: they are built, and
@@ -157,9 +157,9 @@ class BuildContext:
         for ref in chosen:
             self._metadata.setdefault(ref, {}).update(metadata)
 
-    def output_metadata(self, ref: PartitionRef | str) -> Mapping[str, Any]:
+    def output_metadata(self, ref: AnyRef) -> Mapping[str, Any]:
         """What was added so far for one ref."""
-        return dict(self._metadata.get(str(ref), {}))
+        return dict(self._metadata.get(parse_ref(ref), {}))
 
     def __str__(self) -> str:
         first = self._runs[0].refs[0]

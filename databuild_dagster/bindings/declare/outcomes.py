@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from dagster import AssetKey
 
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
 
-_ByName = Mapping[str, PartitionRef | str | Iterable[PartitionRef | str]]
+_ByName = Mapping[str, AnyRef | Iterable[AnyRef]]
 
 
 class Empty(Enum):
@@ -30,7 +30,7 @@ class DepMiss(Exception):
     in a multi-asset that is not batched.
     """
 
-    def __init__(self, *refs: PartitionRef | str | Iterable[PartitionRef | str] | _ByName) -> None:
+    def __init__(self, *refs: AnyRef | Iterable[AnyRef] | _ByName) -> None:
         mappings = [each for each in refs if isinstance(each, Mapping)]
         if mappings and len(refs) > 1:
             raise TypeError("DepMiss takes refs, or one mapping to refs, not both.")
@@ -41,15 +41,15 @@ class DepMiss(Exception):
         super().__init__(f"Missing: {', '.join(self.refs)}.")
 
 
-def texts_of(refs: Iterable[Any]) -> tuple[str, ...]:
+def texts_of(refs: Iterable[Any]) -> tuple[Ref, ...]:
     """Refs, or collections of them, in order and each once. Raises `InvalidRef`, and TypeError for what is no ref."""
-    texts: dict[str, None] = {}
+    texts: dict[Ref, None] = {}
     for given in refs:
         several = isinstance(given, Collection | Iterator) and not isinstance(given, (str, AssetKey))
         for each in given if several else [given]:
             if not isinstance(each, (str, PartitionRef)):
                 raise TypeError(f"{each!r} is no ref; write a PartitionRef, or a text such as 'sales@2013-01-01'.")
-            texts[str(PartitionRef.parse(str(each)))] = None
+            texts[parse_ref(each)] = None
     return tuple(texts)
 
 

@@ -18,7 +18,7 @@ from dagster import (
     Output,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, PROCESS_TAG
@@ -30,7 +30,7 @@ from databuild_dagster.bindings.display.partition_status import last_words, spea
 from databuild_dagster.bindings.display.reuse_events import Served, materialization_of, observation_of
 from databuild_dagster.bindings.display.taint_check import selected_taint_checks
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Painter:
         specs = [self._context.assets_def.specs_by_key[key] for key in self._context.selected_asset_keys]
         partitioned = any(spec.partitions_def is not None for spec in specs)
         keys: list[str | None] = list(self._context.partition_keys) if partitioned else [None]
-        return {ref_of(asset_text(spec.key), key) for spec in specs for key in keys}
+        return {make_ref(asset_text(spec.key), key) for spec in specs for key in keys}
 
     def _planned_by_this(self) -> set[str]:
         """The refs of which this run's PLANNED event is the last word as yet."""
@@ -157,7 +157,7 @@ class Painter:
                 continue
             attempts = log.get_latest_asset_partition_materialization_attempts_without_materializations(key)
             planned = (partition for partition, (planned_by, _) in attempts.items() if planned_by == run_id)
-            found.update(ref_of(asset_text(key), partition) for partition in planned)
+            found.update(make_ref(asset_text(key), partition) for partition in planned)
         return found
 
     def _say(self, words: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.data.read_plan import unknown_asset
 from databuild_dagster.model.coordination import ANSWERS, Answer
-from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
@@ -22,8 +22,6 @@ from databuild_dagster.store.queries.wants import WantView
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-
-Ref = PartitionRef | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,14 @@ class BuildCoordination:
 
 
 def get_canonical_partition(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> Canonical | None:
     """What readers of a ref see; None when it is missing. Raises `InvalidRef`, `NothingBuilt`, `BadHome`."""
     return _canonical([ref], home, instance)[0]
 
 
 def get_canonical_partition_uuid(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> str | None:
     """The uuid of the canonical instance; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
@@ -64,15 +62,15 @@ def get_partition_by_uuid(
 
 
 def get_wants_for_partition(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> list[WantView]:
     """Every want that ever named a ref, the oldest first (SPEC 5.6). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
-        return Queries(store).wants_of_ref(_text(ref))
+        return Queries(store).wants_of_ref(parse_ref(ref))
 
 
 def get_latest_partition_status(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> InstanceState | None:
     """The canonical state; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
@@ -80,23 +78,23 @@ def get_latest_partition_status(
 
 
 def get_build_request_for_available_partition(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> str | None:
     """The Dagster run that built the live instance, or the launch that it came with; None when it is not live.
 
     Raises as `get_canonical_partition`.
     """
     with opened_store(home, instance) as store:
-        return Queries(store).build_request_of_live(_text(ref))
+        return Queries(store).build_request_of_live(parse_ref(ref))
 
 
 def get_active_builds_for_partition(
-    ref: Ref, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> list[JobRunView]:
     """The job run that holds the lease of a ref: one, or none (I1). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
-        queries = Queries(store)
-        canonical = queries.canonical([_text(ref)])[_text(ref)]
+        queries, named = Queries(store), parse_ref(ref)
+        canonical = queries.canonical([named])[named]
         if canonical.state not in LEASED or canonical.job_run is None:
             return []
         job_run = queries.job_run(canonical.job_run)
@@ -104,17 +102,17 @@ def get_active_builds_for_partition(
 
 
 def check_build_coordination(
-    refs: Iterable[Ref], *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    refs: Iterable[AnyRef], *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
 ) -> BuildCoordination:
     """Per ref exactly one of build, join, reuse and refused (SPEC 8.1).
 
     Whether a partition key exists that nothing was built for is not looked at: that would cost Dagster. Raises as
     `get_canonical_partition`, and `UnknownAsset` for what nothing builds.
     """
-    texts = [_text(ref) for ref in refs]
+    asked = [parse_ref(ref) for ref in refs]
     with opened_store(home, instance) as store:
         queries = Queries(store)
-        canonical = queries.canonical(texts)
+        canonical = queries.canonical(asked)
         to_build = [ref for ref, each in canonical.items() if ANSWERS[each.state] is Answer.BUILD]
         for asset in dict.fromkeys(asset_of(ref) for ref in to_build):
             if queries.dataset(asset) is None:
@@ -131,13 +129,9 @@ def check_build_coordination(
 
 
 def _canonical(
-    refs: Iterable[Ref], home: str | Path | None, instance: "DagsterInstance | None"
+    refs: Iterable[AnyRef], home: str | Path | None, instance: "DagsterInstance | None"
 ) -> list[Canonical | None]:
-    texts = [_text(ref) for ref in refs]
+    asked = [parse_ref(ref) for ref in refs]
     with opened_store(home, instance) as store:
-        found = Queries(store).canonical(texts)
-    return [None if found[text].state is None else found[text] for text in texts]
-
-
-def _text(ref: Ref) -> str:
-    return str(PartitionRef.parse(str(ref)))
+        found = Queries(store).canonical(asked)
+    return [None if found[ref].state is None else found[ref] for ref in asked]

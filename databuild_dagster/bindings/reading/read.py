@@ -32,7 +32,7 @@ from databuild_dagster.data.read_plan import (
     readable_ref,
 )
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.refs import PartitionRef, partition_key_of
+from databuild_dagster.model.refs import AnyRef, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import is_lost
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
@@ -65,7 +65,7 @@ class SparkNotGiven(Refused):
 
 @overload
 def read(
-    ref: PartitionRef | str,
+    ref: AnyRef,
     *,
     where: str | None = None,
     as_of: AsOf | None = None,
@@ -79,7 +79,7 @@ def read(
 
 @overload
 def read(
-    ref: PartitionRef | str,
+    ref: AnyRef,
     *,
     where: str | None = None,
     as_of: AsOf | None = None,
@@ -92,7 +92,7 @@ def read(
 
 
 def read(
-    ref: PartitionRef | str,
+    ref: AnyRef,
     *,
     where: str | None = None,
     as_of: AsOf | None = None,
@@ -118,7 +118,7 @@ def read(
     _check_format(format)
     with _opened(home, instance) as place:
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
-        found = readable_ref(place.queries, str(ref), moment, place.why_not, allow_tainted=allow_tainted)
+        found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
         manifests = _with_columns(place.queries, [found])
     if format == "pandas":
         wanted = None if where is None else parsed_filter(where)

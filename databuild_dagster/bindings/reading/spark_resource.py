@@ -24,7 +24,7 @@ from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import AnyRef, parse_ref
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import SparkSettings, abandon, open_session
 from databuild_dagster.spark.temporary import temporary
@@ -38,7 +38,7 @@ _sessions_lock = Lock()
 #: On a Dagster run: Spark settings for it alone, as a JSON object.
 SPARK_CONFIG_TAG: Final = "databuild/spark"
 
-Refs = Iterable[PartitionRef | str]
+Refs = Iterable[AnyRef]
 
 
 class DatabuildSpark(LazyPySparkResource):
@@ -161,7 +161,7 @@ class Wants(ConfigurableResource[Any]):
         engine = self._engine()
         outcome = engine.handle(
             CreateWants(
-                wants=tuple((str(ref),) for ref in refs),
+                wants=tuple((parse_ref(ref),) for ref in refs),
                 source=source,
                 source_id=source_id,
                 comment=comment,

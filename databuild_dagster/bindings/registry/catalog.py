@@ -25,7 +25,6 @@ from dagster import (
     partition_loading_context,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import ref_of
 from databuild_dagster.bindings.adapter.dagster_private import (
     DynamicPartitionsStore,
     PartitionDimensionDefinition,
@@ -34,6 +33,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, NoLots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.wording import few_of
 
 #: Keys and inputs remembered per process. A year of a dozen daily assets is a twentieth of it.
@@ -113,7 +113,7 @@ class DagsterCatalog:
         for spec in dataset.inputs:
             keys, these_are_fixed = self.input_keys(dataset, spec, partition_key)
             fixed = fixed and these_are_fixed
-            refs.update((ref_of(spec.asset, key), None) for key in keys)
+            refs.update((make_ref(spec.asset, key), None) for key in keys)
         if fixed and len(self._inputs) < MAX_REMEMBERED:
             self._inputs[(dataset, partition_key)] = tuple(refs)
         return tuple(refs)
@@ -353,4 +353,4 @@ def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> l
     if dataset.partitions is None:
         return [dataset.asset]
     keys = _partitions(dataset.partitions).get_partition_keys(dynamic_partitions_store=instance)
-    return [ref_of(dataset.asset, key) for key in keys]
+    return [make_ref(dataset.asset, key) for key in keys]

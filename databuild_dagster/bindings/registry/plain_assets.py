@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, ref_of
+from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.engine.ports import Observation
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import PartitionRef, make_ref
 
 #: Dagster runs looked up in one query.
 RUNS_PER_QUERY = 200
@@ -36,9 +36,9 @@ class ForeignAssets:
             partitions = {key for key in partition_keys if key is not None}
             if partitions:
                 observed = self._partitions(asset_key(asset), partitions)
-                seen.update((ref_of(asset, key), observation) for key, observation in observed.items())
+                seen.update((make_ref(asset, key), observation) for key, observation in observed.items())
             if None in partition_keys:
-                seen[ref_of(asset, None)] = self._unpartitioned(asset_key(asset))
+                seen[make_ref(asset, None)] = self._unpartitioned(asset_key(asset))
         return seen
 
     def _partitions(self, key: AssetKey, partitions: set[str]) -> dict[str, Observation]:

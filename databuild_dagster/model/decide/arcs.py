@@ -25,7 +25,7 @@ from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
-from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.model.wording import few_of
@@ -128,7 +128,7 @@ def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Decidin
                     keys = each.woken.get(arc.row.asset)
                     if keys is None:
                         keys = deciding.catalog.woken(arc.dataset, source, key)
-                    yield _Woken(arc, each, tuple(str(PartitionRef(arc.row.asset, own)) for own in keys[-MAX_LOTS:]))
+                    yield _Woken(arc, each, tuple(make_ref(arc.row.asset, own) for own in keys[-MAX_LOTS:]))
 
 
 def _is_live(lot: RefRow | None) -> bool:
