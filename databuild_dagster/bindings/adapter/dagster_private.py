@@ -1,4 +1,5 @@
-"""Every name used here that Dagster does not promise, in one place.
+# ruff: noqa: F401
+"""Every name of Dagster that it does not promise and that the package uses. Other modules import them from here.
 
 `tests/bindings/adapter/test_dagster_private.py` tries each of them, so that an upgrade breaks there first.
 """
@@ -78,75 +79,11 @@ from dagster.components.core.component_tree import ComponentTree
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from dagster_shared.cli import WorkspaceOpts
 
-__all__ = [
-    "ASSET_PARTITION_RANGE_END_TAG",
-    "ASSET_PARTITION_RANGE_START_TAG",
-    "AUTOMATION_CONDITION_TAG",
-    "AUTO_MATERIALIZE_TAG",
-    "BACKFILL_ID_TAG",
-    "CODE_VERSION_TAG",
-    "DATA_VERSION_IS_USER_PROVIDED_TAG",
-    "DATA_VERSION_TAG",
-    "IMPLICIT_ASSET_JOB_NAME",
-    "MAX_RETRIES_TAG",
-    "MULTIDIMENSIONAL_PARTITION_PREFIX",
-    "NULL_EVENT_POINTER",
-    "OBSERVED",
-    "ONE_PLANNED_EVENT_PER_RUN",
-    "PARTITION_NAME_TAG",
-    "PRIORITY_TAG",
-    "RESUME_RETRY_TAG",
-    "RETRY_NUMBER_TAG",
-    "RUN_KEY_TAG",
-    "SCHEDULE_NAME_TAG",
-    "SENSOR_NAME_TAG",
-    "AssetGraph",
-    "AssetMaterializationPlannedData",
-    "AssetNode",
-    "AssetObservationData",
-    "AssetValueLoader",
-    "BuiltinAutomationCondition",
-    "ComponentTree",
-    "DagsterEvent",
-    "DagsterExecutionInterruptedError",
-    "DagsterRunAlreadyExists",
-    "DynamicPartitionsStore",
-    "EngineEventData",
-    "GrpcServerCodeLocationOrigin",
-    "InMemoryJob",
-    "InMemoryRunStorage",
-    "PartitionDimensionDefinition",
-    "PartitionsSnap",
-    "RunQueueConfig",
-    "SensorType",
-    "SqlEventLogStorage",
-    "SqlEventLogStorageTable",
-    "SqliteRunStorage",
-    "StepMaterializationData",
-    "TranslationFn",
-    "TranslationFnResolver",
-    "WorkspaceOpts",
-    "deserialize_value",
-    "execute_run_iterator",
-    "extract_data_version_from_entry",
-    "get_input_data_version_tag",
-    "get_input_event_pointer_tag",
-    "get_loadable_targets",
-    "get_multipartition_key_from_tags",
-    "get_tags_from_multi_partition_key",
-    "infer_partition_mapping",
-    "modules_that_make_sqlite_engines",
-    "quiet_beta_warnings",
-    "repository_def_from_target_def",
-    "serialize_value",
-    "stringify_asset_key_to_input_name",
-    "workspace_opts_to_load_target",
-]
-
 #: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
 OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
 
-#: Set, it makes Dagster plan a run's partitions in one event, not in one each that a failing run turns red.
+#: This environment variable makes Dagster plan a run's partitions in one event. With one event per partition, a failing
+#: run turns each of them red.
 ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
 
 
@@ -156,28 +93,26 @@ def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
 
 
 def shield_log_tails() -> None:
-    """Start the processes that print a step's output in sessions of their own, from now on. Calling it twice changes nothing.
+    """Start the processes that print a step's output in their own sessions from now on. A second call changes nothing.
 
-    Ctrl-C at a terminal signals every process of ours: those would print tracebacks, and end before the step's last line.
+    Ctrl-C signals every process of the terminal's session. These would print tracebacks and lose the step's last line.
     """
     in_its_own_session = partial(subprocess.Popen, start_new_session=True)
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
 
 
-#: In the place of a tick's id; a time, which Dagster makes up where no tick of its own asks.
+#: A time, which Dagster puts in place of the tick's id when the UI evaluates a sensor.
 _MADE_UP = re.compile(r"\d{8}_\d{6}")
 
 
 def is_dry_run(context: SensorEvaluationContext | ScheduleEvaluationContext) -> bool:
     """True for the UI's test button; false for the daemon's ticks, whose log is named after the tick.
 
-    The UI shows what a trial returns and starts nothing, so nothing may be recorded: a buffered launch would hold its
-    leases and never start.
+    The UI starts nothing, so nothing may be recorded: a buffered launch would hold its leases and never start.
     """
-    log_key = context.log_key or [""]
-    return _MADE_UP.fullmatch(log_key[-1]) is not None
+    return _MADE_UP.fullmatch((context.log_key or [""])[-1]) is not None
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:
-    """Dagster warns of its own beta parameters even when it passes them itself."""
+    """Suppress Dagster's warnings about its beta parameters, which it gives even when it passes them itself."""
     return disable_dagster_warnings()

@@ -1,4 +1,4 @@
-"""The keys under which a deployment's parts stand among Dagster's resources."""
+"""The keys of a deployment's parts among Dagster's resources."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ DEPLOYMENT: Final = "databuild"
 SPARK: Final = "databuild_spark"
 #: The read-only IO manager.
 IO_MANAGER: Final = "databuild_io_manager"
-#: The resource with which sensors and schedules want.
+#: The resource by which sensors and schedules create wants.
 WANTS: Final = "wants"

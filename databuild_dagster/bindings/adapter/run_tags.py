@@ -1,4 +1,4 @@
-"""The names by which Dagster knows what is ours: tags of runs, a check, and what others' tags tell of who started a run."""
+"""The tags of Dagster runs: ours, and those of Dagster that show how a run was started."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,40 +16,40 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 
 #: The name of the asset check for taints, the same for every asset of ours.
 TAINT_CHECK: Final = "no_tainted_partitions"
-#: The launch that a run hosts; its refs and job runs are looked up in the store by it.
+#: The launch that a run hosts. The store has its refs and job runs.
 LAUNCH_TAG: Final = "databuild/launch"
-#: The process that made a run to execute it itself, so that its death is known before it has started anything.
+#: The process that created a run to execute it itself. Its death is detected before the run has started.
 PROCESS_TAG: Final = "databuild/process"
-#: The process that executes a launch of ours which Dagster has started, from before its step may begin.
+#: The process that executes a launch of ours that Dagster has started, set before its step begins.
 WORKER_TAG: Final = "databuild/worker"
-#: The operation whose jobs a run executes, and which executor it is.
+#: The operation whose jobs a run executes, and the id of its executor.
 OPERATION_TAG: Final = "databuild/operation"
 EXECUTOR_TAG: Final = "databuild/executor"
-#: How a run without failures ended that built less than it was asked for.
+#: Why a run without failures built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 OUTCOME_DEP_MISS: Final = "dep_miss"
 OUTCOME_DENIED: Final = "denied"
-#: Of an executor's run that did not fail by itself: its process is gone.
+#: The process of an executor's run is gone.
 OUTCOME_LOST: Final = "lost"
-#: Of an asset: the version in the keys by which others find its lots (SPEC 10.2).
+#: On an asset: the version in the keys by which other tools find its lots (SPEC 10.2).
 VERSION_TAG: Final = "databuild/version"
-#: A Dagster run that built nothing itself: others did, or had done so before.
+#: A Dagster run that built nothing itself: other runs build its refs, or have built them.
 DELEGATED_TAG: Final = "databuild/delegated"
-#: Set to "true", what the run asks for is built anew (SPEC 8.7).
+#: Set to "true", the run rebuilds what it asks for (SPEC 8.7).
 REBUILD_TAG: Final = "databuild/rebuild"
-#: Where a Dagster run stands that asks for what others do: in the queue until they have done it, and after.
+#: The state of a Dagster run that is held in the queue while other runs build its refs.
 HOLD_TAG: Final = "databuild/hold"
-#: It is held, or is being answered: no daemon starts it, every tick looks after it.
+#: It is held: no daemon starts it, and every tick checks it.
 HELD: Final = "true"
-#: It is to start like any other, for something is left to build.
+#: It starts like any other run, because something is left to build.
 RELEASED: Final = "released"
-#: It has ended, and was seen to.
+#: It has ended, and its results are reported.
 OVER: Final = "over"
-#: Where Spark's own UI shows what the run does.
+#: The URL of Spark's UI for the run.
 SPARK_UI_TAG: Final = "databuild/spark_ui"
-#: The taint that a run stands for, which never ran.
+#: The taint that a run represents. Such a run is never executed.
 TAINT_TAG: Final = "databuild/taint"
-#: A launch of a plain asset, which does not report for itself.
+#: A launch of a plain asset, which does not report its results to the store.
 PLAIN_TAG: Final = "databuild/plain"
 
 _NOT_BY_A_PERSON = (
@@ -62,15 +62,14 @@ _NOT_BY_A_PERSON = (
 
 
 def is_by_person(tags: Mapping[str, str]) -> bool:
-    """Whether a person started the run; a backfill, schedule, sensor or automation says so."""
+    """Whether a person started the run: no backfill, schedule, sensor or automation has tagged it."""
     return not any(tag in tags for tag in _NOT_BY_A_PERSON)
 
 
 def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
     """The tags of a run over partition keys in their order: one key, or a range that spans them.
 
-    A partitioned run always has them: without, Dagster dies before our code once an upstream has been
-    materialized.
+    A partitioned run always has them: Dagster crashes without them as soon as an upstream has been materialized.
     """
     keys = [key for key in partition_keys if key is not None]
     if not keys:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.registry.dagster_cursors import DagsterCursors
+from databuild_dagster.bindings.registry.instance import DagsterCursors
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, apart, steps
 from databuild_dagster.engine.wording import when

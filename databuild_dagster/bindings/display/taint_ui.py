@@ -23,8 +23,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.run_tags import TAINT_TAG
 from databuild_dagster.bindings.display.partition_status import forget_red, last_words, speak, taint_run_id
 from databuild_dagster.bindings.display.taint_check import report_taint_checks
-from databuild_dagster.bindings.registry.dagster_cursors import DagsterCursors
-from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, all_touched, apart
 from databuild_dagster.model import events as e

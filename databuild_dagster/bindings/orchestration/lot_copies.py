@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.registry.dagster_cursors import DagsterCursors
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.model.arcs import RULES, arc_state

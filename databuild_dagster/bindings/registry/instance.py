@@ -1,7 +1,7 @@
-"""From a Dagster instance to its store, its engine and its warehouse, without any configuration.
+"""From a Dagster instance to its store, engine, warehouse and cursors, without any configuration.
 
-The same instance gives the same store in every process that opens it: daemon, web server, code server, run
-worker, command line. `home` answers the same from the files of a DAGSTER_HOME alone.
+Every process that opens the instance finds the same store: daemon, web server, code server, run worker, command line.
+`data.home` finds it from the files of a DAGSTER_HOME alone.
 """
 
 import os
@@ -9,30 +9,33 @@ from pathlib import Path
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.follower import AnyCursor, Cursor
 from databuild_dagster.engine.log_time import forget_warned
 from databuild_dagster.store.store import open_store
 
 _IN_MEMORY = "sqlite://"
+_CURSOR_PREFIX = "databuild/"
 
 
 class UnsupportedInstance(Exception):
-    """This Dagster instance has no place for our store; the message says what to set."""
+    """The store cannot be placed beside this Dagster instance's runs; the message names the setting to make."""
 
 
 _engines: dict[tuple[int, str], Engine] = {}
-#: An ephemeral instance's store lives and dies with it.
+#: An ephemeral instance's store exists as long as the instance.
 _ephemeral_engines: WeakKeyDictionary[DagsterInstance, Engine] = WeakKeyDictionary()
 _lock = Lock()
 
 
 def engine_for(instance: DagsterInstance) -> Engine:
-    """The engine on the instance's store; one per process, new after a fork. Raises `UnsupportedInstance`."""
+    """The engine on the instance's store: one per process, a new one after a fork. Raises `UnsupportedInstance`."""
     url = store_url(instance)
     with _lock:
         if url == _IN_MEMORY:
@@ -46,9 +49,9 @@ def engine_for(instance: DagsterInstance) -> Engine:
 
 
 def close_engine(url: str) -> None:
-    """Close the engine on a store, if this process has one, with all that the process remembers of that store's log.
+    """Close this process's engine on a store, if there is one, and forget the warnings given about its log.
 
-    For processes that outlive a deployment, such as tests. An ephemeral instance's engine goes with the instance.
+    Processes that outlive a deployment, such as tests, need it. An ephemeral instance's engine ends with the instance.
     """
     with _lock:
         engine = _engines.pop((os.getpid(), url), None)
@@ -63,7 +66,7 @@ def open_instance(home: Path) -> DagsterInstance:
 
 
 def store_url(instance: DagsterInstance) -> str:
-    """Where the instance's wants, job runs and instances are recorded: beside its runs. Raises `UnsupportedInstance`."""
+    """The URL of the store, which is beside the instance's runs. Raises `UnsupportedInstance`."""
     if url := url_of_environment():
         return url
     storage = instance.run_storage
@@ -71,34 +74,47 @@ def store_url(instance: DagsterInstance) -> str:
         return _IN_MEMORY
     if isinstance(storage, SqliteRunStorage):
         return sqlite_url(_base_directory(storage))
-    # dagster-postgres', which is not imported for this: most have not installed it.
+    # The storage of dagster-postgres, recognized without an import: it is an optional package.
     if (url := getattr(storage, "postgres_url", None)) is not None:
         return str(url)
     raise UnsupportedInstance(
-        f"The Dagster instance keeps its runs in {type(storage).__name__}, where databuild has no place; "
+        f"The Dagster instance keeps its runs in {type(storage).__name__}, which cannot hold databuild's store; "
         f"set {DB_URL_VARIABLE}=postgresql+psycopg://user:password@host/database for every process of it."
     )
 
 
 def warehouse_of(instance: DagsterInstance) -> str:
-    """Where data goes unless the code location says otherwise."""
+    """The folder for data, unless the code location names another one."""
     return str(Path(instance.root_directory).absolute() / WAREHOUSE_NAME)
 
 
+class DagsterCursors:
+    """A `CursorStorage` beside the cursors of Dagster's daemon, which all processes of a deployment share."""
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        self._storage = instance.daemon_cursor_storage
+
+    def load(self, name: str, kind: type[AnyCursor]) -> AnyCursor | None:
+        key = _CURSOR_PREFIX + name
+        text = self._storage.get_cursor_values({key}).get(key)
+        return None if text is None else msgspec.json.decode(text, type=kind)
+
+    def store(self, name: str, cursor: Cursor) -> None:
+        self._storage.set_cursor_values({_CURSOR_PREFIX + name: msgspec.json.encode(cursor).decode()})
+
+
 def _open(url: str, instance: DagsterInstance) -> Engine:
-    store = open_store(url)
     catalog = DagsterCatalog(instance)
-    engine = Engine(store, catalog)
+    engine = Engine(open_store(url), catalog)
     catalog.look_up_other_locations_with(engine.queries.dataset)
     return engine
 
 
 def _base_directory(storage: SqliteRunStorage) -> Path:
-    """Dagster's own files lie in `history/` of it, unless its run storage was placed by hand."""
-    directory = Path(storage.inst_data.config_dict["base_dir"]) if storage.inst_data else _directory_of(storage)
+    """The folder above Dagster's `history/`, or the folder that the instance's configuration names."""
+    if storage.inst_data:
+        directory = Path(storage.inst_data.config_dict["base_dir"])
+    else:
+        # The default storage has no configuration, only its connection string.
+        directory = Path(storage._conn_string.removeprefix("sqlite:///")).parent
     return directory.parent if directory.name == "history" else directory
-
-
-def _directory_of(storage: SqliteRunStorage) -> Path:
-    # The default storage is built without configuration; its connection string is all it keeps.
-    return Path(storage._conn_string.removeprefix("sqlite:///")).parent
