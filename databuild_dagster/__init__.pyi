@@ -2,8 +2,8 @@
 
 from databuild_dagster.bindings.authoring.component import DatabuildComponent as DatabuildComponent
 from databuild_dagster.bindings.authoring.decorator import databuild_asset as databuild_asset
+from databuild_dagster.bindings.authoring.decorator import databuild_multi_asset as databuild_multi_asset
 from databuild_dagster.bindings.authoring.definitions import build_definitions as build_definitions
-from databuild_dagster.bindings.authoring.multi_decorator import databuild_multi_asset as databuild_multi_asset
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator as DatabuildTranslator
 from databuild_dagster.bindings.building.operation_context import OperationContext as OperationContext
 from databuild_dagster.bindings.building.operations import operation_manager as operation_manager

@@ -1,6 +1,9 @@
 """Dagster's asset keys to the asset names of refs, and back."""
 
-from dagster import AssetKey
+from collections.abc import Sequence
+from typing import Any
+
+from dagster import AssetKey, AssetsDefinition, AssetSpec
 
 from databuild_dagster.model.refs import PartitionRef
 
@@ -15,3 +18,8 @@ def asset_text(key: AssetKey) -> str:
 
 def asset_key(asset: str) -> AssetKey:
     return AssetKey(asset.split("/"))
+
+
+def specs_of(asset: Any) -> Sequence[AssetSpec]:
+    """The specs of an assets definition or of a spec; any other asset, such as a SourceAsset, has none."""
+    return list(asset.specs) if isinstance(asset, AssetsDefinition) else [asset] if isinstance(asset, AssetSpec) else []

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dagster import (
-    AssetsDefinition,
     AssetSpec,
     DagsterInstance,
     DefaultSensorStatus,
@@ -14,7 +13,7 @@ from dagster import (
     SkipReason,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
@@ -36,7 +35,7 @@ def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[Senso
     return [
         _sensor(deployment, spec, boundary)
         for asset in assets
-        for spec in _specs(asset)
+        for spec in specs_of(asset)
         if (boundary := boundary_of(spec)) is not None and boundary.files is not None
     ]
 
@@ -133,7 +132,3 @@ def _belongs_to_none(strangers: Sequence[str]) -> str:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _specs(asset: Any) -> Iterable[AssetSpec]:
-    return asset.specs if isinstance(asset, AssetsDefinition) else [asset] if isinstance(asset, AssetSpec) else []

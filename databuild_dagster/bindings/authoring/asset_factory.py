@@ -1,10 +1,11 @@
-"""From an asset's function and what was said of it to a Dagster asset whose every build is asked for first.
+"""A function and its options become a Dagster asset whose every build passes our step.
 
-Dagster is shown a generator `@multi_asset` with skippable outputs; its inputs are ours (they stand in the
-specs' deps, so the graph is right) and no IO manager is asked for them. Calling the asset calls the function.
+Dagster gets a generator `@multi_asset` with skippable outputs. Our inputs are deps of the specs, so the graph is right
+and no IO manager loads them. Calling the asset calls the function.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from dagster import (
@@ -20,16 +21,18 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
-from databuild_dagster.bindings.building.default_resources import default_resources
+from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, IO_MANAGER, SPARK
+from databuild_dagster.bindings.building.deployment import Deployment, DeploymentResource
+from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.step import run_step
 from databuild_dagster.bindings.declare.asset_spec import BODY_ATTRIBUTE, AssetBody, body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter, ParameterKind
 from databuild_dagster.bindings.display.taint_check import selected_taint_checks, taint_check_spec
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 
 
 class DatabuildAsset(AssetsDefinition):
-    """What the decorators make: a Dagster asset, and the function itself when called."""
+    """The result of the decorators: a Dagster asset that calls its function when called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         body = body_of(self)
@@ -47,11 +50,11 @@ def as_dagster_asset(
 ) -> DatabuildAsset:
     """The asset with one output per spec, and a check per gate."""
     if backfill_policy is None and specs[0].partitions_def is not None:
-        # One Dagster run costs seconds and hosts any number of partitions, which fail alone in it.
+        # One Dagster run costs seconds and hosts any number of partitions, which fail separately.
         backfill_policy = BackfillPolicy.single_run()
     keys = {output_name(spec.key): spec.key for spec in specs}
     checks = [taint_check_spec(spec.key) for spec in specs] + [
-        # Not blocking for Dagster: what does not pass does not become live, and that is all it takes.
+        # Not blocking in Dagster: an instance that does not pass never becomes live, which is enough.
         AssetCheckSpec(gate.name, asset=keys[body.outputs[name]], description=gate.description)
         for name, gates in body.gates.items()
         for gate in gates
@@ -60,30 +63,39 @@ def as_dagster_asset(
         assets_def = multi_asset(
             specs=specs,
             check_specs=checks,
-            # Dagster lets a step leave out checks and outputs only if it may be asked for some of them; and it may be
-            # asked for a check alone.
+            # Only a step that can be subset may leave out checks and outputs, and a run may select a check alone.
             can_subset=True,
             name=name,
             required_resource_keys={DEPLOYMENT, SPARK, *_resource_keys(body)},
-            resource_defs=default_resources(),
+            resource_defs=_default_resources(),
             backfill_policy=backfill_policy,
             pool=pool,
         )(_step_function(body))
         return DatabuildAsset(**assets_def.get_attributes_dict())
 
 
+@cache
+def _default_resources() -> dict[str, Any]:
+    """Enough for `materialize([asset])`; `build_definitions` replaces them. Dagster compares them by identity, hence the cache."""
+    return {
+        DEPLOYMENT: DeploymentResource(Deployment()),
+        SPARK: DatabuildSpark().get_resource_definition(),
+        IO_MANAGER: databuild_io_manager,
+    }
+
+
 def output_name(key: AssetKey) -> str:
-    """What Dagster calls the output of an asset."""
+    """Dagster's name for the output of an asset."""
     return key.to_python_identifier()
 
 
 def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
-    """The generator Dagster runs: its signature has only what Dagster fills, context and config."""
+    """The generator Dagster runs: its signature has only context and config, which Dagster fills."""
     config = next((p.annotation for p in body.parameters if p.kind is ParameterKind.CONFIG), None)
 
     def with_config(context: AssetExecutionContext, config: Any) -> Iterator[Any]:
         if not context.selected_asset_keys:
-            # Somebody executes checks alone. The blocking ones are asked when there is something new to let through.
+            # The run selects checks alone. Blocking checks run only with new data.
             yield from selected_taint_checks(context)
             return
         yield from run_step(context, body, config)
@@ -100,7 +112,7 @@ def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
 
 
 def upstreams_of(asset_name: str, parameters: Sequence[Parameter], ins: Mapping[str, AssetIn]) -> dict[str, AssetKey]:
-    """Parameter to the asset it stands for. Raises `InvalidAsset`."""
+    """Parameter to its upstream asset. Raises `InvalidAsset`."""
     inputs = [parameter.name for parameter in parameters if parameter.kind.is_input]
     for unknown in [given for given in ins if given not in inputs]:
         raise InvalidAsset(f"ins of asset {asset_name!r} names {unknown!r}, which is not a DataFrame parameter of it.")
@@ -119,7 +131,7 @@ def _upstream_key(parameter: str, asset_in: AssetIn | None) -> AssetKey:
 def deps_of(
     asset_name: str, upstreams: Mapping[str, AssetKey], ins: Mapping[str, AssetIn], deps: Sequence[Any]
 ) -> list[AssetDep]:
-    """What must be live, read or not, with the partition mappings. Raises `InvalidAsset`."""
+    """Every asset that must be live, read or not, with its partition mapping. Raises `InvalidAsset`."""
     read: dict[AssetKey, AssetDep] = {}
     for parameter, upstream in upstreams.items():
         mapping = ins[parameter].partition_mapping if parameter in ins else None
@@ -144,7 +156,7 @@ def at_least_one(asset_name: str, option: str, value: int) -> int:
 
 
 def refuse_options(asset_name: str, *, check_specs: Any, retry_policy: Any) -> None:
-    """Raises `InvalidAsset` for options of Dagster's that mean nothing here, with what to do instead."""
+    """Raises `InvalidAsset` for Dagster options that have no meaning here, with the replacement."""
     if check_specs is not None:
         raise InvalidAsset(
             f"Asset {asset_name!r}: check_specs= means nothing here; write a separate @asset_check, "

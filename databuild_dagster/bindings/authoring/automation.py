@@ -1,9 +1,9 @@
-"""What the store knows of partitions becomes conditions of Dagster's declarative automation, and a sensor for them.
+"""Facts of the store become conditions of Dagster's declarative automation, and a sensor that evaluates them.
 
-Dagster's own conditions see materializations and runs, so with them alone automation would start Dagster runs
-that only find out that somebody else is building, or that nothing may be built. One condition asks the store
-once for all partitions in question. Dagster's daemon cannot evaluate conditions that are not its own, hence a
-sensor that evaluates them where the code is.
+Dagster's own conditions see materializations and runs. With them alone automation starts Dagster runs that only find
+out that another run is building, or that nothing may be built. One of our conditions asks the store once for all
+partitions in question. Dagster's daemon evaluates its own conditions only, so a sensor evaluates ours where the code
+is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from dagster import (
     AssetKey,
-    AssetsDefinition,
     AssetSelection,
-    AssetSpec,
     AutomationCondition,
     AutomationConditionSensorDefinition,
     AutomationContext,
@@ -22,7 +20,7 @@ from dagster import (
     SensorDefinition,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import (
     AssetGraph,
     BuiltinAutomationCondition,
@@ -36,17 +34,17 @@ from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 from databuild_dagster.store.queries.planning import Standing
 
-#: The sensor's name in Dagster; of several, the first.
+#: The sensor's name in Dagster, or the name of the first of several.
 AUTOMATION: Final = "databuild_automation"
 #: Assets that Dagster lets one such sensor have.
 MAX_ASSETS_PER_SENSOR = 500
 
-#: Of some refs, those of which the condition is true.
+#: From refs to those for which the condition is true.
 _Which = Callable[[Engine, Sequence[str]], set[str]]
 
 
 class StoreCondition(AutomationCondition[Any]):
-    """True for the partitions of which the store says so."""
+    """True for the partitions for which the store says so."""
 
     def __init__(self, name: str, description: str, which: _Which) -> None:
         self._name = name
@@ -84,27 +82,27 @@ class StoreCondition(AutomationCondition[Any]):
 
 
 def live() -> StoreCondition:
-    """What readers see is good: its canonical instance is Live (SPEC 4.1)."""
+    """Its canonical instance is Live, so it is good to read (SPEC 4.1)."""
     return _of_state("live", "Its canonical instance is Live", {InstanceState.LIVE})
 
 
 def leased() -> StoreCondition:
-    """Somebody is building it, or waits for what it needs (SPEC 4.4)."""
+    """It is being built, or waits for its inputs (SPEC 4.4)."""
     return _of_state("leased", "It is being built, or waits for its inputs", LEASED)
 
 
 def tainted() -> StoreCondition:
-    """Somebody has said that its data is wrong (SPEC 4.1)."""
+    """Its canonical instance is tainted (SPEC 4.1)."""
     return _of_state("tainted", "Its canonical instance is tainted", {InstanceState.TAINTED})
 
 
 def failed() -> StoreCondition:
-    """It failed, or what it needs did: a run that no person starts is refused, until it is tainted (SPEC 4.5)."""
+    """It failed, or an input did: until a taint, runs that no person starts are refused (SPEC 4.5)."""
     return _of_state("failed", "It failed, or what it needs did", FAILING)
 
 
 def never_built() -> StoreCondition:
-    """There is no instance of it at all (SPEC 4.1: it is missing)."""
+    """It has no instance: it is missing (SPEC 4.1)."""
     return _of_state("never_built", "It has no instance", {None})
 
 
@@ -119,26 +117,26 @@ def schedulable() -> StoreCondition:
 
 
 def stale() -> StoreCondition:
-    """It is live, and built from what is tainted, or not what readers see any more, by now (SPEC 4.6)."""
-    return StoreCondition("stale", "It is live and made of what is not canonical any more", _stale)
+    """It is live, and was built from instances that are tainted or no longer canonical (SPEC 4.6)."""
+    return StoreCondition("stale", "It is live and built from instances that are no longer canonical", _stale)
 
 
 def unclaimed() -> StoreCondition:
-    """A Dagster run would build it: it is schedulable, and nobody wants it so far.
+    """A Dagster run would build it: it is schedulable, and no want names it.
 
     `AutomationCondition.on_cron("@daily") & unclaimed()` starts no run that would only delegate.
     """
     return StoreCondition(
         "unclaimed",
-        "It may be built now, and nobody wants it so far",
+        "It may be built now, and no want names it",
         _where(lambda standing: standing.is_schedulable and not standing.is_wanted),
     )
 
 
 def any_deps_not_live() -> BuiltinAutomationCondition[Any]:
-    """One of the partitions it needs is not there: not Live if it is ours, not materialized if it is a plain asset's.
+    """An input partition is not there: one of ours is not Live, one of a plain asset is not materialized.
 
-    What will be requested in the same tick counts as there: one Dagster run builds both in order.
+    Partitions that are requested in the same tick count as there: one Dagster run builds both in order.
     """
     here = ~live() & (AutomationCondition.missing() | ~never_built())
     return AutomationCondition.any_deps_match(here & ~AutomationCondition.will_be_requested()).with_label(
@@ -147,18 +145,18 @@ def any_deps_not_live() -> BuiltinAutomationCondition[Any]:
 
 
 def eager() -> BuiltinAutomationCondition[Any]:
-    """As Dagster's `eager`, for what a Dagster run would build.
+    """Dagster's `eager`, for partitions that a Dagster run would build.
 
-    Requested is a partition of the latest time window that may be built, or whose inputs were updated, since it
-    was requested last; what has just been tainted counts. Never requested is what is live, leased, wanted or
-    failed, and what needs something that is not live.
+    Requests a partition of the latest time window that became schedulable, or whose inputs were updated, since its last
+    request; a new taint counts. Never requests a partition that is live, leased, wanted or failed, or has an input that
+    is not live.
     """
     trigger: AutomationCondition[Any] = schedulable().newly_true() | AutomationCondition.any_deps_updated()
     return _when_unclaimed(trigger.since_last_handled()).with_label("databuild_eager")
 
 
 def on_missing() -> BuiltinAutomationCondition[Any]:
-    """As Dagster's `on_missing`: partitions that come into being, and nobody wants or builds, when their inputs are live."""
+    """Dagster's `on_missing`: requests new partitions that no one wants or builds, when their inputs are live."""
     trigger: AutomationCondition[Any] = never_built().newly_true()
     return _when_unclaimed(trigger.since_last_handled()).with_label("databuild_on_missing")
 
@@ -166,12 +164,12 @@ def on_missing() -> BuiltinAutomationCondition[Any]:
 def automation_sensors(
     assets: Iterable[Any], given: Iterable[Any], asset_graph: Callable[[], AssetGraph], *, name: str = AUTOMATION
 ) -> list[SensorDefinition]:
-    """The sensors that evaluate the assets with conditions of ours; those of sensors that were given are left to them.
+    """The sensors that evaluate the assets with conditions of ours, except assets that a given sensor evaluates.
 
     Raises `InvalidAsset` for a given sensor that would evaluate them in Dagster's daemon.
     """
     ours = sorted(
-        {spec.key for asset in assets for spec in _specs(asset) if needs_the_store(spec.automation_condition)},
+        {spec.key for asset in assets for spec in specs_of(asset) if needs_the_store(spec.automation_condition)},
         key=AssetKey.to_user_string,
     )
     if not ours:
@@ -200,18 +198,14 @@ def automation_sensors(
 
 
 def needs_the_store(condition: AutomationCondition[Any] | None) -> bool:
-    """Whether a condition has one of ours in it."""
-    return condition is not None and any(isinstance(each, StoreCondition) for each in _tree(condition))
+    """Whether one of our conditions is part of it."""
+    return condition is not None and any(isinstance(part, StoreCondition) for part in _tree(condition))
 
 
 def _tree(condition: AutomationCondition[Any]) -> Iterator[AutomationCondition[Any]]:
     yield condition
     for child in condition.children:
         yield from _tree(child)
-
-
-def _specs(asset: Any) -> Iterable[AssetSpec]:
-    return asset.specs if isinstance(asset, AssetsDefinition) else [asset] if isinstance(asset, AssetSpec) else []
 
 
 def _when_unclaimed(trigger: AutomationCondition[Any]) -> BuiltinAutomationCondition[Any]:
@@ -232,7 +226,7 @@ def _of_state(name: str, description: str, states: Iterable[InstanceState | None
 
 def _where(holds: Callable[[Standing], bool]) -> _Which:
     def which(engine: Engine, refs: Sequence[str]) -> set[str]:
-        # By the clock by which a claim would be decided, not by the time of Dagster's evaluation.
+        # The clock of claims, not the time of Dagster's evaluation.
         standings = engine.queries.standings(refs, engine.now())
         return {ref for ref, standing in standings.items() if holds(standing)}
 
@@ -242,6 +236,8 @@ def _where(holds: Callable[[Standing], bool]) -> _Which:
 def _stale(engine: Engine, refs: Sequence[str]) -> set[str]:
     canonical = engine.queries.canonical(refs)
     live_uuids = {
-        each.uuid: ref for ref, each in canonical.items() if each.state is InstanceState.LIVE and each.uuid is not None
+        instance.uuid: ref
+        for ref, instance in canonical.items()
+        if instance.state is InstanceState.LIVE and instance.uuid is not None
     }
     return {live_uuids[uuid] for uuid in engine.queries.stale(list(live_uuids))}

@@ -1,7 +1,7 @@
 """A `defs.yaml` becomes `build_definitions(…)` on the files or modules that it names.
 
-A code location has one orchestrator, one warehouse and one Spark, and a dg project is a code location: the
-components of a project share these, and refuse to say different things of them.
+A dg project is one code location, with one orchestrator, one warehouse and one Spark. The components of a project share
+these, and settings that differ are refused.
 """
 
 import importlib
@@ -41,7 +41,9 @@ from databuild_dagster.bindings.building.deployment import (
     DEFAULT_DELEGATION_TIMEOUT_SECONDS,
     DEFAULT_SAMPLE_ROWS,
     DEFAULT_THREADS,
+    Deployment,
 )
+from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, WebhookAlert
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
@@ -49,6 +51,7 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.warehouse.layout import Warehouse
 
 _LIMITS = TickLimits()
 
@@ -57,41 +60,41 @@ _MODES = ("shared", "classic", "remote")
 
 
 def _described(description: str) -> Any:
-    """What `dg` shows of an attribute; a value may be a template."""
+    """An attribute with the description that `dg` shows; its value may be a template."""
     return Resolver.default(description=description)
 
 
 class SparkAttributes(Model, Resolvable):
     """Where Spark runs, as `DatabuildSpark` takes it."""
 
-    mode: Annotated[str, _described(f"How processes come to their session: {', '.join(_MODES)}.")] = _MODES[0]
+    mode: Annotated[str, _described(f"How a process gets its session: {', '.join(_MODES)}.")] = _MODES[0]
     url: Annotated[
         str | None, _described("For mode remote: sc://host:port, or a master such as spark://host:port.")
     ] = None
     config: Annotated[Mapping[str, Any], _described("Spark's own settings, flat or nested.")] = {}
-    app_name: Annotated[str, _described("How Spark's UI names us.")] = "databuild"
+    app_name: Annotated[str, _described("The name in Spark's UI.")] = "databuild"
 
 
 class LimitAttributes(Model, Resolvable):
     """How much one tick of the orchestrator may start."""
 
     launches: Annotated[int, _described("Launches buffered by one tick.")] = _LIMITS.launches
-    open_launches: Annotated[int, _described("Launches out at once.")] = _LIMITS.open_launches
-    due_refs: Annotated[int, _described("Due refs looked at by one level of planning.")] = _LIMITS.due_refs
+    open_launches: Annotated[int, _described("Launches open at once.")] = _LIMITS.open_launches
+    due_refs: Annotated[int, _described("Due refs read by one level of planning.")] = _LIMITS.due_refs
     executors: Annotated[int, _described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
 
 
 class AlertAttributes(Model, Resolvable):
-    """Who hears of a want that has missed its SLA: a webhook or a command."""
+    """Where an alert about a missed SLA is sent: a webhook or a command."""
 
     webhook: Annotated[str | None, _described("A url that JSON is POSTed to.")] = None
-    headers: Annotated[Mapping[str, str], _described("Of the webhook's request.")] = {}
+    headers: Annotated[Mapping[str, str], _described("Headers of the webhook's request.")] = {}
     command: Annotated[Sequence[str] | None, _described("A program with its arguments, given JSON on its stdin.")] = (
         None
     )
 
     def alert(self, place: str) -> Alert:
-        """Raises `InvalidAsset` where it says neither, or both."""
+        """Raises `InvalidAsset` unless exactly one of both is given."""
         if self.webhook is not None and self.command is None:
             return WebhookAlert(self.webhook, self.headers)
         if self.command and self.webhook is None and not self.headers:
@@ -104,7 +107,7 @@ class AlertAttributes(Model, Resolvable):
 
 @scaffold_with(DatabuildScaffolder)
 class DatabuildComponent(Component, Model, Resolvable):
-    """Partitions that are built once, on Spark, when somebody wants them."""
+    """Partitions that Spark builds once, when they are wanted."""
 
     assets: Annotated[
         Sequence[str],
@@ -123,10 +126,10 @@ class DatabuildComponent(Component, Model, Resolvable):
     ] = None
     spark: Annotated[SparkAttributes | None, _described("Where Spark runs; a local server unless given.")] = None
     threads: Annotated[int, _described("Partitions of one launch that are built at the same time.")] = DEFAULT_THREADS
-    interval_seconds: Annotated[int, _described("How often the orchestrator looks for what is wanted.")] = (
+    interval_seconds: Annotated[int, _described("Seconds between two ticks of the orchestrator.")] = (
         MIN_INTERVAL_SECONDS
     )
-    delegation_timeout_seconds: Annotated[float, _described("How long a Dagster run waits for what others build.")] = (
+    delegation_timeout_seconds: Annotated[float, _described("How long a Dagster run waits for builds of others.")] = (
         DEFAULT_DELEGATION_TIMEOUT_SECONDS
     )
     sample_rows: Annotated[int, _described("Rows of each partition that Dagster shows; 0 for none.")] = (
@@ -135,7 +138,7 @@ class DatabuildComponent(Component, Model, Resolvable):
     limits: Annotated[LimitAttributes | None, _described("How much one tick may start.")] = None
     alerts: Annotated[
         Sequence[AlertAttributes],
-        _described("Who hears of wants that miss their SLA, besides the orchestrator's log."),
+        _described("Where alerts about missed SLAs are sent, besides the orchestrator's log."),
     ] = ()
     operations: Annotated[
         Sequence[str],
@@ -160,12 +163,12 @@ class DatabuildComponent(Component, Model, Resolvable):
         return {**super().get_additional_scope(), "databuild": conditions}
 
     def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
-        """How an asset looks in Dagster; a subclass may say it in code. See `DatabuildTranslator`."""
+        """The asset's look in Dagster; a subclass may override it. See `DatabuildTranslator`."""
         return spec if self.translation is None else self.translation(spec, None)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """Raises `InvalidAsset` for what is not there, or cannot be."""
-        # As Dagster numbers the components of one file; alone, it needs no number.
+        """Raises `InvalidAsset` for files, modules or settings that are missing or do not fit."""
+        # Dagster numbers the components of one file; a single one needs no number.
         place = context.component_loc.get_display_key(context.defs_module_path).removesuffix("[0]")
         if not self.assets:
             raise InvalidAsset(f"{place} names no assets; write files beside the defs.yaml, or modules.")
@@ -174,7 +177,7 @@ class DatabuildComponent(Component, Model, Resolvable):
             found = load_definitions_from_modules(modules)
         shared = self._shared(context, place)
         tree = context.component_tree
-        # What this component defines is a part of what the code location has: the store is told the whole.
+        # The store records the assets of the whole code location, not of this component alone.
         remember(shared.parts.deployment.location, lambda: tree.build_defs().get_repository_def().asset_graph)
         return assembled(
             shared.parts,
@@ -185,18 +188,18 @@ class DatabuildComponent(Component, Model, Resolvable):
             asset_checks=cast(Iterable[AssetChecksDefinition] | None, found.asset_checks),
             translator=_ComponentTranslator(self, place),
             automation_name=re.sub(r"\W+", "_", f"{AUTOMATION}_{place}").rstrip("_"),
-            # Dagster copies what a component defines, to note where it comes from, and two orchestrators would not load.
+            # Dagster copies each component's definitions to note their origin, and two orchestrators would not load.
             has_orchestrator=shared.place == place,
         )
 
     def _shared(self, context: ComponentLoadContext, place: str) -> "_Shared":
-        """What the project's first component has, if this one says the same. Raises `InvalidAsset`."""
-        said = self._settings(context)
+        """The settings of the project's first component, if this one's are the same. Raises `InvalidAsset`."""
+        given = self._settings(context)
         project = context.component_tree.state_tracker
         if project not in _shared_by_project:
-            _shared_by_project[project] = _Shared(place, said, self._parts(place, said["location"]))
+            _shared_by_project[project] = _Shared(place, given, self._parts(place, given["location"]))
         shared = _shared_by_project[project]
-        if different := [name for name, value in said.items() if shared.said[name] != value]:
+        if different := [name for name, value in given.items() if shared.given[name] != value]:
             raise InvalidAsset(
                 f"{place} gives another {different[0]} than {shared.place}: the components of a project share one "
                 "orchestrator, one warehouse and one Spark; write the same in both."
@@ -204,33 +207,33 @@ class DatabuildComponent(Component, Model, Resolvable):
         return shared
 
     def _settings(self, context: ComponentLoadContext) -> dict[str, Any]:
-        said = {name: getattr(self, name) for name in _SHARED}
-        return {**said, "location": self.location or context.defs_module_name.partition(".")[0]}
+        given = {name: getattr(self, name) for name in _SHARED}
+        return {**given, "location": self.location or context.defs_module_name.partition(".")[0]}
 
     def _parts(self, place: str, location: str) -> LocationParts:
         spark = self.spark or SparkAttributes()
         if spark.mode not in _MODES:
             raise InvalidAsset(f"{place} gives spark the mode {spark.mode!r}; there are {', '.join(_MODES)}.")
-        return location_parts(
-            location,
+        deployment = Deployment(
+            location=location,
+            warehouse=None if self.warehouse is None else Warehouse(self.warehouse).root,
+            threads=self.threads,
+            delegation_timeout_seconds=self.delegation_timeout_seconds,
+            limits=_LIMITS if self.limits is None else TickLimits(**self.limits.model_dump()),
+            sample_rows=self.sample_rows,
+            alerts=tuple(entry.alert(place) for entry in self.alerts),
+            operations=known_operations(_operation(place, name) for name in self.operations),
             spark=DatabuildSpark(
                 mode=cast(Literal["shared", "classic", "remote"], spark.mode),
                 url=spark.url,
                 spark_config=dict(spark.config),
                 app_name=spark.app_name,
             ),
-            warehouse=self.warehouse,
-            interval_seconds=self.interval_seconds,
-            threads=self.threads,
-            delegation_timeout_seconds=self.delegation_timeout_seconds,
-            limits=None if self.limits is None else TickLimits(**self.limits.model_dump()),
-            sample_rows=self.sample_rows,
-            alerts=[each.alert(place) for each in self.alerts],
-            operations=[_operation(place, name) for name in self.operations],
         )
+        return location_parts(deployment, self.interval_seconds)
 
 
-#: Attributes that are the code location's.
+#: Attributes of the whole code location.
 _SHARED = (
     "location",
     "warehouse",
@@ -247,11 +250,11 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the components of a project have in common."""
+    """The settings that the components of a project share."""
 
-    #: The first component's; the orchestrator stands among its definitions.
+    #: The first component, whose definitions have the orchestrator.
     place: str
-    said: Mapping[str, Any]
+    given: Mapping[str, Any]
     parts: LocationParts
 
 
@@ -260,7 +263,7 @@ _shared_by_project: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
 
 
 class _ComponentTranslator(DatabuildTranslator):
-    """What the component says of its assets."""
+    """The translation of the component's assets."""
 
     def __init__(self, component: DatabuildComponent, place: str) -> None:
         self._component = component
@@ -274,7 +277,7 @@ class _ComponentTranslator(DatabuildTranslator):
 
 
 def _operation(place: str, name: str) -> DistributedOperation[Any]:
-    """Raises `InvalidAsset` when nothing is called so, or it is something else."""
+    """Raises `InvalidAsset` for a name that is not found or is no operation."""
     module_name, _, own = name.rpartition(".")
     found = getattr(_imported(module_name), own, None) if module_name else None
     if found is None:
@@ -288,7 +291,7 @@ def _operation(place: str, name: str) -> DistributedOperation[Any]:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """None where there is none; what the module itself raises goes through."""
+    """None where there is none; errors of the module itself pass through."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -298,7 +301,7 @@ def _imported(name: str) -> ModuleType | None:
 
 
 def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
-    """Raises `InvalidAsset` when there is none; what the module itself raises goes through."""
+    """Raises `InvalidAsset` when there is none; errors of the module itself pass through."""
     if not name.endswith(".py"):
         found = _imported(name)
         if found is None:

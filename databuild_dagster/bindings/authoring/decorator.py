@@ -1,17 +1,11 @@
-"""`@databuild_asset`: a function from frames to a frame becomes a Dagster asset."""
+"""`@databuild_asset` and `@databuild_multi_asset`: a function from frames to one frame, or several, becomes Dagster assets."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, overload
 
-from dagster import (
-    AssetIn,
-    AssetKey,
-    AssetSpec,
-    AutomationCondition,
-    BackfillPolicy,
-    PartitionsDefinition,
-)
+from dagster import AssetIn, AssetKey, AssetSpec, AutomationCondition, BackfillPolicy, PartitionsDefinition
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.resource_keys import IO_MANAGER
@@ -27,16 +21,33 @@ from databuild_dagster.bindings.authoring.asset_factory import (
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.declare.gates import gates_of
 from databuild_dagster.bindings.declare.input_filters import filters_of
-from databuild_dagster.bindings.declare.lot_parts import Split, split_of
-from databuild_dagster.bindings.declare.parameters import InvalidAsset, parameters_of
+from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
+from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
 from databuild_dagster.bindings.declare.subscriptions import Source, subscriptions_of
 
+_Options = ParamSpec("_Options")
+_Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
 
-@overload
-def databuild_asset(function: Callable[..., Any], /) -> DatabuildAsset: ...
+
+class _Decorator(Protocol[_Options]):
+    """Decorates a function directly, or takes options first."""
+
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> DatabuildAsset: ...
+
+    @overload
+    def __call__(self, *args: _Options.args, **options: _Options.kwargs) -> _Decorate: ...
 
 
-@overload
+def _also_without_options(decorator: Callable[_Options, _Decorate]) -> _Decorator[_Options]:
+    @wraps(decorator)
+    def decorate(*function: Any, **options: Any) -> Any:
+        return decorator()(*function) if function else decorator(**options)  # type: ignore[call-arg]
+
+    return decorate
+
+
+@_also_without_options
 def databuild_asset(
     *,
     name: str | None = None,
@@ -66,66 +77,31 @@ def databuild_asset(
     skip_empty: bool = False,
     check_specs: Any = None,
     retry_policy: Any = None,
-) -> Callable[[Callable[..., Any]], DatabuildAsset]: ...
-
-
-def databuild_asset(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    key: AssetKey | str | Sequence[str] | None = None,
-    key_prefix: str | Sequence[str] | None = None,
-    partitions_def: PartitionsDefinition[Any] | None = None,
-    ins: Mapping[str, AssetIn] | None = None,
-    deps: Iterable[Any] | None = None,
-    description: str | None = None,
-    group_name: str | None = None,
-    owners: Sequence[str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    kinds: set[str] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    code_version: str | None = None,
-    automation_condition: AutomationCondition[Any] | None = None,
-    backfill_policy: BackfillPolicy | None = None,
-    pool: str | None = None,
-    max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
-    concurrency: int | None = None,
-    batched: bool = False,
-    parts: Split | None = None,
-    blocking_checks: Sequence[Callable[..., Any]] = (),
-    allow_schema_change: bool = False,
-    subscribe: Source | Sequence[Source] | None = None,
-    follow_late: bool = False,
-    skip_empty: bool = False,
-    check_specs: Any = None,
-    retry_policy: Any = None,
-) -> DatabuildAsset | Callable[[Callable[..., Any]], DatabuildAsset]:
+) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
-    Parameters are filled by annotation: a Spark or pandas `DataFrame` is the upstream asset of that name
-    (`ins` changes its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` has only the rows read
-    that a condition of Spark's SQL lets through; `deps` must be live but is not read), and `SparkSession`,
-    `BuildContext`, a `ConfigurableResource` or `config: MyConfig` are what they say. The function returns a
-    frame, `EMPTY`, or raises (`DepMiss`, `Transient`, anything else is a failure).
+    Parameters are filled by annotation. A Spark or pandas `DataFrame` is the upstream asset of that name: `ins` changes
+    its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` reads only the rows that meet a
+    condition in Spark SQL. `SparkSession`, `BuildContext`, a `ConfigurableResource` and `config: MyConfig` are what
+    they say. Assets in `deps` must be live and are not read. The function returns a frame or `EMPTY`, or raises
+    `DepMiss`, `Transient`, or anything else as a failure.
 
-    Batched, inputs whose partitions depend on the output's key have the column `partition_key`, the output's
-    key, and the result must have it too; it is taken out before writing. `blocking_checks` are functions from
-    the new rows to a bool, an `AssetCheckResult` or the rows that are wrong; what does not pass never becomes
-    live. Columns may be added and widened from one instance to the next, and with `allow_schema_change` do
-    anything.
+    Batched, inputs whose partitions depend on the output's key have the column `partition_key`, the output's key. The
+    result must have it too; it is removed before writing. `blocking_checks` are functions from the new rows to a bool,
+    an `AssetCheckResult` or the wrong rows; an instance that does not pass never becomes live. Columns may be added and
+    widened from one instance to the next; with `allow_schema_change` they may change freely.
 
-    `subscribe` names the sources whose new live partitions have this asset's wanted by itself: inputs, which all
-    have to be live, or other assets, which only wake it. With `follow_late` a source's new instance has what is
-    live built anew. With `skip_empty` a partition whose sources (or else inputs) are all empty is empty too, and the
-    function is not called.
+    `subscribe` names the sources whose new live partitions create wants for this asset: inputs, which all have to be
+    live, or other assets, which only wake it. With `follow_late` a source's new instance rebuilds the live partitions
+    made of it. With `skip_empty` a partition whose sources (or else inputs) are all empty is empty too, without a call.
 
-    With `parts`, `ByFile(…)` or `ByKey(…)`, a partition is built by several calls, each with a part of one input: a
-    failed one fails the partition, the others' results are kept, and the retry calls for what failed. Raises
-    `InvalidAsset` for what cannot work.
+    With `parts`, `ByFile(…)` or `ByKey(…)`, several calls build a partition, each from a part of one input. A failed
+    call fails the partition, the results of the others are kept, and the retry repeats only the failed calls.
+
+    Raises `InvalidAsset` for options that do not fit together.
     """
-    #: The names of the scope the asset is written in, for annotations that are strings.
-    local_names = dict(sys._getframe(1).f_locals)
+    #: The names of the scope the asset is written in, for annotations that are strings; frame 1 is the wrapper.
+    local_names = dict(sys._getframe(2).f_locals)
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         asset_name = function.__name__ if name is None else name
@@ -170,7 +146,87 @@ def databuild_asset(
         )
         return as_dagster_asset([spec], body, name=output_name(own_key), backfill_policy=backfill_policy, pool=pool)
 
-    return decorate if function is None else decorate(function)
+    return decorate
+
+
+def databuild_multi_asset(
+    *,
+    outs: Mapping[str, AssetSpec],
+    name: str | None = None,
+    partitions_def: PartitionsDefinition[Any] | None = None,
+    ins: Mapping[str, AssetIn] | None = None,
+    deps: Iterable[Any] | None = None,
+    backfill_policy: BackfillPolicy | None = None,
+    pool: str | None = None,
+    max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
+    concurrency: int | None = None,
+    batched: bool = False,
+    parts: None = None,
+    blocking_checks: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
+    allow_schema_change: bool = False,
+    subscribe: Source | Sequence[Source] | None = None,
+    follow_late: bool = False,
+    skip_empty: bool = False,
+    check_specs: Any = None,
+    retry_policy: Any = None,
+) -> _Decorate:
+    """Declare several assets that one function builds together (SPEC 6.2).
+
+    `outs` names the outputs. Each spec may have its own group, description, owners, code version and so on, and deps
+    that must be live for that output alone. The function returns a dict with a frame or `EMPTY` for each output. The
+    result for an output that is not wanted, or is live, is discarded, and the output keeps its instance.
+    `blocking_checks` are by output. All other options are as for `databuild_asset`. Raises `InvalidAsset`.
+    """
+    #: The names of the scope the asset is written in, for annotations that are strings.
+    local_names = dict(sys._getframe(1).f_locals)
+
+    def decorate(function: Callable[..., Any]) -> DatabuildAsset:
+        own_name = function.__name__ if name is None else name
+        refuse_options(own_name, check_specs=check_specs, retry_policy=retry_policy)
+        refuse_parts(own_name, parts)
+        _check_outs(own_name, outs, partitions_def, blocking_checks or {})
+        if batched and partitions_def is None:
+            raise InvalidAsset(f"Asset {own_name!r} has no partitions, so batched=True means nothing; leave it out.")
+        parameters = parameters_of(function, local_names, Returns.DICT)
+        upstreams = upstreams_of(own_name, parameters, ins or {})
+        shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
+        read = {dep.asset_key for dep in shared}
+        _refuse_second_mappings(own_name, outs, read)
+        specs = [
+            spec.replace_attributes(
+                deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
+                skippable=True,
+                description=spec.description or function.__doc__,
+                partitions_def=partitions_def,
+            ).with_io_manager_key(IO_MANAGER)
+            for spec in outs.values()
+        ]
+        body = AssetBody(
+            function=function,
+            parameters=parameters,
+            upstreams=upstreams,
+            filters=filters_of(own_name, ins or {}),
+            outputs={out: output_name(spec.key) for out, spec in outs.items()},
+            is_batched=batched,
+            gates={out: gates_of(out, given, local_names) for out, given in (blocking_checks or {}).items()},
+            allow_schema_change=allow_schema_change,
+            max_partitions_per_launch=at_least_one(own_name, "max_partitions_per_launch", max_partitions_per_launch),
+            concurrency=None if concurrency is None else at_least_one(own_name, "concurrency", concurrency),
+            subscriptions=subscriptions_of(
+                own_name,
+                subscribe,
+                upstreams,
+                shared,
+                [spec.key for spec in outs.values()],
+                follow_late=follow_late,
+                skip_empty=skip_empty,
+            ),
+            follow_late=follow_late,
+            skip_empty=skip_empty,
+        )
+        return as_dagster_asset(specs, body, name=own_name, backfill_policy=backfill_policy, pool=pool)
+
+    return decorate
 
 
 def _own_key(
@@ -189,3 +245,45 @@ def _own_key(
         own_key = AssetKey([*prefix, asset_name])
     asset_text(own_key)
     return own_key
+
+
+def _check_outs(
+    name: str,
+    outs: Mapping[str, AssetSpec],
+    partitions_def: PartitionsDefinition[Any] | None,
+    blocking_checks: Mapping[str, Sequence[Callable[..., Any]]],
+) -> None:
+    if not outs:
+        raise InvalidAsset(
+            f"Multi-asset {name!r} has no outs; name each output, for example outs={{'x': AssetSpec('x')}}."
+        )
+    own_keys = {spec.key for spec in outs.values()}
+    if len(own_keys) < len(outs):
+        raise InvalidAsset(f"Multi-asset {name!r} gives two outputs the same asset key.")
+    if len({spec.code_version for spec in outs.values()}) > 1:
+        raise InvalidAsset(f"Multi-asset {name!r} gives its outputs several code versions; one function has one.")
+    for out, spec in outs.items():
+        asset_text(spec.key)
+        if spec.partitions_def not in (None, partitions_def):
+            raise InvalidAsset(
+                f"Output {out!r} of multi-asset {name!r} has partitions of its own; "
+                "give partitions_def to the decorator, for all outputs."
+            )
+        if inside := [dep.asset_key for dep in spec.deps if dep.asset_key in own_keys]:
+            raise InvalidAsset(
+                f"Output {out!r} of multi-asset {name!r} depends on {inside[0].to_user_string()!r}, "
+                "which the same function builds; make it an asset of its own."
+            )
+    if unknown := [out for out in blocking_checks if out not in outs]:
+        raise InvalidAsset(f"blocking_checks of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+
+
+def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Collection[AssetKey]) -> None:
+    """A dependency that all outputs share has one mapping. Raises `InvalidAsset`."""
+    for out, spec in outs.items():
+        for dep in spec.deps:
+            if dep.asset_key in read and dep.partition_mapping is not None:
+                raise InvalidAsset(
+                    f"Output {out!r} of multi-asset {name!r} maps {dep.asset_key.to_user_string()!r} once more; "
+                    "give the mapping in ins= or deps= of the decorator."
+                )

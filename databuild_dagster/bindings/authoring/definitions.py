@@ -1,12 +1,12 @@
 """`build_definitions`: assets, ours and plain ones, become Dagster `Definitions` with an orchestrator.
 
-What our assets need stands among the resources under our own keys, so that the result merges with other
-Definitions; an executor is never set, for two Definitions with executors do not merge.
+Our resources have our own keys, so that the result merges with other Definitions. No executor is set, because two
+Definitions with executors do not merge.
 """
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from databuild_dagster.bindings.building.deployment import (
     DEFAULT_THREADS,
     Deployment,
     DeploymentResource,
+    check_at_least,
 )
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.operation_types import known_operations
@@ -69,28 +70,30 @@ def build_definitions(
     alerts: Iterable[Alert] = (),
     operations: Iterable[DistributedOperation[Any]] = (),
 ) -> Definitions:
-    """Definitions with the orchestrator sensor running, and one for automation conditions that ask the store.
+    """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
 
-    `assets` are ours, boundaries and plain ones alike; `translator` says how they look here. `spark` may be a plain
-    `PySparkResource`. `location` names what is defined here in the store, the same in every process that loads
-    it: by default the calling module's name, `shop.definitions`. `warehouse` is a folder or a url such as `s3://bucket/prefix`,
-    `<DAGSTER_HOME>/warehouse` unless given; `threads` build the partitions of one launch;
-    `sample_rows` of each partition are shown in Dagster, none with 0; `alerts` hear of wants that miss their SLA;
-    `operations` can be run over the datasets, besides those that databuild and installed packages have.
-    Raises `InvalidAsset` for a translation that cannot be, `InvalidOperationType`.
+    `assets` are ours, boundaries and plain ones alike; `translator` changes how they look here. `spark` may be a plain
+    `PySparkResource`. `location` is the name of these definitions in the store, the same in every process that loads
+    them: the calling module's name, `shop.definitions`, unless given. `warehouse` is a folder or a url such as
+    `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of one launch. Dagster
+    shows `sample_rows` of each partition, none with 0. `alerts` are sent for wants that miss their SLA. `operations`
+    can run over the datasets, besides those of databuild and of installed packages.
+
+    Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
+    of range.
     """
-    parts = location_parts(
-        location or _calling_module(),
-        spark=spark,
-        warehouse=warehouse,
-        interval_seconds=interval_seconds,
+    deployment = Deployment(
+        location=location or _calling_module(),
+        warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
         threads=threads,
         delegation_timeout_seconds=delegation_timeout_seconds,
-        limits=limits,
+        limits=limits or TickLimits(),
         sample_rows=sample_rows,
-        alerts=alerts,
-        operations=operations,
+        alerts=tuple(alerts),
+        operations=known_operations(operations),
+        spark=spark or DatabuildSpark(),
     )
+    parts = location_parts(deployment, interval_seconds)
     definitions = assembled(
         parts,
         assets,
@@ -101,55 +104,39 @@ def build_definitions(
         asset_checks=asset_checks,
         translator=translator,
     )
-    remember(parts.deployment.location, lambda: definitions.get_repository_def().asset_graph)
+    remember(deployment.location, lambda: definitions.get_repository_def().asset_graph)
     return definitions
 
 
 @dataclass(frozen=True, slots=True)
 class LocationParts:
-    """What a code location has once, however many Definitions it is merged from: Dagster merges the same objects only."""
+    """The parts that a code location has once, also when several Definitions are merged: Dagster merges identical
+    objects only."""
 
     deployment: Deployment
     resources: Mapping[str, Any]
     orchestrator: SensorDefinition
-    #: Executors of operations, and who launches them.
+    #: The job whose runs are executors of operations, and the sensor that launches them.
     executors: JobDefinition
     operations: SensorDefinition
 
 
-def location_parts(
-    location: str,
-    *,
-    spark: LazyPySparkResource | PySparkResource | None,
-    warehouse: str | Path | None,
-    interval_seconds: int,
-    threads: int,
-    delegation_timeout_seconds: float,
-    limits: TickLimits | None,
-    sample_rows: int = DEFAULT_SAMPLE_ROWS,
-    alerts: Iterable[Alert] = (),
-    operations: Iterable[DistributedOperation[Any]] = (),
-) -> LocationParts:
-    """Raises ValueError for settings that cannot be, `InvalidOperationType`."""
-    spark = spark or DatabuildSpark()
-    deployment = Deployment(
-        location=location,
-        warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
-        threads=_at_least_one("threads", threads),
-        delegation_timeout_seconds=delegation_timeout_seconds,
-        limits=_checked_limits(limits or TickLimits()),
-        sample_rows=_at_least("sample_rows", sample_rows, 0),
-        alerts=tuple(alerts),
-        spark=spark,
-        operations=known_operations(operations),
-    )
-    interval = _at_least_one("interval_seconds", interval_seconds)
+def location_parts(deployment: Deployment, interval_seconds: int) -> LocationParts:
+    """Raises ValueError for an interval below one second."""
+    check_at_least("interval_seconds", interval_seconds, 1)
+    resources = {
+        **dict.fromkeys(_PYSPARK_KEYS, deployment.spark),
+        WANTS: Wants(location=deployment.location),
+        DEPLOYMENT: DeploymentResource(deployment),
+        SPARK: deployment.spark,
+        IO_MANAGER: databuild_io_manager,
+    }
     return LocationParts(
         deployment,
-        _resources(deployment, spark),
-        orchestrator_sensor(deployment, interval_seconds=interval),
+        resources,
+        orchestrator_sensor(deployment, interval_seconds=interval_seconds),
         operation_job(),
-        operations_sensor(deployment, interval_seconds=interval),
+        operations_sensor(deployment, interval_seconds=interval_seconds),
     )
 
 
@@ -166,7 +153,7 @@ def assembled(
     automation_name: str = AUTOMATION,
     has_orchestrator: bool = True,
 ) -> Definitions:
-    """Some assets of a location, with what they need of it. Raises `InvalidAsset`."""
+    """Definitions of some assets of a location, with the parts that they need. Raises `InvalidAsset`."""
     shown = translated(translator, map(_deployed, assets), asset_checks or ())
     given = list(sensors or ())
     for key in (DEPLOYMENT, SPARK, IO_MANAGER):
@@ -195,18 +182,8 @@ def assembled(
     )
 
 
-def _resources(deployment: Deployment, spark: Any) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(_PYSPARK_KEYS, spark),
-        WANTS: Wants(location=deployment.location),
-        DEPLOYMENT: DeploymentResource(deployment),
-        SPARK: spark,
-        IO_MANAGER: databuild_io_manager,
-    }
-
-
 def _deployed(asset: Any) -> Any:
-    """Without the default resources an asset brings along, which would conflict with the deployment's."""
+    """The asset without the default resources it brings along, which would conflict with the deployment's."""
     if not isinstance(asset, AssetsDefinition) or body_of(asset) is None:
         return asset
     with quiet_beta_warnings():
@@ -214,9 +191,9 @@ def _deployed(asset: Any) -> Any:
 
 
 def _calling_module() -> str:
-    """The module that called `build_definitions`, with its package, or its folder where it is in none.
+    """The module that called `build_definitions`, with its package; outside of a package, with its folder.
 
-    Told from its file alone, so that `-m shop.definitions` and `-f shop/definitions.py` are one location, and the
+    The file alone decides, so that `-m shop.definitions` and `-f shop/definitions.py` are one location, and the
     `definitions.py` of two projects are two (decision 0011).
     """
     frame = sys._getframe(2)
@@ -231,19 +208,3 @@ def _calling_module() -> str:
     within = folders[1:] or folders
     names = [folder.name for folder in within if folder.name]
     return ".".join(names if path.stem == "__init__" else [*names, path.stem])
-
-
-def _checked_limits(limits: TickLimits) -> TickLimits:
-    for each in fields(limits):
-        _at_least_one(f"limits.{each.name}", getattr(limits, each.name))
-    return limits
-
-
-def _at_least_one(option: str, value: int) -> int:
-    return _at_least(option, value, 1)
-
-
-def _at_least(option: str, value: int, least: int) -> int:
-    if value < least:
-        raise ValueError(f"{option} is {value}; it must be at least {least}.")
-    return value

@@ -1,7 +1,7 @@
 """A code location becomes a loaded repository in this process, found exactly as `dagster` finds it.
 
-Same options (-m, -f, -w), same search in the working directory (workspace.yaml, `[tool.dagster]` of
-pyproject.toml), same loaders; what Dagster says over many lines, or does not say, is one sentence here.
+Options (-m, -f, -w), the search in the working directory (workspace.yaml, `[tool.dagster]` of pyproject.toml) and the
+loaders are Dagster's. Its errors become one sentence each.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from databuild_dagster.model.wording import one_line
 
 
 class CannotLoad(Exception):
-    """The definitions cannot be loaded; the message is one sentence, `__cause__` the whole story."""
+    """The definitions cannot be loaded; the message is one sentence, `__cause__` the original error."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CodeLocation:
     #: As Dagster names it.
     name: str
     repository: RepositoryDefinition
-    #: What `build_definitions` decided; None for a location without it.
+    #: None for a location without `build_definitions`.
     deployment: Deployment | None
 
 
@@ -44,7 +44,7 @@ def load_code_locations(
     working_directory: str | None = None,
     attribute: str | None = None,
 ) -> list[CodeLocation]:
-    """Load what the options name, or the project in the working directory. Raises `CannotLoad`."""
+    """Load the named locations, or the project in the working directory. Raises `CannotLoad`."""
     for path in (*files, *workspaces):
         if not Path(path).is_file():
             raise CannotLoad(f"There is no file {path}; give the path of your definitions.")
@@ -63,21 +63,22 @@ def load_code_locations(
 
 
 def the_code_location(locations: Sequence[CodeLocation], name: str | None = None) -> CodeLocation:
-    """The one that is meant: by name, or the only one with `build_definitions`. Raises `CannotLoad`."""
+    """The location of that name, or the only one with `build_definitions`. Raises `CannotLoad`."""
     if name is not None:
         for location in locations:
             if name == location.name or (location.deployment is not None and name == location.deployment.location):
                 return location
-        raise CannotLoad(f"There is no code location {name!r}; there are {', '.join(each.name for each in locations)}.")
+        raise CannotLoad(
+            f"There is no code location {name!r}; there are {', '.join(location.name for location in locations)}."
+        )
     ours = [location for location in locations if location.deployment is not None]
     if len(ours) == 1:
         return ours[0]
     if not ours:
         names = ", ".join(location.name for location in locations) or "none at all"
         raise CannotLoad(f"No code location uses build_definitions ({names}); make your Definitions with it.")
-    raise CannotLoad(
-        f"Several code locations use build_definitions: {', '.join(each.name for each in ours)}; name one."
-    )
+    names = ", ".join(location.name for location in ours)
+    raise CannotLoad(f"Several code locations use build_definitions: {names}; name one.")
 
 
 def _load(origin: object) -> CodeLocation:
@@ -99,12 +100,12 @@ def _load(origin: object) -> CodeLocation:
         )
         repositories = [
             repository
-            for each in targets
-            if (repository := repository_def_from_target_def(each.target_definition)) is not None
+            for found in targets
+            if (repository := repository_def_from_target_def(found.target_definition)) is not None
         ]
         for repository in repositories:
             repository.get_all_jobs()
-    except Exception as error:  # Anything at all can happen while user code is imported.
+    except Exception as error:  # User code may raise anything while it is imported.
         raise CannotLoad(f"Code location {name} cannot be loaded: {_first_cause(error)}") from error
     if len(repositories) != 1:
         raise CannotLoad(f"Code location {name} has {len(repositories)} Definitions; name one attribute with -a.")
@@ -112,7 +113,7 @@ def _load(origin: object) -> CodeLocation:
 
 
 def _first_cause(error: BaseException) -> str:
-    """What the user's code raised, below the layers that Dagster puts around it."""
+    """The error of the user's code, below the layers that Dagster puts around it."""
     while error.__cause__ is not None and type(error).__module__.startswith("dagster"):
         error = error.__cause__
     return f"{type(error).__name__}: {one_line(error, most=None)}"

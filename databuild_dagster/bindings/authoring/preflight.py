@@ -1,7 +1,6 @@
-"""What this machine must have before anything is wanted, looked at while a person waits for the answer.
+"""Checks of this machine before wants are recorded, while a person waits for the answer.
 
-Without Java, or with nowhere to write, a build would record job runs only to fail them, one attempt after the
-other, until somebody looks.
+Without Java, or without a writable warehouse, a build would record job runs only to fail them, attempt after attempt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,10 +27,10 @@ def prepare_machine(
     *,
     rebuild: bool = False,
 ) -> None:
-    """Whether these refs, and what they need, can be built here; and Spark begins to open while wants are recorded.
+    """Check that this machine can build these refs and their inputs, and open Spark while wants are recorded.
 
-    `datasets` are the registered ones of all locations. Nothing is looked at when all are live, unless they are to be
-    built again. Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
+    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}

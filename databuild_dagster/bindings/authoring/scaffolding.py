@@ -1,4 +1,4 @@
-"""What `dg scaffold defs databuild_dagster.DatabuildComponent NAME` writes: a `defs.yaml`, and assets that work."""
+"""`dg scaffold defs databuild_dagster.DatabuildComponent NAME` writes a `defs.yaml` and assets that work."""
 
 import re
 from pathlib import Path
@@ -20,19 +20,19 @@ daily = dg.DailyPartitionsDefinition("2024-01-01")
 
 @databuild_asset(partitions_def=daily)
 def {name}_raw(context: BuildContext) -> pd.DataFrame:
-    """What happened on a day; called once per day."""
+    """The events of one day; called once per day."""
     return pd.DataFrame({{"day": context.partition_key, "item": ["a", "b"], "amount": [1.5, 2.5]}})
 
 
 @databuild_asset(partitions_def=daily, batched=True)
 def {name}_by_day({name}_raw: pd.DataFrame) -> pd.DataFrame:
-    """Called once for all days of a launch; `partition_key` says whose a row is."""
+    """Called once for all days of a launch; `partition_key` is the day of a row."""
     return {name}_raw.groupby("partition_key", as_index=False)["amount"].sum()
 '''
 
 
 class DatabuildScaffolder(Scaffolder[Any]):
-    """Writes a component with two assets; nothing that is there already is touched."""
+    """Writes a component with two assets; existing files stay untouched."""
 
     def scaffold(self, request: ScaffoldRequest[Any]) -> None:
         """Raises `InvalidAsset` for a component in Python."""
@@ -49,7 +49,7 @@ class DatabuildScaffolder(Scaffolder[Any]):
 
 
 def _free(folder: Path) -> Path:
-    """`assets.py`, or the first with a number that is not there."""
+    """`assets.py`, or the first numbered name that does not exist."""
     number = 1
     while (path := folder / f"assets{'' if number == 1 else f'_{number}'}.py").exists():
         number += 1

@@ -1,8 +1,8 @@
 """Assets as their authors wrote them become assets as a project shows them: other keys, groups, owners, tags.
 
-A translator says for each spec what it looks like here. Everything that hangs on a key follows it: the deps of
-the other assets, parameters' upstreams (they are found by Dagster's input names, which stay), checks, outputs,
-and what the store is told. What an asset is made of, its deps and its partitions, is not a translator's to change.
+A translator returns a spec for each spec. Everything that has the key follows it: deps of other assets, upstreams of
+parameters (found by Dagster's input names, which stay), checks, outputs, and the records of the store. Deps and
+partitions belong to the function, so a translator cannot change them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from dagster import AssetChecksDefinition, AssetDep, AssetKey, AssetsDefinition, AssetSpec, SourceAsset
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
 from databuild_dagster.bindings.adapter.resource_keys import IO_MANAGER
 from databuild_dagster.bindings.declare.asset_spec import body_of
@@ -20,19 +20,18 @@ from databuild_dagster.model.errors import InvalidRef
 
 
 class DatabuildTranslator:
-    """How the assets given to `build_definitions(…, translator=…)` look in Dagster; override `get_asset_spec`."""
+    """The look in Dagster of assets given to `build_definitions(…, translator=…)`; override `get_asset_spec`."""
 
     def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
-        """The spec of one asset, or of one output of a multi-asset; change the one given.
+        """The spec of one asset, or of one output of a multi-asset; change the given one.
 
-        Key, group, description, tags, kinds, owners, metadata, code version and automation condition are yours;
-        deps follow the keys by themselves. `InvalidAsset` is raised for changed deps or partitions, and for two
-        assets with one key.
+        Key, group, description, tags, kinds, owners, metadata, code version and automation condition may change; deps
+        follow translated keys. Changed deps or partitions, and two assets with one key, raise `InvalidAsset`.
         """
         return spec
 
     def __str__(self) -> str:
-        """Who it is in a sentence on what is wrong with what it answers."""
+        """Its name in error messages."""
         return f"{type(self).__name__}.get_asset_spec"
 
 
@@ -47,13 +46,13 @@ class Translated:
 def translated(
     translator: DatabuildTranslator | None, assets: Iterable[Any], asset_checks: Iterable[AssetChecksDefinition]
 ) -> Translated:
-    """Without a translator everything is as it was. Raises `InvalidAsset`."""
+    """All assets and checks, unchanged without a translator. Raises `InvalidAsset`."""
     given = list(assets)
     if translator is None:
         return Translated(given, list(asset_checks))
     by_key: dict[AssetKey, AssetSpec] = {}
     for asset in given:
-        for spec in _specs(asset):
+        for spec in specs_of(asset):
             by_key[spec.key] = _checked(translator, spec, is_ours=_is_ours(asset))
     _refuse_two_with_one_key(by_key)
     keys = {old: new.key for old, new in by_key.items() if new.key != old}
@@ -62,17 +61,6 @@ def translated(
             [_asset(asset, by_key, keys) for asset in given],
             [_check(check, keys) for check in asset_checks],
         )
-
-
-def _specs(asset: Any) -> Sequence[AssetSpec]:
-    match asset:
-        case AssetsDefinition():
-            return list(asset.specs)
-        case AssetSpec():
-            return [asset]
-        case _:
-            # A SourceAsset has no spec of its own to show.
-            return []
 
 
 def _is_ours(asset: Any) -> bool:
@@ -101,7 +89,7 @@ def _checked(translator: DatabuildTranslator, spec: AssetSpec, *, is_ours: bool)
             f"{translator} changes the deps of {name!r}; they belong to its function, and follow translated keys by themselves."
         )
     if is_ours:
-        # What a spec made anew, or with other metadata, would have lost.
+        # A new spec, or one with other metadata, would have lost these.
         new = new.replace_attributes(skippable=True).with_io_manager_key(IO_MANAGER)
     return new
 

@@ -1,6 +1,7 @@
-"""What `build_definitions` decides once for a code location, as steps and commands find it again."""
+"""`Deployment`: the settings that `build_definitions` decides once for a code location, as steps and commands find them
+again."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
@@ -13,16 +14,15 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 
-#: Partitions of one launch that are built at the same time, by threads of one Spark session. Four threads
-#: took 8.8 s where one took 16.1 s for 100 days; more of them wait for Spark's own cores.
+#: Partitions of one launch that are built at the same time, by threads of one Spark session. For 100 days four threads
+#: took 8.8 s and one took 16.1 s; more threads wait for Spark's own cores.
 DEFAULT_THREADS = 4
 #: How long a Dagster run waits for refs that others build before it fails (SPEC 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
 #: Rows that a materialization in the UI shows of its data.
 DEFAULT_SAMPLE_ROWS = 5
 
-
-_REBUILD = "Build anew what is live or has failed; what others are building is joined."
+_REBUILD = "Build partitions again that are live or failed; builds of other runs are joined."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +35,47 @@ class Deployment:
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
     limits: TickLimits = field(default_factory=TickLimits)
-    #: 0: none, where data is not for everybody who may look at Dagster.
+    #: 0 for none, where not everyone who sees Dagster may see the data.
     sample_rows: int = DEFAULT_SAMPLE_ROWS
-    #: Who hears of missed SLAs, besides the log.
+    #: Sent for missed SLAs, besides the line in the log.
     alerts: tuple[Alert, ...] = ()
-    #: All that are known: given, of installed packages, provided.
+    #: All known types: given ones, those of installed packages, provided ones.
     operations: Operations = field(default_factory=known_operations, compare=False)
-    #: In the Dagster run at hand, what is live is built anew: asked for in the Launchpad (SPEC 8.7).
+    #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (SPEC 8.7).
     rebuild: bool = False
-    #: The Spark resource as it was given, for who stops what dead Dagster runs left running.
+    #: The Spark resource as given, to interrupt sessions that dead Dagster runs left.
     spark: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a setting below its least value."""
+        check_at_least("threads", self.threads, 1)
+        for limit in fields(self.limits):
+            check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
+        check_at_least("sample_rows", self.sample_rows, 0)
 
     @property
     def is_ad_hoc(self) -> bool:
         return self.location == AD_HOC_LOCATION
 
 
+def check_at_least(option: str, value: int, least: int) -> None:
+    """Raises ValueError."""
+    if value < least:
+        raise ValueError(f"{option} is {value}; it must be at least {least}.")
+
+
 class DeploymentResource(ResourceDefinition):
-    """A deployment among Dagster's resources, where it can also be looked at without running anything."""
+    """A deployment among Dagster's resources, readable without running anything."""
 
     def __init__(self, deployment: Deployment) -> None:
         def get(context: InitResourceContext) -> Deployment:
-            _say_who_executes(context)
+            _tag_process(context)
             return replace(deployment, rebuild=context.resource_config["rebuild"])
 
         super().__init__(
             get,
             config_schema={"rebuild": Field(bool, default_value=False, description=_REBUILD)},
-            description="What build_definitions decided for this code location.",
+            description="The settings that build_definitions decided for this code location.",
         )
         self.deployment = deployment
 
@@ -73,9 +86,9 @@ def deployment_of_repository(repository: RepositoryDefinition) -> Deployment | N
     return resource.deployment if isinstance(resource, DeploymentResource) else None
 
 
-def _say_who_executes(context: InitResourceContext) -> None:
-    """Of a launch, or of an executor of operations, before its step may have to wait for its turn: should the process be
-    killed then, who looks after it knows."""
+def _tag_process(context: InitResourceContext) -> None:
+    """Tag the Dagster run of a launch, or of an executor of operations, with this process before its step may wait in a
+    queue: if the process is killed there, the next tick sees that it is dead."""
     run, instance = context.run, context.instance
     if run is None or instance is None or PROCESS_TAG in run.tags:
         return
