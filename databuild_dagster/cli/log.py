@@ -18,8 +18,8 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation
-from databuild_dagster.store.migrate import migrate as migrate_store
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.rebuild import migrate as migrate_store
 from databuild_dagster.store.rebuild import rebuild as rebuild_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest

@@ -26,9 +26,8 @@ from databuild_dagster.model.states import (
     WantState,
 )
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.schema import BITS, one_of
 from databuild_dagster.store.schema import PREFIX as P
-from databuild_dagster.store.schema import one_of
 from databuild_dagster.store.work.meta_entries import from_stored
 
 

@@ -14,9 +14,8 @@ from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOut
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.schema import BITS, one_of
 from databuild_dagster.store.schema import PREFIX as P
-from databuild_dagster.store.schema import one_of
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 

@@ -1,10 +1,17 @@
-"""The log folded anew: `rebuild` replaces the tables with the result, `differences` compares them (SPEC 3.4)."""
+"""The log folded into a store of its own (SPEC 3.4).
+
+`rebuild` replaces the tables with the result, `migrate` does so for the tables of another version, `differences` compares
+them, and `as_it_was` shows the state after an earlier event.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from sqlalchemy import Table
 
@@ -13,12 +20,11 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
-#: What folding an event that nobody of ours wrote may raise; the disk's own troubles are not among it.
+#: Exceptions that the fold of a damaged event may raise; those of the disk are not among them.
 _CANNOT_BE = (
     LookupError,
     ValueError,
@@ -30,22 +36,36 @@ _CANNOT_BE = (
     sqlite3.DataError,
     sqlite3.ProgrammingError,
 )
-#: Rows of a difference that are told one by one.
+#: Rows of a difference that are listed.
 MOST_DIFFERENCES = 20
-#: Moves after which a rebuild writes what it has in memory. Until then, what changes again and again is not written.
+#: Moves after which a rebuild writes the rows in memory. A row that changes again before is written once.
 MOVES_AT_ONCE = 10_000
 #: The same for events that move nothing.
 EVENTS_AT_ONCE = 5_000
+#: Events of a store as it was that are in memory at once.
+EVENTS_PER_PAGE = 1000
+
+
+@contextmanager
+def scratch_store() -> Iterator[Store]:
+    """A store in a temporary file, because a big log does not fit into memory. No other process opens it."""
+    with tempfile.TemporaryDirectory(prefix="databuild-scratch-") as folder:
+        store = Store(f"sqlite:///{os.path.join(folder, 'scratch.db')}", shared=False)
+        try:
+            store.database.connection().execute("PRAGMA synchronous = OFF")
+            yield store
+        finally:
+            store.close()
 
 
 def rebuild(store: Store) -> int:
-    """Compute every table anew from the log and put the result in place, under the write lock. Returns the number of events."""
+    """Compute every table from the log and put the result in place, under the write lock. Returns the number of events."""
     with scratch_store() as scratch, store.writing() as work:
         store.database.take_time(work.connection)
         try:
             n_events = fold_all(log.all_events(work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
         except IllegalMove:
-            # What only came out as many were written is told of the event that it came from.
+            # A fault that showed when many events were written is traced to its event.
             with scratch_store() as slowly:
                 fold_all(log.all_events(work.connection), slowly, moves_at_once=0)
             raise
@@ -67,47 +87,85 @@ def rebuild(store: Store) -> int:
         return n_events
 
 
+class Migration(NamedTuple):
+    """The versions before and after, each (of the log, of the tables)."""
+
+    before: tuple[int, int]
+    after: tuple[int, int]
+    #: Events from which the tables were computed; None when there was nothing to do.
+    n_events: int | None
+
+
+def migrate(store: Store) -> Migration:
+    """Bring a database of an older version to this one; the store was opened without a check of its tables' version.
+
+    The log's table never changed its shape, and `codec` raises old events as it reads them. So a migration computes the tables,
+    and records in the log that this version may write there, which older versions refuse from then on.
+    """
+    before, after = store.versions(), store.known_versions
+    return Migration(before, after, None if before == after else rebuild(store))
+
+
+@contextmanager
+def as_it_was(store: Store, seq: int) -> Iterator[Store]:
+    """A temporary store whose log ends at `seq` (SPEC 3.2).
+
+    The history has the state of one entity at a seq; a fold of the log has that of all, exactly, at its price.
+    """
+    with scratch_store() as then:
+        fold_all(_events_up_to(store, seq), then, moves_at_once=MOVES_AT_ONCE, with_log=True)
+        yield then
+
+
+def _events_up_to(store: Store, seq: int) -> Iterator[Event]:
+    """Each page is a read of its own: no writer waits, and appended events do not change."""
+    last = 0
+    while last < seq:
+        with store.reading() as connection:
+            events = log.events_after(connection, last, min(EVENTS_PER_PAGE, seq - last))
+        if not events:
+            return
+        yield from events
+        last = events[-1].seq
+
+
 def differences(connection: Connection) -> list[tuple[str, str]]:
     """(table, what differs) between the live tables and the fold of the log, row for row (I5)."""
     found = []
     with scratch_store() as scratch:
-        # A fresh view for every event, as if each had been a command: nothing may depend on what was loaded before.
+        # A fresh view for every event, as if each had been a command: a result must not depend on loaded rows.
         fold_all(log.all_events(connection), scratch, moves_at_once=0)
         for table in schema.PROJECTIONS:
             live, folded = _rows(connection, table), _rows(scratch.database.connection(), table)
-            found += [
-                (table.name, f"only in the tables: {row}") for row in sorted(live - folded, key=repr)[:MOST_DIFFERENCES]
-            ]
-            found += [
-                (table.name, f"only in the log's fold: {row}")
-                for row in sorted(folded - live, key=repr)[:MOST_DIFFERENCES]
-            ]
+            for where, rows in (("tables", live - folded), ("log's fold", folded - live)):
+                only = sorted(rows, key=repr)[:MOST_DIFFERENCES]
+                found += [(table.name, f"only in the {where}: {row}") for row in only]
     return found
 
 
 def fold_all(events: Iterable[Event], scratch: Store, *, moves_at_once: int, with_log: bool = False) -> int:
-    """Fold events into an empty store, and copy them there too if it is to be asked about them. Returns how many."""
+    """Fold events into an empty store; `with_log` appends them there too. Returns how many."""
     n_events = 0
     with scratch.writing() as work:
         view, event = UnitOfWork(work.connection), None
         for event in events:
             if with_log:
                 log.append(work.connection, event)
-            with _told(event):
+            with _located(event):
                 fold(view, event)
                 if view.n_moves >= moves_at_once or n_events % EVENTS_AT_ONCE == 0:
                     view.flush()
                     view = UnitOfWork(work.connection)
             n_events += 1
         if event is not None:
-            with _told(event):
+            with _located(event):
                 view.flush()
     return n_events
 
 
 @contextmanager
-def _told(event: Event) -> Iterator[None]:
-    """What a damaged event makes of the fold is told as what cannot be, and where, whatever it stumbled over."""
+def _located(event: Event) -> Iterator[None]:
+    """An error of the fold becomes an `IllegalMove` with the seq of its event."""
     try:
         yield
     except IllegalMove as broken:

@@ -15,7 +15,7 @@ from databuild_dagster.model.removals import REMOVED, Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.meta_storage import MetaQueries
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.schema import BITS
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store

@@ -2,8 +2,8 @@
 
 SQLAlchemy writes the DDL. The columns of a projection are the fields of its row in `model.rows`; a CHECK admits the states of
 the machines only. Indexes are partial wherever few rows matter, so that history does not slow the present; and there are few
-of them, because a commit costs the pages that it touches. A row id is made of an event's seq and a number within the event,
-so the job runs of a launch, and the instances of a job run, need no index either.
+of them, because a commit costs the pages that it touches. A row id begins with the seq of its event, so the job
+runs of a launch, and the instances of a job run, need no index either.
 """
 
 from __future__ import annotations
@@ -53,6 +53,21 @@ LOG_VERSION = 3
 PROJECTION_VERSION = 8
 
 PREFIX = "databuild_"
+
+#: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
+#: are left for the seq.
+BITS = 20
+
+
+def first_id(seq: int) -> int:
+    """The least row id of an event."""
+    return seq << BITS
+
+
+def end_of_event(row_id: int) -> int:
+    """Above every id of the same event's rows."""
+    return first_id((row_id >> BITS) + 1)
+
 
 metadata = MetaData()
 

@@ -7,19 +7,17 @@ SQL, whose plans flip, and against an ORM, which is five to fifteen times slower
 from __future__ import annotations
 
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.work import datasets, delegations, missing, taints, wants
+from databuild_dagster.store.work import builds, datasets, delegations, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
-from databuild_dagster.store.work.missing import MissingWork
-from databuild_dagster.store.work.moves import MoveWork
 from databuild_dagster.store.work.taints import TaintWork
 from databuild_dagster.store.work.wants import WantWork
 
 
-class UnitOfWork(WantWork, MissingWork, TaintWork, DelegationWork, MetaWork, MoveWork):
+class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
-    LINK_ORDER = (*wants.LINKS, *missing.LINKS, *taints.LINKS, *datasets.LINKS, *delegations.LINKS)
+    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *datasets.LINKS, *delegations.LINKS)
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)

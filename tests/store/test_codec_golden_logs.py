@@ -21,8 +21,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.check import check
 from databuild_dagster.store.codec import decode, encode
 from databuild_dagster.store.errors import OlderProjection
-from databuild_dagster.store.migrate import migrate
-from databuild_dagster.store.rebuild import rebuild
+from databuild_dagster.store.rebuild import migrate, rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.support import golden, story
 from tests.support.golden import Golden, Row

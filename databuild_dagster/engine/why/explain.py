@@ -41,8 +41,8 @@ from databuild_dagster.model.need import (
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
-from databuild_dagster.store.past import as_it_was
 from databuild_dagster.store.queries.wants import WantView
+from databuild_dagster.store.rebuild import as_it_was
 
 _S = InstanceState
 

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +25,6 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.backends.base import Connection, Database, Keys, statements_of
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
-from databuild_dagster.store.backends.write_lock import WriteLock
 from databuild_dagster.store.errors import NetworkFileSystem, StoreUnusable
 
 #: How long a statement waits for a writer that does not use our lock, a backup for instance.
@@ -44,6 +43,40 @@ for _states in (InstanceState, JobRunState, WantState):
 
 _to_json = msgspec.json.Encoder().encode
 sqlite3.register_adapter(Keys, lambda keys: _to_json(keys).decode())
+
+
+class WriteLock:
+    """One writer at a time, in order of arrival: the kernel's lock on a file beside the database.
+
+    SQLite's own busy handler sleeps and retries, so that under load one writer waits for seconds while another gets in again and
+    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new one after a fork. A `path` of
+    None is a database of this process alone.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._in_memory = threading.RLock()
+
+    def acquire(self) -> None:
+        if self.path is None:
+            self._in_memory.acquire()
+        else:
+            fcntl.flock(self._descriptor(self.path), fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """The descriptor stays open for the next time. A lock that this thread does not have is left alone."""
+        if self.path is None:
+            with suppress(RuntimeError):
+                self._in_memory.release()
+        else:
+            fcntl.flock(self._descriptor(self.path), fcntl.LOCK_UN)
+
+    def _descriptor(self, path: str) -> int:
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._local.pid = os.getpid()
+        return int(self._local.descriptor)
 
 
 class SqliteDatabase(Database):

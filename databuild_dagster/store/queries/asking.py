@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
+from databuild_dagster.store.schema import BITS
 from databuild_dagster.store.store import Store
 
 #: Ids that begin with a larger one would not fit into the database's integers.

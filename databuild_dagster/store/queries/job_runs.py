@@ -8,8 +8,7 @@ from typing import NamedTuple
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.schema import BITS, PREFIX
 from databuild_dagster.store.selection import Selection
 
 

@@ -10,8 +10,7 @@ from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import MAX_SEQ, Asking
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS as BITS
-from databuild_dagster.store.schema import PREFIX, one_of
+from databuild_dagster.store.schema import BITS, PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
 

@@ -1,4 +1,4 @@
-"""Refs, instances, job runs and launches of a unit of work."""
+"""Refs, instances, job runs and launches of a unit of work, and which waits for which."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.row_ids import end_of_event
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.schema import PREFIX, end_of_event
 from databuild_dagster.store.work.datasets import DatasetWork
 from databuild_dagster.store.work.row_sets import Lookup, Shape
 
@@ -29,11 +28,17 @@ _OUTPUTS = Lookup(
     f"SELECT {INSTANCES.columns}, {REFS.columns} FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE",
     "i.id",
 )
+_WAITERS = Lookup(f"SELECT ref_id, instance_id FROM {PREFIX}missing WHERE active = 1 AND", "ref_id")
+_MISSING_OF = Lookup(f"SELECT instance_id, ref_id FROM {PREFIX}missing WHERE", "instance_id")
+_ADD_MISSING = f"INSERT INTO {PREFIX}missing (instance_id, ref_id, active) VALUES (?, ?, 1)"
+_END_WAITING = f"UPDATE {PREFIX}missing SET active = ? WHERE instance_id = ?"
 _list_decoder = msgspec.json.Decoder(list[str])
+
+LINKS = (_ADD_MISSING, _END_WAITING)
 
 
 class BuildWork(DatasetWork):
-    """`model.view.Built`."""
+    """`model.view.Built` and `model.view.Missed`."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -127,3 +132,21 @@ class BuildWork(DatasetWork):
         self._launches.flush()
         self._job_runs.flush()
         return {name for (name,) in _IDS_TAKEN.ask(self.connection, list(job_run_ids), launch_id)}
+
+    def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]:
+        """Refs know how many wait for them: mostly nobody, and then there is nothing to ask."""
+        return self._pairs(_WAITERS, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_waiters])
+
+    def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
+        return self._pairs(_MISSING_OF, instance_ids)
+
+    def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None:
+        missing = self._refs.ids(ref_ids)
+        for ref in missing.values():
+            ref.n_waiters += 1
+        self._link(_ADD_MISSING, [(instance_id, ref_id) for ref_id in missing])
+
+    def end_waiting(self, instance_id: int) -> None:
+        for ref in self._refs.ids(ref_id for _, ref_id in self.missing_of([instance_id])).values():
+            ref.n_waiters -= 1
+        self._link(_END_WAITING, [(0, instance_id)])

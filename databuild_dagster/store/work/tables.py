@@ -1,20 +1,26 @@
-"""Row ids, sets of rows and links of one transaction. Whatever is looked up by anything but a row's own key is written first."""
+"""Row ids, sets of rows, links and moves of one transaction.
+
+Rows and links are written before a query that asks for them by anything but a row's own key.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS, first_id
+from databuild_dagster.store.schema import BITS, PREFIX, first_id
 from databuild_dagster.store.work.row_sets import Lookup, R, RowSet, Shape
+
+_ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class Tables(ABC):
-    """What every subject of a unit of work shares: its connection, the seq it is at, and what waits to be written."""
+    """The parts that all subjects of a unit of work share: its connection, its seq, and the rows that wait to be written."""
 
     #: Statements that write links, in the order in which they are written.
     LINK_ORDER: tuple[str, ...] = ()
@@ -26,6 +32,8 @@ class Tables(ABC):
         self._rows: dict[type, RowSet[Any]] = {}
         #: Links to write, by statement.
         self._links: dict[str, list[tuple[Any, ...]]] = {}
+        self._moves: list[tuple[str, int, int, int, str | None, str]] = []
+        self._place = (0, 0)
 
     @abstractmethod
     def flush(self) -> None:
@@ -36,17 +44,17 @@ class Tables(ABC):
         return rows
 
     def next_id(self) -> int:
-        """Made of the event's seq and a number within it: needs no look at the table, and a rebuild gives the same."""
+        """The event's seq and a number within it: it needs no query, and a rebuild makes the same."""
         if self._numbered != self.seq:
             self._numbered, self._number = self.seq, -1
         self._number += 1
-        if self._number >> ROWS_PER_EVENT_BITS:
+        if self._number >> BITS:
             raise IllegalMove(
                 seq=self.seq,
                 entity="log",
                 state="-",
                 on="new row",
-                why=f"one event makes more than {1 << ROWS_PER_EVENT_BITS:,} rows",
+                why=f"one event makes more than {1 << BITS:,} rows",
             )
         return first_id(self.seq) | self._number
 
@@ -74,3 +82,26 @@ class Tables(ABC):
         for statement in self.LINK_ORDER:
             if rows := links.get(statement):
                 self.connection.executemany(statement, rows)
+
+    @property
+    def n_moves(self) -> int:
+        """How many moves are not written yet."""
+        return len(self._moves)
+
+    @property
+    def moves(self) -> list[tuple[str, int, str | None, str]]:
+        """The moves that are not written yet, in order: (table, row id, from, to)."""
+        return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
+
+    def record_move(self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum) -> None:
+        last_seq, place = self._place
+        place = place + 1 if last_seq == seq else 0
+        self._place = (seq, place)
+        # As plain texts: the driver need not adapt them, and the garbage collector passes over them.
+        before = None if from_state is None else from_state._value_
+        self._moves.append((kind, entity_id, seq, place, before, to_state._value_))
+
+    def _flush_moves(self) -> None:
+        if self._moves:
+            self.connection.executemany(_ADD_MOVE, self._moves)
+            self._moves = []

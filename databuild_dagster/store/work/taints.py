@@ -8,8 +8,7 @@ from operator import itemgetter
 from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.row_ids import ROWS_PER_EVENT_BITS
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.schema import BITS, PREFIX
 from databuild_dagster.store.work.row_sets import Lookup, Shape
 from databuild_dagster.store.work.tables import Tables
 
@@ -31,7 +30,7 @@ WITH RECURSIVE chain(ref_id, id) AS (
     SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
     WHERE p.previous_id IS NOT NULL
 )
-SELECT ref_id, id >> {ROWS_PER_EVENT_BITS}, id FROM chain
+SELECT ref_id, id >> {BITS}, id FROM chain
 UNION ALL
 SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
 #: What was compacted names the first of its kind, however often it was compacted since.
@@ -111,4 +110,4 @@ class TaintWork(Tables):
     def building_since(self) -> int | None:
         self.flush()
         ((oldest,),) = self.connection.execute(OLDEST_OPEN)
-        return None if oldest is None else int(oldest) >> ROWS_PER_EVENT_BITS
+        return None if oldest is None else int(oldest) >> BITS

@@ -21,8 +21,7 @@ from tests.support.catalog import dataset
 
 #: Where transactions begin and end.
 TRANSACTIONS = {
-    str(Path(store.__file__).parent / name)
-    for name in ("store.py", "backends/sqlite.py", "backends/postgres.py", "backends/write_lock.py")
+    str(Path(store.__file__).parent / name) for name in ("store.py", "backends/sqlite.py", "backends/postgres.py")
 }
 #: Between these and the line before there is no call, so no moment at which Python looks for signals.
 NO_MOMENT = ("try:", "finally:", "else:")
