@@ -27,7 +27,7 @@ from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.step import run_step
 from databuild_dagster.bindings.declare.asset_spec import BODY_ATTRIBUTE, AssetBody, body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter, ParameterKind
-from databuild_dagster.bindings.display.taint_check import selected_taint_checks, taint_check_spec
+from databuild_dagster.bindings.display.checks import selected_taint_checks, taint_check_spec
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 
 

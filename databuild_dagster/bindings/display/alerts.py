@@ -1,8 +1,8 @@
-"""A want that has missed its SLA is told to whoever has asked to hear of it: a log, a webhook, a command (SPEC 5.5).
+"""Alerts about wants that missed their SLA: a line in the log, a webhook, a command (SPEC 5.5).
 
-The log records once that it was missed. Each alert follows the log with a cursor of its own, which is stored after every
-want: a crash loses none, and at worst one is told twice. What cannot be told is tried again in the next ticks, and then
-given up; the other alerts go on meanwhile. All alerts together have some seconds in each tick, for launches wait for it.
+The log has one event per missed SLA. Each alert follows the log with its own cursor, stored after every want: a crash
+loses no alert and repeats at most one. A failing alert is retried in the next ticks and then given up, without holding
+up the others. All alerts of a tick share a time limit, because launches wait for the tick.
 """
 
 import json
@@ -26,11 +26,11 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
 
-#: Ticks in which an alert is tried before it is given up.
+#: Ticks in which an alert is tried for one want before it is given up.
 MAX_TRIES: Final = 10
 #: How long a webhook or a command may take: a tick waits for it.
 ALERT_SECONDS: Final = 5.0
-#: How long all alerts of one tick may take; none is begun after that, and the next tick goes on.
+#: How long all alerts of one tick may take; later ones wait for the next tick.
 TICK_SECONDS: Final = 10.0
 
 _log = logging.getLogger(__name__)
@@ -59,14 +59,14 @@ class LateWant:
 
 
 class Alert(Protocol):
-    """Tells somebody, within seconds, for a tick waits for it; raises whatever went wrong, to be asked again."""
+    """Sends one alert within seconds, because a tick waits for it; an error means that it is retried."""
 
     def send(self, late: LateWant) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LogAlert:
-    """A warning in the log of whatever process ticks; in any case there is one without asking for it."""
+    """A warning in the log of the process that ticks; it is always sent."""
 
     def send(self, late: LateWant) -> None:
         _log.warning("databuild: %s", late.sentence)
@@ -88,7 +88,7 @@ class WebhookAlert:
 
 @dataclass(frozen=True, slots=True)
 class CommandAlert:
-    """Runs a command with the late want as JSON on its stdin; anything but exit code 0 is a failure."""
+    """Runs a command with the late want as JSON on its stdin; any exit code but 0 is a failure."""
 
     command: Sequence[str]
 
@@ -103,18 +103,18 @@ class CommandAlert:
         )
 
 
-class _Told(Cursor, frozen=True):
-    """How far one alert has told; its entries are wants."""
+class _Sent(Cursor, frozen=True):
+    """How far one alert has come; its entries are wants."""
 
-    #: How often the want after these was tried in vain.
+    #: Failed attempts for the next want.
     tries: int = 0
 
 
-class _AllTold(Cursor, frozen=True, kw_only=True):
-    """How far the alerts of a location have told; everything up to `seq`."""
+class _AllSent(Cursor, frozen=True, kw_only=True):
+    """How far the alerts of a location have come; everything up to `seq` is done."""
 
     #: In the order of the alerts.
-    alerts: list[_Told]
+    alerts: list[_Sent]
 
 
 @apart("alerts about missed SLAs could not be sent")
@@ -127,48 +127,49 @@ def send_alerts(
     began_at: int,
     head: int | None = None,
 ) -> None:
-    """Tell of the SLAs of a location's assets that were missed since the last time, as far as the time suffices.
+    """Send alerts for newly missed SLAs of a location's assets, as far as the time suffices.
 
-    `began_at` is where the log ended before the tick: an alert that has never told anything begins there.
+    `began_at` is the end of the log before the tick, where an alert without a cursor begins.
     """
-    follower = LogFollower(engine, f"late_wants/{location}", _AllTold, DagsterCursors(instance), head=head)
+    follower = LogFollower(engine, f"late_wants/{location}", _AllSent, DagsterCursors(instance), head=head)
     if follower.is_at_end:
         return
     until = monotonic() + TICK_SECONDS
-    everybody = (LogAlert(), *alerts)
+    senders = (LogAlert(), *alerts)
     known = kept.alerts if (kept := follower.load()) else []
-    cursors = [*known, *[_Told(began_at)] * len(everybody)][: len(everybody)]
+    cursors = [*known, *[_Sent(began_at)] * len(senders)][: len(senders)]
     left = [deque(_late_wants(follower, cursor)) for cursor in cursors]
-    ready = set(range(len(everybody)))
+    ready = set(range(len(senders)))
 
     def keep() -> int:
         seq = min(cursor.seq for cursor in cursors)
-        follower.keep(_AllTold(seq, alerts=list(cursors)))
+        follower.keep(_AllSent(seq, alerts=list(cursors)))
         return seq
 
     while ready := {n for n in ready if left[n]}:
-        # An alert that failed comes after those that work, so that it cannot use up their time; then who is behind comes first.
+        # An alert that failed comes after those that work, so that it cannot use up their time; then the one furthest
+        # behind.
         n = min(ready, key=lambda n: (cursors[n].tries, cursors[n].seq, cursors[n].entry, n))
         want_id, after = left[n].popleft()
         late = None if want_id is None else _late(engine, want_id, location)
-        tries = 0 if late is None or _is_sent(everybody[n], late) else cursors[n].tries + 1
+        tries = 0 if late is None or _is_sent(senders[n], late) else cursors[n].tries + 1
         if tries:
-            # No more is asked of it in this tick.
+            # It is not tried again in this tick.
             ready.remove(n)
         if tries >= MAX_TRIES:
-            _log.error("databuild: the alert about want %s is given up: %s", want_id, everybody[n])
+            _log.error("databuild: the alert for want %s is given up after %d tries: %s", want_id, tries, senders[n])
         is_left = 0 < tries < MAX_TRIES
-        cursors[n] = msgspec.structs.replace(cursors[n], tries=tries) if is_left else _Told(after.seq, after.entry)
+        cursors[n] = msgspec.structs.replace(cursors[n], tries=tries) if is_left else _Sent(after.seq, after.entry)
         if late is not None:
             keep()
-            # Looked at after it, so that each tick gets further.
+            # Checked after the alert, so that each tick sends at least one.
             if monotonic() >= until:
                 break
     follower.rest(keep())
 
 
-def _late_wants(follower: LogFollower[_AllTold], cursor: Cursor) -> Iterator[Step]:
-    """The wants that an alert has not told of, within its stretch of the log."""
+def _late_wants(follower: LogFollower[_AllSent], cursor: Cursor) -> Iterator[Step]:
+    """The wants for which an alert was not sent yet, within its stretch of the log."""
 
     def wants(event: e.Event) -> tuple[str, ...]:
         assert isinstance(event.fact, e.WantSlaMissed)
@@ -178,7 +179,7 @@ def _late_wants(follower: LogFollower[_AllTold], cursor: Cursor) -> Iterator[Ste
 
 
 def _late(engine: Engine, want_id: str, location: str) -> LateWant | None:
-    """None where another location tells of it: a want over several is told of by that of its first ref."""
+    """None if another location alerts for it: a want over several belongs to the location of its first ref."""
     (want,) = engine.queries.wants_named(want_id)
     spec = engine.queries.dataset(asset_of(want.refs[0]))
     if spec is None or spec.location != location:
@@ -199,6 +200,6 @@ def _is_sent(alert: Alert, late: LateWant) -> bool:
     try:
         alert.send(late)
     except Exception:  # A user's own alert may raise anything.
-        _log.warning("databuild: %s could not tell of want %s", alert, late.want_id, exc_info=True)
+        _log.warning("databuild: the alert for want %s failed and is retried: %s", late.want_id, alert, exc_info=True)
         return False
     return True

@@ -1,17 +1,20 @@
-"""What a materialization says of an instance: its metadata for people, its versions for Dagster's own staleness.
+"""The materializations and observations of instances: metadata for people, versions for Dagster's own staleness.
 
-The data version of an instance is its uuid. Of its inputs it says which versions it was made of, and up to which event
-Dagster had been told of them; so an input that is built anew makes it stale, and one that is only told of again does not.
+The data version of an instance is its uuid. For each input the tags have the version that was read, and the newest
+event that Dagster had for it. So a rebuilt input makes an instance stale, and a repeated event for the same input does
+not.
 """
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from dagster import (
     AssetExecutionContext,
     AssetKey,
+    AssetMaterialization,
+    AssetObservation,
     MetadataValue,
     MultiPartitionKey,
     TableColumn,
@@ -38,18 +41,17 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
 from databuild_dagster.warehouse.samples import first_rows
 
-#: Refs of one step that are described with columns and a sample: Dagster takes 2 ms longer to write 20 columns down, and
-#: nobody looks at a thousand partitions. Beyond that only the last of those that are told together, which is the one that
-#: the asset's own page shows.
+#: Refs of one step that have columns and a sample: Dagster takes 2 ms longer to write 20 columns. Beyond that only the
+#: last of those reported together has them, which the asset's own page shows.
 MAX_DETAILED = 50
 #: Characters of one value in a sample.
 MAX_CELL = 80
-#: How long an answer about how far Dagster has been told of the inputs is good.
+#: How long the newest events of the inputs are cached.
 POINTERS_SECONDS = 1.0
 
 
 class Describer:
-    """Describes what one step builds."""
+    """Metadata and tags for everything that one step builds."""
 
     def __init__(
         self, context: AssetExecutionContext, engine: Engine, warehouse: Warehouse, *, sample_rows: int
@@ -69,18 +71,20 @@ class Describer:
     # For people
 
     def metadata(self, built: Sequence[Built]) -> dict[str, dict[str, Any]]:
-        """What is to be known of each ref that was built, by ref."""
-        runs = self._engine.queries.job_runs_named(each.run.id for each in built)
-        wants = self._engine.queries.wants_served_by(output.instance.uuid for each in built for output in each.outputs)
-        last = {output.instance.asset: output.fact.ref for each in built for output in each.outputs}
+        """The metadata of each built ref, by ref."""
+        runs = self._engine.queries.job_runs_named(success.run.id for success in built)
+        wants = self._engine.queries.wants_served_by(
+            output.instance.uuid for success in built for output in success.outputs
+        )
+        last = {output.instance.asset: output.fact.ref for success in built for output in success.outputs}
         found = {}
-        for each in built:
-            run = runs[each.run.id]
-            for output in each.outputs:
+        for success in built:
+            run = runs[success.run.id]
+            for output in success.outputs:
                 instance = output.instance
                 metadata: dict[str, Any] = {
                     "databuild/instance": instance.uuid,
-                    "databuild/job_run": each.run.id,
+                    "databuild/job_run": success.run.id,
                     "dagster/row_count": instance.rows,
                     "databuild/bytes": instance.bytes,
                     "databuild/files": instance.files,
@@ -88,7 +92,7 @@ class Describer:
                     "databuild/wants": list(wants.get(instance.uuid, ())),
                 }
                 if run.started_at is not None and run.ended_at is not None:
-                    # From the beginning of its launch: job runs of a launch begin together.
+                    # Since the start of its launch: the job runs of a launch begin together.
                     metadata["databuild/seconds"] = round(run.ended_at - run.started_at, 3)
                 if self._details_left > 0 or last[instance.asset] == output.fact.ref:
                     self._details_left -= 1
@@ -106,8 +110,8 @@ class Describer:
         if written not in self._schemas:
             self._schemas[written] = TableSchema(
                 columns=[
-                    TableColumn(each.name, each.type, constraints=TableColumnConstraints(nullable=each.nullable))
-                    for each in written.columns
+                    TableColumn(column.name, column.type, constraints=TableColumnConstraints(nullable=column.nullable))
+                    for column in written.columns
                 ]
             )
         return self._schemas[written]
@@ -118,7 +122,7 @@ class Describer:
         try:
             rows = first_rows(self._warehouse, output.instance.manifest, self._sample_rows)
         except (OSError, ValueError, DatabuildError) as error:
-            # Only shown: the partition is live without it.
+            # The partition is live without a sample.
             self._context.log.debug(f"{output.fact.ref} has no sample: {error}")
             return None
         return None if rows is None else markdown_table(rows)
@@ -126,9 +130,9 @@ class Describer:
     # For Dagster
 
     def tags(self, ref: str, uuid: str, inputs: Mapping[str, str], partition: str | None) -> dict[str, str]:
-        """The versions of an instance and of what it was made of: input ref to uuid."""
+        """The versions of an instance and of its inputs, given as input ref to uuid."""
         spec = self._context.assets_def.specs_by_key[asset_key(asset_of(ref))]
-        # Dagster, too, takes its run for the version of code that has none.
+        # Dagster, too, uses the run where an asset has no code version.
         tags = {
             **version_tags(uuid, partition),
             CODE_VERSION_TAG: spec.code_version or self._context.run.run_id,
@@ -149,11 +153,11 @@ class Describer:
             self._plain_versions[dep] = self._plain_version(dep)
         if (version := self._plain_versions[dep]) is not None:
             return version
-        # Dagster compares it for what has no partitions only, and of that there is one.
+        # Dagster compares it only for unpartitioned inputs, which have one.
         return uuids[0] if len(uuids) == 1 else sha256("".join(sorted(uuids)).encode()).hexdigest()
 
     def _plain_version(self, dep: AssetKey) -> str | None:
-        """The version that Dagster itself gave to what is not ours, None for ours and for what has partitions."""
+        """Dagster's own version of an unpartitioned plain asset; None for ours and for partitioned assets."""
         if self._graph.has(dep) and self._graph.get(dep).is_partitioned:
             return None
         dataset = self._engine.queries.dataset(asset_text(dep))
@@ -164,7 +168,7 @@ class Describer:
         return None if version is None else version.value
 
     def _pointers_of(self, deps: Iterable[AssetKey]) -> Mapping[AssetKey, int | None]:
-        """Asked as late as possible: what was read may have been told to Dagster only after the step began."""
+        """Read as late as possible: an input may be reported to Dagster only after the step began."""
         missing = [dep for dep in deps if dep not in self._pointers]
         now = time.monotonic()
         if missing or now > self._pointers_until:
@@ -179,13 +183,48 @@ class Describer:
 
 
 def version_tags(uuid: str, partition: str | None) -> dict[str, str]:
-    """The tags by which Dagster knows an instance again, and the dimensions of its partition key."""
+    """The tags that identify an instance for Dagster, and the dimensions of its partition key."""
     dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, MultiPartitionKey) else {}
     return {DATA_VERSION_TAG: uuid, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
 
 
+class Served(NamedTuple):
+    """The live instance that answers for a ref, its job run, and its Dagster run, if it had one."""
+
+    uuid: str
+    job_run: str
+    dagster_run_id: str | None = None
+
+
+def observation_of(asset: str, partition: str | None, served: Served) -> AssetObservation:
+    """An event that shows the live instance without counting as a build."""
+    return AssetObservation(**_event(asset, partition, served))
+
+
+def materialization_of(asset: str, partition: str | None, served: Served) -> AssetMaterialization:
+    """A repeated materialization, for readers that accept nothing else, such as a backfill."""
+    return AssetMaterialization(**_event(asset, partition, served))
+
+
+def _event(asset: str, partition: str | None, served: Served) -> dict[str, Any]:
+    """The arguments of both: the uuid as data version, and a link to the Dagster run that built it."""
+    metadata: dict[str, Any] = {
+        "databuild/instance": served.uuid,
+        "databuild/delegated": True,
+        "databuild/job_run": served.job_run,
+    }
+    if served.dagster_run_id is not None:
+        metadata["databuild/served_by"] = MetadataValue.dagster_run(served.dagster_run_id)
+    return {
+        "asset_key": asset_key(asset),
+        "partition": partition,
+        "metadata": metadata,
+        "tags": version_tags(served.uuid, partition),
+    }
+
+
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table of Markdown, each value in one line."""
+    """Rows as a Markdown table, each value on one line."""
     columns = list(rows[0]) if rows else []
     lines = [columns, ["---"] * len(columns), *([row[column] for column in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)

@@ -1,7 +1,7 @@
-"""The asset check that fails while somebody waits for an asset longer than was asked for (SPEC 5.5).
+"""The asset check that fails while an open want for an asset is late (SPEC 5.5).
 
-An author adds it to whichever assets have deadlines. Whoever executes it is answered at once; and since nothing runs when
-something is late, a tick tells Dagster of it too, whenever the answer is another one than Dagster was told last.
+An author adds it to the assets that have deadlines. A run of the check computes the result at once. Nothing runs when a
+deadline passes, so a tick also reports the check when its result has changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
-from databuild_dagster.bindings.display.check_reports import report_changed
+from databuild_dagster.bindings.display.checks import listed, report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
@@ -37,7 +37,7 @@ from databuild_dagster.store.queries.wants import LateRef
 SLA_CHECK: Final = "no_missed_slas"
 #: Late refs named in its metadata, each with what it waits for.
 MAX_NAMED: Final = 20
-#: Of those of all assets so many are followed to the first cause, the first of each asset first: a tick waits for it.
+#: Late refs of all assets that are followed to the first cause, the first of each asset first: a tick waits for it.
 MAX_EXPLAINED: Final = 10
 
 _COUNT: Final = "databuild/late"
@@ -62,19 +62,19 @@ def build_sla_checks(
         AssetCheckSpec(
             SLA_CHECK,
             asset=key,
-            description="Whether somebody waits for a partition of the asset longer than was asked for.",
+            description="Whether an open want for a partition of the asset has missed its SLA.",
             metadata={_SEVERITY: severity.value},
         )
         for key in keys
     ]
     texts = "\n".join(sorted(map(asset_text, keys)))
 
-    # Dagster wants a name for each step, and there may be several of these.
+    # Dagster requires a name per step, and a location may have several.
     @multi_asset_check(name=f"{SLA_CHECK}_{sha256(texts.encode()).hexdigest()[:8]}", specs=specs, can_subset=True)
     def no_missed_slas(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         engine = engine_for(context.instance)
         checks = sorted(context.selected_asset_check_keys)
-        found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
+        found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
         whys = _whys(engine, found, from_log_alone=False)
         for check in checks:
             verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
@@ -85,18 +85,18 @@ def build_sla_checks(
 
 @apart("missed SLAs could not be shown in Dagster")
 def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGraph) -> None:
-    """Tell Dagster, without a run, how the checks of a location stand. What goes wrong is logged: it is only shown."""
+    """Report the checks of a location to Dagster, without a run. Errors are logged: the checks are only shown."""
     specs = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
     checks = {key: _severity(spec) for key, spec in specs.items()}
     if not checks:
         return
     engine = engine_for(instance)
     follower = LogFollower(engine, f"sla_checks/{location}", Cursor)
-    # That time has passed a deadline is an event by now (SPEC 5.5): without a new event nothing is otherwise.
+    # A missed deadline is an event (SPEC 5.5), so without new events no result has changed.
     if follower.is_at_end:
         return
-    found = engine.queries.late_refs([asset_text(each.asset_key) for each in checks], engine.now(), MAX_NAMED)
-    # Whose process is alive, and who ticks, is no event: told of it too, Dagster would be told anew in every tick.
+    found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
+    # Which processes are alive is no event: with it in the reason, every tick would report a change.
     whys = _whys(engine, found, from_log_alone=True)
     verdicts = {
         check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()
@@ -116,23 +116,22 @@ def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[
 def _verdict(
     late: tuple[int, Sequence[LateRef]], whys: Mapping[str, str], severity: AssetCheckSeverity
 ) -> dict[str, Any]:
-    """Each late ref with since when it is late, and why."""
+    """Each late ref with its deadline and the reason."""
     count, named = late
-    lines = [f"{each.ref}: late since {when(each.deadline)}; {whys[each.ref]}" for each in named]
-    more = [f"{count - len(named)} more"] if count > len(named) else []
+    lines = [f"{ref.ref}: late since {when(ref.deadline)}; {whys[ref.ref]}" for ref in named]
     return {
         "passed": count == 0,
         "severity": severity,
         "description": f"{count} late. First: {lines[0]}." if lines else None,
-        "metadata": {_COUNT: count, _LINES: MetadataValue.text("\n".join([*lines, *more]))},
+        "metadata": {_COUNT: count, _LINES: MetadataValue.text("\n".join(listed(count, lines)))},
     }
 
 
 def _whys(
     engine: Engine, found: Mapping[str, tuple[int, Sequence[LateRef]]], *, from_log_alone: bool
 ) -> dict[str, str]:
-    """What each late ref waits for."""
-    named = [[each.ref for each in late] for _, late in found.values()]
+    """The reason of each late ref."""
+    named = [[ref.ref for ref in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
     known, now = look_up(engine.queries, refs), engine.now()
     followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
@@ -140,7 +139,7 @@ def _whys(
 
 
 def _to_first_cause(engine: Engine, ref: str, from_log_alone: bool) -> str:
-    """The two ends of the first way from a ref to a first cause."""
+    """Both ends of the first path from a ref to a first cause."""
     causes = explain(engine, ref, from_log_alone=from_log_alone).causes
     of_ref = [cause.why for cause in causes if cause.depth == 0]
     first_cause = None

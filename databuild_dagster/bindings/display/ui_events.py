@@ -1,7 +1,7 @@
-"""What a step tells Dagster, so that the UI shows what is so: in progress what is being built, green what is live, red
-what failed, and nothing for a neighbour's sake (SPEC 6.1).
+"""The events of a step for Dagster, so that the UI is right: in progress while building, green when live, red when
+failed, and nothing because of a neighbor (SPEC 6.1).
 
-Materializations and observations it yields; who has the last word about the others is the business of `last_words`.
+The step yields materializations and observations; `runs_to_show` decides the PLANNED events of all other refs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +25,9 @@ from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.results import Built
 from databuild_dagster.bindings.declare.gates import Verdict
-from databuild_dagster.bindings.display.materialization import Describer
-from databuild_dagster.bindings.display.partition_status import last_words, speak
-from databuild_dagster.bindings.display.reuse_events import Served, materialization_of, observation_of
-from databuild_dagster.bindings.display.taint_check import selected_taint_checks
+from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
+from databuild_dagster.bindings.display.materialization import Describer, Served, materialization_of, observation_of
+from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
@@ -36,14 +35,14 @@ from databuild_dagster.warehouse.layout import Warehouse
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.deployment import Deployment
 
-#: Observations of one step; beyond that a note in the log says the rest.
+#: Observations of one step; a line in the log counts the rest.
 MAX_OBSERVATIONS: Final = 50
 #: Refs named in the metadata of a check.
 MAX_NAMED: Final = 20
 
 
 class Painter:
-    """Speaks to Dagster for one step, of one asset or several."""
+    """Writes to Dagster for one step, of one asset or several."""
 
     def __init__(self, context: AssetExecutionContext) -> None:
         self._context = context
@@ -53,31 +52,31 @@ class Painter:
         warehouse = Warehouse(deployment.warehouse or warehouse_of(context.instance))
         self._describer = Describer(context, self._engine, warehouse, sample_rows=deployment.sample_rows)
 
-    # What becomes of the refs
+    # Refs
 
     def given(self, hosting: Hosting) -> None:
-        """In progress: what this step is to build, and nothing else that its run was made for.
+        """Show the refs that this step builds as in progress, and no others of its run.
 
-        A run of ours is planned as a whole, which shows no partition; any other run has been planned partition by
-        partition when it was made, those between the ends of its range included.
+        A run of ours is planned as a whole, which shows no partition. Any other run was planned partition by partition
+        when it was created, with every partition of its range.
         """
         build = [ref for run in hosting.job_runs for ref in run.refs]
         if PROCESS_TAG in self._context.run.tags:
-            self._say(dict.fromkeys(build, self._context.run.run_id))
+            self._plan(dict.fromkeys(build, self._context.run.run_id))
             return
-        # Mostly it builds all it was made for, and Dagster need not be asked.
+        # Usually the step builds the run's whole range, and Dagster need not be asked.
         others = set() if self._made_for() == set(build) else self._planned_by_this() - set(build) - set(hosting.join)
-        # Somebody may have painted a taint after the run was planned.
+        # A tick may have painted a taint after the run was planned.
         painted = self._engine.queries.taints_to_show(build)
-        self._say({**last_words(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
+        self._plan({**runs_to_show(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
 
     def built(self, built: Sequence[Built]) -> Iterable[AssetMaterialization]:
-        """Refs that are live now."""
+        """Materializations of refs that are live now."""
         if not built:
             return
         metadata = self._describer.metadata(built)
-        for each in built:
-            for output in each.outputs:
+        for success in built:
+            for output in success.outputs:
                 ref, uuid = output.fact.ref, output.instance.uuid
                 partition = self._partition(ref)
                 yield AssetMaterialization(
@@ -88,34 +87,38 @@ class Painter:
                 )
 
     def missed(self, refs: Iterable[str]) -> None:
-        """Not in progress any more: they wait for inputs, which is neither green nor red."""
-        self._say(last_words(self._engine, refs))
+        """Show refs as not in progress: they wait for inputs, and are neither green nor red."""
+        self._plan(runs_to_show(self._engine, refs))
 
     def reused(self, uuids: Mapping[str, str], *, as_materializations: bool) -> Iterable[Any]:
-        """Refs that others have built. A backfill fails unless it is told that they are materialized."""
+        """Events for refs that others built. A backfill fails unless they are materializations."""
         if not uuids:
             return
         shown = list(uuids) if as_materializations else list(uuids)[:MAX_OBSERVATIONS]
         canonical = self._engine.queries.canonical(shown)
-        runs = self._engine.queries.job_runs_named(each.job_run for each in canonical.values() if each.job_run)
-        told = materialization_of if as_materializations else observation_of
+        runs = self._engine.queries.job_runs_named(
+            instance.job_run for instance in canonical.values() if instance.job_run
+        )
+        event_of = materialization_of if as_materializations else observation_of
         for ref in shown:
             job_run = canonical[ref].job_run or ""
             run = runs.get(job_run)
             served = Served(uuids[ref], job_run, None if run is None else run.dagster_run_id)
-            yield told(asset_of(ref), self._partition(ref), served)
+            yield event_of(asset_of(ref), self._partition(ref), served)
         if len(uuids) > len(shown):
-            self._context.log.info(f"{len(uuids)} partitions were live already; {len(shown)} are observed.")
+            self._context.log.info(
+                f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
+            )
 
     def only_failed(self, failed: Iterable[str]) -> None:
-        """The run is about to fail: these partitions because of it, the others not."""
+        """Before the run fails: show these refs as failed by it, and no others."""
         red = dict.fromkeys(failed, self._context.run.run_id)
-        self._say({**last_words(self._engine, self._planned_by_this() - set(red)), **red})
+        self._plan({**runs_to_show(self._engine, self._planned_by_this() - set(red)), **red})
 
     # The run as a whole
 
     def checks(self, verdicts: Mapping[str, Iterable[Verdict]]) -> Iterable[AssetCheckResult]:
-        """What the gates said of the refs of this run, one result for each check of each asset; and the taints."""
+        """The results of the gates, one for each check of each asset, and of the selected taint checks."""
         found: dict[AssetCheckKey, dict[str, Verdict]] = {}
         for ref, of_ref in verdicts.items():
             for verdict in of_ref:
@@ -126,29 +129,29 @@ class Painter:
         yield from selected_taint_checks(self._context)
 
     def all_live(self, key: AssetKey) -> Output[None]:
-        """Later steps and checks of the run may go on; no materialization follows from it."""
+        """The output that lets later steps and checks of the run begin; it is no materialization."""
         output_name = self._context.assets_def.get_output_name_for_asset_key(key)
         return Output(None, output_name=output_name, metadata=OBSERVED)
 
     def outcome(self, outcome: str) -> None:
-        """Why a run without failures did not build all it was asked for."""
+        """Tag the run with the reason why it built less than it was asked for, without a failure."""
         self.tag(OUTCOME_TAG, outcome)
 
     def tag(self, name: str, value: str) -> None:
-        """Something about the whole run, where Dagster's list of runs shows it."""
+        """Tag the whole run, where Dagster's list of runs shows it."""
         self._context.instance.add_run_tags(self._context.run.run_id, {name: value})
 
-    # How
+    # Helpers
 
     def _made_for(self) -> set[str]:
-        """Every ref of the run's keys, from one end of its range to the other."""
+        """Every ref of the run's partition range."""
         specs = [self._context.assets_def.specs_by_key[key] for key in self._context.selected_asset_keys]
         partitioned = any(spec.partitions_def is not None for spec in specs)
         keys: list[str | None] = list(self._context.partition_keys) if partitioned else [None]
         return {make_ref(asset_text(spec.key), key) for spec in specs for key in keys}
 
     def _planned_by_this(self) -> set[str]:
-        """The refs of which this run's PLANNED event is the last word as yet."""
+        """The refs whose last event is this run's PLANNED event."""
         run_id = self._context.run.run_id
         log = self._instance.event_log_storage
         found: set[str] = set()
@@ -160,9 +163,9 @@ class Painter:
             found.update(make_ref(asset_text(key), partition) for partition in planned)
         return found
 
-    def _say(self, words: Mapping[str, str]) -> None:
+    def _plan(self, shown: Mapping[str, str]) -> None:
         step_key = self._context.op_execution_context.get_step_execution_context().step.key
-        speak(self._instance, words, step_key=step_key)
+        plan_runs(self._instance, shown, step_key=step_key)
 
     def _partition(self, ref: str) -> str | None:
         key = partition_key_of(ref)
@@ -178,7 +181,7 @@ def _key(ref: str) -> AssetKey:
 
 def _check_result(check: AssetCheckKey, verdicts: Mapping[str, Verdict]) -> AssetCheckResult:
     bad = {ref: verdict for ref, verdict in verdicts.items() if not verdict.passed}
-    named = list(bad)[:MAX_NAMED] + ([f"{len(bad) - MAX_NAMED} more"] if len(bad) > MAX_NAMED else [])
+    named = listed(len(bad), list(bad)[:MAX_NAMED])
     first = next(iter(bad.values()), None)
     metadata: dict[str, Any] = {"databuild/refs": len(verdicts), "databuild/not_passed": named}
     if len(verdicts) == 1:

@@ -14,7 +14,7 @@ from dagster import DagsterInstance, RepositoryDefinition
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.alerts import send_alerts
-from databuild_dagster.bindings.display.report_dead_runs import tell_what_was_cut_short
+from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
@@ -101,7 +101,7 @@ DUTIES = (
     Duty(TICK, _tick),
     Duty(
         "report dead Dagster runs",
-        lambda work: tell_what_was_cut_short(work.instance, work.report.lost),
+        lambda work: report_dead_runs(work.instance, work.report.lost),
         (TICK,),
         "the tick finds the lost launches",
     ),

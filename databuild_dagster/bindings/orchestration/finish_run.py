@@ -30,7 +30,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.run_tags import DELEGATED_TAG, OUTCOME_DENIED, OUTCOME_TAG
 from databuild_dagster.bindings.claims import run_messages as sayings
 from databuild_dagster.bindings.claims.queued_request import Request
-from databuild_dagster.bindings.display.reuse_events import Served, materialization_of, observation_of
+from databuild_dagster.bindings.display.materialization import Served, materialization_of, observation_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of

@@ -15,9 +15,9 @@ from dagster import (
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, OVER, RELEASED
 from databuild_dagster.bindings.claims import run_messages as sayings
 from databuild_dagster.bindings.claims.queued_request import Request, answers, claim, request_of
-from databuild_dagster.bindings.display.partition_status import last_words, speak
-from databuild_dagster.bindings.display.reuse_events import Served
-from databuild_dagster.bindings.display.taint_check import report_taint_checks
+from databuild_dagster.bindings.display.checks import report_taint_checks
+from databuild_dagster.bindings.display.materialization import Served
+from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.orchestration.finish_run import end_as_answered, say
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
@@ -140,5 +140,5 @@ def see_off(instance: DagsterInstance, engine: Engine, run_id: str, why: str = "
         refs = tuple(ref for ref, state in engine.queries.states(refs).items() if state is not InstanceState.LIVE)
     else:
         engine.handle(GiveUpDelegations(requester=run_id, reason=why), actor=f"dagster run {run_id}")
-    speak(instance, last_words(engine, refs))
+    plan_runs(instance, runs_to_show(engine, refs))
     instance.add_run_tags(run_id, {HOLD_TAG: OVER})
