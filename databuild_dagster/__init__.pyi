@@ -24,7 +24,7 @@ from databuild_dagster.bindings.display.sla_check import build_sla_checks as bui
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.wanting import want_schedule as want_schedule
 from databuild_dagster.bindings.orchestration.wanting import want_sensor as want_sensor
-from databuild_dagster.bindings.reading.available_lots import available_lots as available_lots
+from databuild_dagster.bindings.reading.lookups import available_lots as available_lots
 from databuild_dagster.bindings.reading.lookups import check_build_coordination as check_build_coordination
 from databuild_dagster.bindings.reading.lookups import (
     get_active_builds_for_partition as get_active_builds_for_partition,

@@ -1,16 +1,17 @@
-"""Current state, asked for by the names that the design documents gave (SPEC 13).
+"""The current state by the names of the design documents (SPEC 13), and the lots that became available.
 
-Each takes a ref as text or `PartitionRef`, and where to look: the `home`, by default that of DAGSTER_HOME or of the
-project, or a Dagster `instance`. They read the store alone, so they cost neither Dagster nor Spark.
+The functions take a ref as text or `PartitionRef`, and the place to look: a `home`, by default that of DAGSTER_HOME or of
+the project, or a Dagster `instance`. They read only the store, so they import neither Dagster nor Spark.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.data.read_plan import unknown_asset
+from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -23,62 +24,67 @@ from databuild_dagster.store.queries.wants import WantView
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+Home = str | Path | None
+
 
 @dataclass(frozen=True, slots=True)
 class BuildCoordination:
-    """What a request for some refs would get right now (SPEC 8.1). Looking takes no lease."""
+    """The answers that a request for some refs would get now (SPEC 8.1). Looking takes no lease."""
 
     #: Refs that it would build.
     build: tuple[str, ...] = ()
-    #: Ref to the job run that is building it, or whose inputs are.
+    #: Ref to the job run that is building it, or its inputs.
     join: dict[str, str] = field(default_factory=dict)
     #: Ref to the live instance.
     reuse: dict[str, str] = field(default_factory=dict)
-    #: Ref to why it failed.
+    #: Ref to the reason of its failure.
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def get_canonical_partition(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> Canonical | None:
-    """What readers of a ref see; None when it is missing. Raises `InvalidRef`, `NothingBuilt`, `BadHome`."""
-    return _canonical([ref], home, instance)[0]
+    """The instance that readers of a ref see; None when it is missing. Raises `InvalidRef`, `NothingBuilt`, `BadHome`."""
+    named = parse_ref(ref)
+    with opened_store(home, instance) as store:
+        canonical = Queries(store).canonical([named])[named]
+    return None if canonical.state is None else canonical
 
 
 def get_canonical_partition_uuid(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> str | None:
     """The uuid of the canonical instance; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
     return None if canonical is None else canonical.uuid
 
 
-def get_partition_by_uuid(
-    uuid: str, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
-) -> Instance | None:
-    """An instance, canonical or not; None where there is none of that uuid. Raises `NothingBuilt`, `BadHome`."""
-    with opened_store(home, instance) as store:
-        return Queries(store).instance(uuid)
-
-
-def get_wants_for_partition(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
-) -> list[WantView]:
-    """Every want that ever named a ref, the oldest first (SPEC 5.6). Raises as `get_canonical_partition`."""
-    with opened_store(home, instance) as store:
-        return Queries(store).wants_of_ref(parse_ref(ref))
-
-
 def get_latest_partition_status(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> InstanceState | None:
     """The canonical state; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
     return None if canonical is None else canonical.state
 
 
+def get_partition_by_uuid(
+    uuid: str, *, home: Home = None, instance: "DagsterInstance | None" = None
+) -> Instance | None:
+    """An instance, canonical or not; None where none has that uuid. Raises `NothingBuilt`, `BadHome`."""
+    with opened_store(home, instance) as store:
+        return Queries(store).instance(uuid)
+
+
+def get_wants_for_partition(
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
+) -> list[WantView]:
+    """Every want that ever named a ref, the oldest first (SPEC 5.6). Raises as `get_canonical_partition`."""
+    with opened_store(home, instance) as store:
+        return Queries(store).wants_of_ref(parse_ref(ref))
+
+
 def get_build_request_for_available_partition(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> str | None:
     """The Dagster run that built the live instance, or the launch that it came with; None when it is not live.
 
@@ -89,7 +95,7 @@ def get_build_request_for_available_partition(
 
 
 def get_active_builds_for_partition(
-    ref: AnyRef, *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> list[JobRunView]:
     """The job run that holds the lease of a ref: one, or none (I1). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
@@ -102,36 +108,44 @@ def get_active_builds_for_partition(
 
 
 def check_build_coordination(
-    refs: Iterable[AnyRef], *, home: str | Path | None = None, instance: "DagsterInstance | None" = None
+    refs: Iterable[AnyRef], *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> BuildCoordination:
     """Per ref exactly one of build, join, reuse and refused (SPEC 8.1).
 
-    Whether a partition key exists that nothing was built for is not looked at: that would cost Dagster. Raises as
-    `get_canonical_partition`, and `UnknownAsset` for what nothing builds.
+    It does not check that the partition key of a ref without an instance exists, because that needs Dagster. Raises as
+    `get_canonical_partition`, and `UnknownAsset` for an asset that nothing builds.
     """
     asked = [parse_ref(ref) for ref in refs]
+    by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
     with opened_store(home, instance) as store:
         queries = Queries(store)
-        canonical = queries.canonical(asked)
-        to_build = [ref for ref, each in canonical.items() if ANSWERS[each.state] is Answer.BUILD]
-        for asset in dict.fromkeys(asset_of(ref) for ref in to_build):
+        for canonical in queries.canonical(asked).values():
+            by_answer[ANSWERS[canonical.state]].append(canonical)
+        for asset in dict.fromkeys(asset_of(canonical.ref) for canonical in by_answer[Answer.BUILD]):
             if queries.dataset(asset) is None:
                 raise unknown_asset(queries, asset)
-    by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
-    for each in canonical.values():
-        by_answer[ANSWERS[each.state]].append(each)
     return BuildCoordination(
-        build=tuple(each.ref for each in by_answer[Answer.BUILD]),
-        join={each.ref: each.job_run or "" for each in by_answer[Answer.JOIN]},
-        reuse={each.ref: each.uuid or "" for each in by_answer[Answer.REUSE]},
-        refused={each.ref: each.reason or "its build failed" for each in by_answer[Answer.REFUSE]},
+        build=tuple(canonical.ref for canonical in by_answer[Answer.BUILD]),
+        join={canonical.ref: canonical.job_run or "" for canonical in by_answer[Answer.JOIN]},
+        reuse={canonical.ref: canonical.uuid or "" for canonical in by_answer[Answer.REUSE]},
+        refused={canonical.ref: canonical.reason or "its build failed" for canonical in by_answer[Answer.REFUSE]},
     )
 
 
-def _canonical(
-    refs: Iterable[AnyRef], home: str | Path | None, instance: "DagsterInstance | None"
-) -> list[Canonical | None]:
-    asked = [parse_ref(ref) for ref in refs]
+def available_lots(
+    after_seq: int = 0,
+    *,
+    dataset: str | None = None,
+    follow: bool = False,
+    home: Home = None,
+    instance: "DagsterInstance | None" = None,
+) -> Iterator[Publication]:
+    """Each instance that became live, with rows or empty, in the order of the event log (SPEC 10.3).
+
+    `databuild events --kind lot-available` prints the same. A caller that keeps the `seq` of the last one it processed
+    misses none; several may have the same seq, because one event can make many instances live. With `follow` the iterator
+    waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
+    """
     with opened_store(home, instance) as store:
-        found = Queries(store).canonical(asked)
-    return [None if found[ref].state is None else found[ref] for ref in asked]
+        for _, publications in published_stretches(Queries(store), after_seq, follow=follow):
+            yield from (found for found in publications if dataset in (None, found.dataset))

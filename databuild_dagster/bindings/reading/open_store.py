@@ -1,4 +1,4 @@
-"""The store of a home, or of a Dagster instance, opened for reading by whoever runs outside of Dagster."""
+"""The store of a home, or of a Dagster instance, opened for reading outside of Dagster."""
 
 import os
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 class NothingBuilt(DatabuildError):
     """Nothing was ever built in {home}: there is no {path}."""
 
-    hint = "Give the home that was built in, by home= or DAGSTER_HOME, or build something: `databuild build REF`."
+    hint = "Name the home that has builds, by home= or DAGSTER_HOME, or build something: `databuild build REF`."
 
 
 @contextmanager
 def opened_store(home: str | Path | None, instance: "DagsterInstance | None") -> Iterator[Store]:
-    """Open for the block alone: a notebook is open for days, and its home may be made anew.
+    """Open the store for the block only: a notebook is open for days, and its home may be created again meanwhile.
 
     Raises `NothingBuilt`, `BadHome`, and `InvalidRequest` when both are given.
     """
     if instance is not None:
         if home is not None:
-            raise InvalidRequest(what="home", value=str(home), why="instance= has one of its own; give one of them")
+            raise InvalidRequest(what="home", value=str(home), why="instance= has a home already; give one of them")
         from databuild_dagster.bindings.registry.instance import engine_for
 
         yield engine_for(instance).store
@@ -41,7 +41,7 @@ def opened_store(home: str | Path | None, instance: "DagsterInstance | None") ->
 
 
 def existing_store_url(home: Path) -> str:
-    """Raises `NothingBuilt`: opening a store that is not there would make one."""
+    """The URL of the store. Raises `NothingBuilt`, because opening a store that does not exist would create it."""
     url = store_url_of_home(home)
     if url is None:
         from databuild_dagster.bindings.registry.instance import open_instance, store_url

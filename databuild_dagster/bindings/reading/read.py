@@ -1,7 +1,7 @@
-"""`read` and `table`: what readers of a ref or a dataset see, now or then, as a frame in any Python.
+"""`read` and `table`: the rows of a ref or of a dataset, now or at an earlier time, as a frame in any Python.
 
-Everything is told by the store and the manifests: no definitions are loaded. Dagster is imported only where a
-`dagster.yaml` moves its storage, or a key has to be told from a typing mistake; Spark only for Spark's frames.
+They read the store and the manifests and load no definitions. Dagster is imported only if a `dagster.yaml` moves its
+storage, or to explain that a partition key does not exist; Spark only for Spark's frames.
 """
 
 import atexit
@@ -10,13 +10,13 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
@@ -41,7 +41,7 @@ from databuild_dagster.spark.session import SparkSettings, abandon, open_session
 from databuild_dagster.spark.staging import PARTITION_KEY
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
-from databuild_dagster.warehouse.filters import Filter, parsed_filter
+from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
 
@@ -53,42 +53,40 @@ if TYPE_CHECKING:
 Format = Literal["spark", "pandas"]
 
 _FORMATS = ("spark", "pandas")
-#: What Spark takes for the name of a view, or of a column, without quotes.
+#: A name of a view or of a column that needs no quotes in Spark's SQL.
 _A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class SparkNotGiven(Refused):
-    """This process has a Spark session that is not ours, and cannot have another kind of them besides."""
+    """This process already has a Spark session of another kind; PySpark allows only one kind per process."""
 
     hint = "Give it, as in read(ref, spark=spark), or read with format='pandas', which needs none."
 
 
-@overload
-def read(
-    ref: AnyRef,
-    *,
-    where: str | None = None,
-    as_of: AsOf | None = None,
-    format: Literal["spark"] = "spark",
-    allow_tainted: bool = False,
-    spark: "SparkSession | None" = None,
-    home: str | Path | None = None,
-    instance: "DagsterInstance | None" = None,
-) -> "DataFrame": ...
+class _Options(TypedDict, total=False):
+    """The options that `read` and `table` share, for the type checker; the functions have their defaults."""
+
+    where: str | None
+    as_of: AsOf | None
+    spark: "SparkSession | None"
+    home: str | Path | None
+    instance: "DagsterInstance | None"
+
+
+class _ReadOptions(_Options, total=False):
+    allow_tainted: bool
+
+
+class _TableOptions(_Options, total=False):
+    key_column: str | None
 
 
 @overload
-def read(
-    ref: AnyRef,
-    *,
-    where: str | None = None,
-    as_of: AsOf | None = None,
-    format: Literal["pandas"],
-    allow_tainted: bool = False,
-    spark: "SparkSession | None" = None,
-    home: str | Path | None = None,
-    instance: "DagsterInstance | None" = None,
-) -> "pd.DataFrame": ...
+def read(ref: AnyRef, *, format: Literal["spark"] = "spark", **options: Unpack[_ReadOptions]) -> "DataFrame": ...
+
+
+@overload
+def read(ref: AnyRef, *, format: Literal["pandas"], **options: Unpack[_ReadOptions]) -> "pd.DataFrame": ...
 
 
 def read(
@@ -102,15 +100,15 @@ def read(
     home: str | Path | None = None,
     instance: "DagsterInstance | None" = None,
 ) -> Any:
-    """One partition's rows, as its readers see them: `read("flight_delays@2013-01-01")`.
+    """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
-    With `where`, a condition of Spark's SQL, only the rows that it lets through: files in which an index knows none
-    are not read (`databuild operate build_index`). pandas' frames take comparisons of a column with a value, IN,
+    `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
+    (`databuild operate build_index`). For pandas' frames it may have comparisons of a column with a value, IN,
     BETWEEN, IS NULL, AND, OR and NOT.
-    `as_of` reads what they saw then: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
-    What is tainted is refused unless `allow_tainted`. As a Spark frame it is of `spark`, or else of the shared
-    server of the home; pandas needs no Spark server. The home is `home`, or DAGSTER_HOME, or the `.dagster_home`
-    of the project that the working directory lies in; or that of a Dagster `instance`, an ephemeral one included.
+    `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
+    A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the
+    shared server of the home; pandas needs no Spark server. The home is `home`, or DAGSTER_HOME, or the `.dagster_home`
+    of the project around the working directory, or that of a Dagster `instance`, also an ephemeral one.
 
     Raises a `DatabuildError` that says what to do: `BadFilter`, `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
     `TaintedRef`, `NotOurs`, `DataRemoved`, `InvalidAsOf`, `BeforeAnything`, `NothingBuilt`; and `BadHome`.
@@ -119,48 +117,23 @@ def read(
     with _opened(home, instance) as place:
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
         found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
-        manifests = _with_columns(place.queries, [found])
-    if format == "pandas":
-        wanted = None if where is None else parsed_filter(where)
-        if not manifests:
-            return no_rows(None)
-        return read_pandas(found.warehouse, without_needless_files(found.warehouse, manifests, wanted), where=wanted)
-    session = place.session(spark)
-    wanted = None if where is None else filter_in(session, where)
-    if not manifests:
-        return no_rows(session)
-    needed = without_needless_files(found.warehouse, manifests, wanted)
-    frame = read_instances(session, found.warehouse, needed)
-    return frame if wanted is None else filtered(frame, wanted)
+        manifests = _by_warehouse(place.queries, [found])
+    return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
 
 
 @overload
 def table(
     dataset: str,
     *,
-    where: str | None = None,
-    as_of: AsOf | None = None,
     format: Literal["spark"] = "spark",
     view: str | None = None,
-    key_column: str | None = PARTITION_KEY,
-    spark: "SparkSession | None" = None,
-    home: str | Path | None = None,
-    instance: "DagsterInstance | None" = None,
+    **options: Unpack[_TableOptions],
 ) -> "DataFrame": ...
 
 
 @overload
 def table(
-    dataset: str,
-    *,
-    where: str | None = None,
-    as_of: AsOf | None = None,
-    format: Literal["pandas"],
-    view: None = None,
-    key_column: str | None = PARTITION_KEY,
-    spark: "SparkSession | None" = None,
-    home: str | Path | None = None,
-    instance: "DagsterInstance | None" = None,
+    dataset: str, *, format: Literal["pandas"], view: None = None, **options: Unpack[_TableOptions]
 ) -> "pd.DataFrame": ...
 
 
@@ -178,12 +151,12 @@ def table(
 ) -> Any:
     """All live partitions of a dataset in one frame: `table("flight_delays", view="flight_delays")`.
 
-    The last column, `key_column`, is the row's partition key, None for no such column; a filter on it reads only
-    the files of those partitions. A dataset without partitions has none. With `view` the frame is also a temporary
-    view of its session, `frame.sparkSession`. What is not live, tainted partitions included, is left out. The
-    rest is as for `read`.
+    The last column, `key_column`, is the row's partition key; None leaves it out. A filter on it reads only the files
+    of those partitions. A dataset without partitions has no such column. With `view` the frame is also a temporary view
+    of its session, `frame.sparkSession`. Partitions that are not live, or tainted, are left out. Everything else is as
+    for `read`.
 
-    Raises what `read` does, `NothingLive` where no partition is, `KeyColumnTaken`, and `SchemasDiffer` where the
+    Raises what `read` does, `NothingLive` where no partition is live, `KeyColumnTaken`, and `SchemasDiffer` where the
     partitions' columns cannot be united.
     """
     _check_format(format)
@@ -196,81 +169,64 @@ def table(
     with _opened(home, instance) as place:
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
         found = live_of_dataset(place.queries, dataset, moment)
-        manifests = _with_columns(place.queries, found)
-    has_keys = key_column is not None and partition_key_of(found[0].ref) is not None
-    column = key_column if has_keys else None
+        manifests = _by_warehouse(place.queries, found)
+    column = key_column if partition_key_of(found[0].ref) is not None else None
     if column is not None:
-        refuse_taken(column, manifests)
-    by_warehouse: dict[Warehouse, list[Manifest]] = {}
-    warehouse_of = {each.manifest.instance_uuid: each.warehouse for each in found}
-    for manifest in manifests:
-        by_warehouse.setdefault(warehouse_of.get(manifest.instance_uuid, found[0].warehouse), []).append(manifest)
-    if format == "pandas":
-        wanted = None if where is None else parsed_filter(where)
-        return _table_pandas(_needed(by_warehouse, wanted), column, wanted)
-    session = place.session(spark)
-    wanted = None if where is None else filter_in(session, where)
-    frame = _table_spark(session, _needed(by_warehouse, wanted), column)
-    if wanted is not None:
-        frame = filtered(frame, wanted)
+        refuse_taken(column, [manifest for in_warehouse in manifests.values() for manifest in in_warehouse])
+    frame = _frame(manifests, where, format, place.own_session if spark is None else lambda: spark, column)
     if view is not None:
         frame.createOrReplaceTempView(view)
     return frame
 
 
-def _needed(
-    by_warehouse: Mapping[Warehouse, Sequence[Manifest]], wanted: Filter | None
-) -> dict[Warehouse, Sequence[Manifest]]:
-    return {
-        warehouse: without_needless_files(warehouse, manifests, wanted) for warehouse, manifests in by_warehouse.items()
-    }
-
-
-def _table_pandas(
-    by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None, wanted: Filter | None
+def _frame(
+    by_warehouse: dict[Warehouse, list[Manifest]],
+    where: str | None,
+    format: Format,
+    session_of: Callable[[], Any],
+    column: str | None = None,
 ) -> Any:
-    frames = [
-        read_pandas(warehouse, manifests, where=wanted)
-        if column is None
-        else read_keyed_pandas(warehouse, _keyed(manifests), column=column, where=wanted)
-        for warehouse, manifests in by_warehouse.items()
-    ]
-    if not frames:
-        return no_rows(None, *([] if column is None else [column]))
-    return united(frames)
-
-
-def _table_spark(spark: Any, by_warehouse: Mapping[Warehouse, Sequence[Manifest]], column: str | None) -> Any:
-    frames = [
-        read_instances(spark, warehouse, manifests)
-        if column is None
-        else read_keyed(spark, warehouse, _keyed(manifests), _links_for(spark), column=column)
-        for warehouse, manifests in by_warehouse.items()
-    ]
-    if not frames:
-        return no_rows(spark, *([] if column is None else [column]))
+    """One frame of all manifests; `column` is the name of the column with the partition key, if there is one."""
+    session = session_of() if format == "spark" else None
+    wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
+    if not by_warehouse:
+        return no_rows(session, *([] if column is None else [column]))
+    frames = []
+    for warehouse, manifests in by_warehouse.items():
+        needed = without_needless_files(warehouse, manifests, wanted)
+        keyed = {key: [manifest] for manifest in needed if (key := partition_key_of(manifest.ref)) is not None}
+        if session is None:
+            frames.append(
+                read_pandas(warehouse, needed, where=wanted)
+                if column is None
+                else read_keyed_pandas(warehouse, keyed, column=column, where=wanted)
+            )
+        elif column is None:
+            frames.append(read_instances(session, warehouse, needed))
+        else:
+            frames.append(read_keyed(session, warehouse, keyed, _links_for(session), column=column))
+    if session is None:
+        return united(frames)
     whole = united(frames, allow_missing_columns=True)
-    if len(frames) == 1 or column is None:
-        return whole
-    # Columns that only a later warehouse has came after it. Not for one frame: asking for columns lists its files.
-    return whole.select(*(each for each in whole.columns if each != column), column)
+    if len(frames) > 1 and column is not None:
+        # A column that only a later warehouse has is after the key. One frame is in order: asking for its columns would
+        # list its files.
+        whole = whole.select(*(name for name in whole.columns if name != column), column)
+    return whole if wanted is None else filtered(whole, wanted)
 
 
-def _keyed(manifests: Sequence[Manifest]) -> dict[str, list[Manifest]]:
-    return {key: [each] for each in manifests if (key := partition_key_of(each.ref)) is not None}
+def _by_warehouse(queries: Queries, found: Sequence[Readable]) -> dict[Warehouse, list[Manifest]]:
+    """The manifests that have columns. If all are EMPTY, one without rows that has the columns of a neighbour.
 
-
-def _with_columns(queries: Queries, found: Sequence[Readable]) -> list[Manifest]:
-    """Those that have columns; where EMPTY was all there ever was of them, no rows with a neighbour's columns.
-
-    Nothing where no partition of the dataset ever had columns.
+    The result is empty if no partition of the dataset ever had columns.
     """
-    usable = [each.manifest for each in found if each.manifest.schema.columns]
-    if usable:
-        return usable
-    asset = found[0].manifest.dataset
-    known = neighbour(queries, asset)
-    return [] if known is None else [msgspec.structs.replace(found[0].manifest, schema=known.schema)]
+    usable = [readable for readable in found if readable.manifest.schema.columns]
+    if not usable and (known := neighbour(queries, found[0].manifest.dataset)) is not None:
+        usable = [replace(found[0], manifest=msgspec.structs.replace(found[0].manifest, schema=known.schema))]
+    by_warehouse: dict[Warehouse, list[Manifest]] = {}
+    for readable in usable:
+        by_warehouse.setdefault(readable.warehouse, []).append(readable.manifest)
+    return by_warehouse
 
 
 def _check_format(format: str) -> None:
@@ -283,20 +239,17 @@ def _check_name(what: str, name: str | None) -> None:
         raise InvalidRequest(what=what, value=name, why="letters, digits and _ make a name that needs no quotes in SQL")
 
 
-# Where to read from
+# The place to read from
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The store to ask, and how to come to a session beside it."""
+    """The store to read, and the Spark session that belongs to it."""
 
     queries: Queries
     why_not: WhyNot
-    own_session: "Callable[[], Any]"
-
-    def session(self, given: Any) -> Any:
-        """Raises what opening one raises, and `SparkNotGiven`."""
-        return self.own_session() if given is None else given
+    #: Raises what opening a session raises, and `SparkNotGiven`.
+    own_session: Callable[[], Any]
 
 
 @contextmanager
@@ -314,16 +267,13 @@ def _place_of_instance(instance: "DagsterInstance") -> _Place:
     from databuild_dagster.bindings.registry.instance import engine_for
 
     engine = engine_for(instance)
-    root = None if instance.is_ephemeral else Path(instance.root_directory)
-    return _Place(
-        engine.queries,
-        engine.catalog.why_not,
-        temporary_session if root is None else lambda: _session_of_home(root),
-    )
+    root = Path(instance.root_directory)
+    own_session = temporary_session if instance.is_ephemeral else lambda: _session_of_home(root)
+    return _Place(engine.queries, engine.catalog.why_not, own_session)
 
 
 def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
-    """Only the error's way to Dagster: whether the key could be one needs its partitions definition."""
+    """Only this error needs Dagster: its partitions definition says whether the key could be one."""
     from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 
     return engine_for(open_instance(home)).catalog.why_not(spec, key)
@@ -331,7 +281,7 @@ def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
 
 # Spark
 
-#: By process and home: a session takes seconds to open, and a notebook reads often.
+#: By process and home: opening a session takes seconds, and a notebook reads often.
 _sessions: dict[tuple[int, str], Any] = {}
 _folders: dict[int, str] = {}
 _lock = Lock()
@@ -351,9 +301,9 @@ def _session_of_home(home: Path) -> Any:
 
 
 def _answers(spark: Any) -> bool:
-    """Whether the server is still there: `databuild spark stop` may have stopped it since."""
+    """Whether the server still answers: `databuild spark stop` may have stopped it."""
     with warnings.catch_warnings():
-        # It warns of having tried in vain, which is what is asked here.
+        # PySpark warns about its own retries.
         warnings.simplefilter("ignore")
         try:
             spark.conf.get("spark.sql.session.timeZone")
@@ -366,9 +316,9 @@ def _answers(spark: Any) -> bool:
 
 
 def _links_for(spark: Any) -> str | None:
-    """A new folder of this process, for links that Spark's tasks follow; None where they run on other machines.
+    """A new folder for links that Spark's tasks follow; None where these run on other machines.
 
-    It stays until the process ends, for nobody knows how long a frame, or a view, is used.
+    The folder exists as long as the process, because a frame or a view may be used at any later time.
     """
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None

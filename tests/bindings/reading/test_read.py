@@ -423,7 +423,7 @@ def test_a_process_with_a_jvm_of_its_own_is_told_to_give_its_session(site: Site,
     site.build("orders@2024-01-29")
     code = f"""
 from databuild_dagster import read, table
-from databuild_dagster.bindings.reading import SparkNotGiven
+from databuild_dagster.bindings.reading.read import SparkNotGiven
 from databuild_dagster.spark.session import SparkSettings, open_session
 spark = open_session(SparkSettings(mode="classic", config={{"spark.ui.enabled": "false"}}))
 try:
