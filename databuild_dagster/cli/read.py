@@ -17,8 +17,7 @@ from databuild_dagster.data.read_plan import Readable, readable_ref
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filtering import matching_rows
-from databuild_dagster.warehouse.filters import parsed_filter
+from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 
 
 @click.command()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filtering import matching_rows
-from databuild_dagster.warehouse.filters import BadFilter, Filter, parsed_filter
+from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths

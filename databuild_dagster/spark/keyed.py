@@ -18,8 +18,7 @@ from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filtering import matching_rows
-from databuild_dagster.warehouse.filters import Filter
+from databuild_dagster.warehouse.filters import Filter, matching_rows
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType

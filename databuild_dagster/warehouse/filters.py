@@ -1,19 +1,20 @@
-"""What a reader's filter can match, told from the smallest and the largest value of each column of a file (SPEC 9.8).
+"""A reader's filter, decided from the figures of a file, or applied to a table where there is no Spark (SPEC 9.8).
 
-A filter is a condition in Spark's SQL. It is split into what can be decided from such figures and what cannot; whatever
-is not understood might match. So a wrong guess costs a file read for nothing, and never a row:
+A filter is a condition in Spark's SQL. `condition` translates it once, for two kinds of columns:
 
-| condition                            | a file is passed over if                                   |
-|--------------------------------------|------------------------------------------------------------|
-| a = v, a <=> v, a IN (v, …)          | v lies outside of [min, max], each v does                  |
-| a < v, a <= v, a > v, a >= v, BETWEEN | no value of [min, max] is on that side                     |
-| a <> v                               | min and max are v                                          |
-| a IS NULL, a IS NOT NULL             | no row is null, all are                                    |
-| … AND …, … OR …                      | one of them cannot match, none of them can                 |
-| NOT …                                | the opposite of what stands behind it cannot match          |
+| columns              | a condition becomes                                   | a part that is not understood          |
+|----------------------|-------------------------------------------------------|----------------------------------------|
+| `_FigureColumns`     | `_Outcome`: can it be true, can it be false, in a file | may be either, so the file is read     |
+| `_ArrowColumns`      | an Arrow expression over the rows of a table           | is refused: only Spark can answer it   |
 
-Values are compared as Spark compares them: NaN is above every number, texts go by their bytes, and where types differ
-one is turned into the other as Spark would; where that is not certain, nothing is decided.
+Figures are the smallest and the largest value of each column of a file. A wrong guess costs a file read for nothing,
+never a row.
+
+Values compare as in Spark: NaN is above every number, texts are ordered by their bytes, and where types differ one is
+converted as Spark would. Where that is not certain, nothing is decided.
+
+Guarantees of pyarrow's datasets prune less (no literal of another type than the column, no `<>`), and importing them
+takes 0.4 s in processes that only plan; these figures are decided without pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -32,7 +35,8 @@ import msgspec
 from databuild_dagster.model.errors import Refused
 
 if TYPE_CHECKING:
-    from sqlglot import expressions as x
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 WHOLE = frozenset({"byte", "short", "integer", "long"})
 FLOATING = frozenset({"float", "double"})
@@ -42,9 +46,13 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(_DAY.pattern + r"([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?")
+#: The types that each target of a cast of a text may be compared with.
+_CAST_TO = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz"}
 
-#: Types whose values have an order that can be decided here; and decimals of any width.
+#: Types whose values have an order that is known here; decimals of any width have one too.
 ORDERED = WHOLE | FLOATING | {"string", "boolean", "date", "timestamp", "timestamp_ntz"}
+
+_PLACE = "__databuild_place"
 
 
 class BadFilter(Refused):
@@ -54,32 +62,36 @@ class BadFilter(Refused):
 
 
 class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of one column in one file. `min` and `max` are as text, None if no row has a value, or unknown."""
+    """The figures of one column in one file. `min` and `max` are text; None if no row has a value, or unknown."""
 
     nulls: int
-    #: About how many values differ, to a few percent.
+    #: Number of different values, to a few percent.
     distinct: int | None = None
     min: str | None = None
     max: str | None = None
-    #: Too long, or of a type without an order.
+    #: The values are too long, or their type has no order.
     unbounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FileFigures:
-    """What is known of one file: its rows, and its columns by name in lower case, each with its type in Spark's words."""
+    """The rows of one file, and its columns by name in lower case, each with its type in Spark's words."""
 
     rows: int
     columns: Mapping[str, tuple[str, ColumnFigures]]
 
 
 class Unknown(Exception):
-    """It cannot be decided here, so it might match."""
+    """The condition cannot be decided here."""
+
+
+#: Raised for a condition that is not understood, or by a value that does not convert.
+_UNDECIDED = (Unknown, ArithmeticError, ValueError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A reader's condition. `zone` is what times without one are in."""
+    """A reader's condition. `zone` is the time zone of times that name none."""
 
     where: str
     tree: Any
@@ -87,21 +99,21 @@ class Filter:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it names, in lower case."""
+        """The columns that the condition names, in lower case."""
         from sqlglot import expressions as x
 
         return frozenset(column.name.lower() for column in self.tree.find_all(x.Column)) if self.tree else frozenset()
 
     def might_match(self, file: FileFigures) -> bool:
-        """Whether a row of the file may be one that the filter lets through."""
-        # What a backslash means within a text, Spark's settings tell.
-        return "\\" in self.where or _might(self.tree, file, self.zone)
+        """Whether the filter may let a row of the file through."""
+        # Spark's settings decide what a backslash within a text means.
+        return "\\" in self.where or condition(self.tree, _FigureColumns(file, self.zone)).can_be_true
 
 
 def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False) -> Filter:
-    """Raises `BadFilter` for what is no condition.
+    """Parse a condition. Raises `BadFilter`.
 
-    With `spark_decides`, what is not understood here might be understood by Spark, and passes no file over.
+    With `spark_decides`, text that does not parse is left to Spark, and every file is read.
     """
     from sqlglot import exp, parse
     from sqlglot.errors import SqlglotError
@@ -116,178 +128,228 @@ def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False)
         why = str(error).splitlines()[0].split(". Line")[0]
         raise BadFilter(where=where, why=f"it is not understood ({why})") from None
     query = statements[0] if len(statements) == 1 else None
-    condition = query.args.get("where") if isinstance(query, exp.Select) else None
+    found = query.args.get("where") if isinstance(query, exp.Select) else None
     # More than a WHERE would be a GROUP BY, a LIMIT, or another clause that Spark would not take either.
-    parts = set() if query is None else {part for part, said in query.args.items() if said}
-    if condition is None or parts != {"expressions", "where"}:
+    parts = set() if query is None else {part for part, value in query.args.items() if value}
+    if found is None or parts != {"expressions", "where"}:
         raise BadFilter(where=where, why="it is more, or less, than one condition")
-    return Filter(where, condition.this, zone)
+    return Filter(where, found.this, zone)
 
 
-def _might(node: x.Expression, file: FileFigures, zone: str) -> bool:
-    """Whether the condition may be true for some row; of what is not understood it may."""
+def condition(node: Any, columns: _FigureColumns | _ArrowColumns) -> Any:
+    """A node of the filter's tree as these columns express it; their answers combine by `&`, `|` and `~`."""
     try:
-        return _rule_of(node)(node, file, zone)
-    except (Unknown, ArithmeticError, ValueError, TypeError):
-        return True
+        return _translated(node, columns)
+    except _UNDECIDED as error:
+        return columns.unknown(error)
 
 
-def _rule_of(node: x.Expression) -> Callable[[Any, FileFigures, str], bool]:
+def _translated(node: Any, columns: _FigureColumns | _ArrowColumns) -> Any:
     from sqlglot import expressions as x
 
-    for kinds, rule in (
-        ((x.Paren,), lambda node, file, zone: _might(node.this, file, zone)),
-        ((x.And,), lambda node, file, zone: _might(node.this, file, zone) and _might(node.expression, file, zone)),
-        ((x.Or,), lambda node, file, zone: _might(node.this, file, zone) or _might(node.expression, file, zone)),
-        ((x.Not,), _not),
-        ((x.EQ, x.NEQ, x.LT, x.LTE, x.GT, x.GTE, x.NullSafeEQ), _compared),
-        ((x.Between,), _between),
-        ((x.In,), _in),
-        ((x.Is,), _is),
-        ((x.Column,), _alone),
-    ):
-        # By the very class: a subclass may mean something else.
-        if type(node) in kinds:
-            return rule
-    raise Unknown
+    def compared(side: str, literal: Any) -> Any:
+        try:
+            return columns.compared(side, node.this, literal)
+        except _UNDECIDED as error:
+            return columns.unknown(error)
+
+    # By the very class: a subclass may mean something else.
+    kind = type(node)
+    if kind is x.Paren:
+        return condition(node.this, columns)
+    if kind is x.And:
+        return condition(node.this, columns) & condition(node.expression, columns)
+    if kind is x.Or:
+        return condition(node.this, columns) | condition(node.expression, columns)
+    if kind is x.Not:
+        return ~condition(node.this, columns)
+    if kind is x.Between and not node.args.get("symmetric"):
+        return compared("GTE", node.args["low"]) & compared("LTE", node.args["high"])
+    if kind is x.In and node.expressions and not node.args.get("query") and not node.args.get("unnest"):
+        return reduce(or_, (compared("EQ", literal) for literal in node.expressions))
+    if kind is x.Is and isinstance(node.expression, x.Null):
+        return columns.is_null(node.this)
+    if kind is x.Column:
+        # `WHERE canceled`
+        return columns.compared("EQ", node, x.Boolean(this=True))
+    side = kind.__name__
+    if side not in _COMPARE and side != "NullSafeEQ":
+        raise Unknown
+    if isinstance(node.this, x.Column):
+        return columns.compared(side, node.this, node.expression)
+    return columns.compared(_FLIPPED.get(side, side), node.expression, node.this)
 
 
-def _not(node: x.Not, file: FileFigures, zone: str) -> bool:
-    """By the opposite of what stands behind it: null is neither true nor its opposite."""
-    from sqlglot import expressions as x
-
-    inner = node.this
-    while isinstance(inner, x.Paren):
-        inner = inner.this
-    opposites = {x.EQ: x.NEQ, x.NEQ: x.EQ, x.LT: x.GTE, x.GTE: x.LT, x.GT: x.LTE, x.LTE: x.GT}
-    if type(inner) in opposites:
-        return _compared(opposites[type(inner)](this=inner.this, expression=inner.expression), file, zone)
-    if isinstance(inner, x.And | x.Or):
-        parts = [_might(x.Not(this=part), file, zone) for part in (inner.this, inner.expression)]
-        return any(parts) if isinstance(inner, x.And) else all(parts)
-    if isinstance(inner, x.Not):
-        return _might(inner.this, file, zone)
-    if isinstance(inner, x.Is) and isinstance(inner.expression, x.Null):
-        _, figures = _column(inner.this, file)
-        return figures.nulls < file.rows
-    raise Unknown
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {"EQ": eq, "NEQ": ne, "LT": lt, "LTE": le, "GT": gt, "GTE": ge}
+#: The same comparison with its two ends exchanged.
+_FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
 
 
-#: Of (smallest, largest, value), whether some value between the two may compare so.
-_SIDES: dict[str, Callable[[Any, Any, Any], bool]] = {
-    "EQ": lambda low, high, value: low <= value <= high,
-    "NullSafeEQ": lambda low, high, value: low <= value <= high,
-    "NEQ": lambda low, high, value: not low == value == high,
-    "LT": lambda low, high, value: low < value,
-    "LTE": lambda low, high, value: low <= value,
-    "GT": lambda low, high, value: high > value,
-    "GTE": lambda low, high, value: high >= value,
+class _Outcome(NamedTuple):
+    """What a condition can be for some row of a file. Null is neither true nor false."""
+
+    can_be_true: bool
+    can_be_false: bool
+
+    def __and__(self, other: _Outcome) -> _Outcome:
+        return _Outcome(self.can_be_true and other.can_be_true, self.can_be_false or other.can_be_false)
+
+    def __or__(self, other: _Outcome) -> _Outcome:
+        return _Outcome(self.can_be_true or other.can_be_true, self.can_be_false and other.can_be_false)
+
+    def __invert__(self) -> _Outcome:
+        return _Outcome(self.can_be_false, self.can_be_true)
+
+
+#: Of (smallest, largest, value), whether some value between the two may compare so, and whether some may not.
+_OUTCOMES: dict[str, Callable[[Any, Any, Any], _Outcome]] = {
+    "EQ": lambda low, high, value: _Outcome(low <= value <= high, not low == value == high),
+    "LT": lambda low, high, value: _Outcome(low < value, high >= value),
+    "LTE": lambda low, high, value: _Outcome(low <= value, high > value),
+    "NEQ": lambda low, high, value: ~_OUTCOMES["EQ"](low, high, value),
+    "GTE": lambda low, high, value: ~_OUTCOMES["LT"](low, high, value),
+    "GT": lambda low, high, value: ~_OUTCOMES["LTE"](low, high, value),
 }
-#: The side of a comparison whose two ends are exchanged, where it is another one.
-FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
 
 
-def _compared(node: x.Binary, file: FileFigures, zone: str) -> bool:
-    from sqlglot import expressions as x
+@dataclass(frozen=True, slots=True)
+class _FigureColumns:
+    """The columns of a file of which only figures are known."""
 
-    side, column, other = type(node).__name__, node.this, node.expression
-    if not isinstance(column, x.Column):
-        side, column, other = FLIPPED.get(side, side), other, column
-    return _on_side(side, column, other, file, zone)
+    file: FileFigures
+    zone: str
 
+    def compared(self, side: str, column: Any, literal: Any) -> _Outcome:
+        type_name, figures = self._column(column)
+        value, in_order = _literal_value(literal, type_name, self.zone)
+        if figures.unbounded:
+            raise Unknown
+        null_safe = side == "NullSafeEQ"
+        if figures.min is None or figures.max is None:
+            # No row has a value: null compares with nothing, and is not the same as a literal.
+            return _Outcome(False, null_safe)
+        low, high = (in_order(_typed_value(text, type_name)) for text in (figures.min, figures.max))
+        found = _OUTCOMES["EQ" if null_safe else side](low, high, in_order(value))
+        return found._replace(can_be_false=found.can_be_false or (null_safe and figures.nulls > 0))
 
-def _between(node: x.Between, file: FileFigures, zone: str) -> bool:
-    if node.args.get("symmetric"):
-        raise Unknown
-    low, high = node.args["low"], node.args["high"]
-    return _or_unknown("GTE", node.this, low, file, zone) and _or_unknown("LTE", node.this, high, file, zone)
+    def is_null(self, column: Any) -> _Outcome:
+        _, figures = self._column(column)
+        return _Outcome(figures.nulls > 0, figures.nulls < self.file.rows)
 
+    def unknown(self, error: Exception) -> _Outcome:
+        return _Outcome(True, True)
 
-def _in(node: x.In, file: FileFigures, zone: str) -> bool:
-    if not node.expressions or node.args.get("query") or node.args.get("unnest"):
-        raise Unknown
-    return any(_or_unknown("EQ", node.this, each, file, zone) for each in node.expressions)
-
-
-def _is(node: x.Is, file: FileFigures, zone: str) -> bool:
-    from sqlglot import expressions as x
-
-    if not isinstance(node.expression, x.Null):
-        raise Unknown
-    _, figures = _column(node.this, file)
-    return figures.nulls > 0
-
-
-def _alone(node: x.Column, file: FileFigures, zone: str) -> bool:
-    """`WHERE canceled`"""
-    from sqlglot import expressions as x
-
-    return _on_side("EQ", node, x.Boolean(this=True), file, zone)
+    def _column(self, node: Any) -> tuple[str, ColumnFigures]:
+        found = self.file.columns.get(_plain_name(node))
+        if found is None:
+            raise Unknown
+        return found
 
 
-def _or_unknown(side: str, column: Any, other: Any, file: FileFigures, zone: str) -> bool:
+def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
+    """The rows of a table that a filter lets through. Raises `BadFilter` for an absent column, and for what only Spark
+    understands."""
+    import pyarrow as pa
+
     try:
-        return _on_side(side, column, other, file, zone)
-    except (Unknown, ArithmeticError, ValueError, TypeError):
-        return True
+        return table.filter(condition(wanted.tree, _ArrowColumns(table.schema, wanted.zone)))
+    except (*_UNDECIDED, KeyError, pa.ArrowException) as error:
+        why = error.args[0] if isinstance(error, Unknown) and error.args else "only Spark understands it"
+        raise BadFilter(where=wanted.where, why=why) from error
 
 
-def _on_side(side: str, column: Any, other: Any, file: FileFigures, zone: str) -> bool:
-    type_name, figures = _column(column, file)
-    value, as_compared = literal_value(other, type_name, zone)
-    if figures.unbounded:
-        raise Unknown
-    if figures.min is None or figures.max is None:
-        # No row has a value, and null compares with nothing.
-        return False
-    low, high = (as_compared(typed_value(text, type_name)) for text in (figures.min, figures.max))
-    return _SIDES[side](low, high, value)
+def matching_places(frame: Any, wanted: Filter) -> list[int]:
+    """The places of the matching rows in a pandas frame; a missing value is null, NaN too. Raises `BadFilter`."""
+    import pyarrow as pa
+
+    named = [column for column in frame.columns if str(column).lower() in wanted.columns]
+    table = pa.Table.from_pandas(frame[named], preserve_index=False)
+    # The last column, so that the filter cannot mean it.
+    places = table.append_column(_PLACE, pa.array(range(len(frame)), pa.int64()))
+    return list(matching_rows(places, wanted).column(_PLACE).to_pylist())
 
 
-def _column(node: Any, file: FileFigures) -> tuple[str, ColumnFigures]:
+class _ArrowColumns:
+    """The columns of a table, as Arrow expressions."""
+
+    def __init__(self, schema: pa.Schema, zone: str) -> None:
+        self._fields = {field.name.lower(): field for field in schema}
+        self._names = [field.name.lower() for field in schema]
+        self._zone = zone
+
+    def compared(self, side: str, column: Any, literal: Any) -> pc.Expression:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if side not in _COMPARE:
+            raise Unknown
+        found, type_name = self._column(column)
+        value, _ = _literal_value(literal, type_name, self._zone)
+        if isinstance(value, float):
+            found = found.cast(pa.float64())
+        elif type_name in WHOLE:
+            if value != value.to_integral_value():
+                raise Unknown
+            value = int(value)
+        expression = _COMPARE[side](found, pc.scalar(value))
+        return expression | pc.is_nan(found) if type_name in FLOATING and side in ("GT", "GTE") else expression
+
+    def is_null(self, column: Any) -> pc.Expression:
+        return self._column(column)[0].is_null()
+
+    def unknown(self, error: Exception) -> pc.Expression:
+        raise error
+
+    def _column(self, node: Any) -> tuple[pc.Expression, str]:
+        import pyarrow.compute as pc
+
+        name = _plain_name(node)
+        if self._names.count(name) != 1:
+            raise Unknown(f"there is no column {node.name!r} among {', '.join(self._names)}")
+        field = self._fields[name]
+        return pc.field(field.name), _type_name(field.type)
+
+
+def _plain_name(node: Any) -> str:
+    """The name of a column in lower case. Raises `Unknown` for `a.b`, which may be a field of a struct."""
     from sqlglot import expressions as x
 
-    # `a.b` may be a field of a struct.
-    if not isinstance(node, x.Column) or node.table or node.name.lower() not in file.columns:
+    if not isinstance(node, x.Column) or node.table:
         raise Unknown
-    return file.columns[node.name.lower()]
+    return node.name.lower()
 
 
-class _Number(float):
-    """In Spark's order: NaN is above every number, and equal to itself."""
+def _type_name(data_type: pa.DataType) -> str:
+    """An Arrow type in Spark's words. Raises `Unknown`."""
+    import pyarrow as pa
 
-    def _key(self) -> tuple[bool, float]:
-        return (True, 0.0) if math.isnan(self) else (False, float(self))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Number) and self._key() == other._key()
-
-    def __lt__(self, other: float) -> bool:
-        return self._key() < _Number(other)._key()
-
-    def __le__(self, other: float) -> bool:
-        return self._key() <= _Number(other)._key()
-
-    def __gt__(self, other: float) -> bool:
-        return self._key() > _Number(other)._key()
-
-    def __ge__(self, other: float) -> bool:
-        return self._key() >= _Number(other)._key()
-
-    __hash__ = float.__hash__
+    for is_type, name in (
+        (pa.types.is_boolean, "boolean"),
+        (pa.types.is_integer, "long"),
+        (pa.types.is_floating, "double"),
+        (pa.types.is_string, "string"),
+        (pa.types.is_date32, "date"),
+    ):
+        if is_type(data_type):
+            return name
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if pa.types.is_timestamp(data_type):
+        return "timestamp" if data_type.tz else "timestamp_ntz"
+    raise Unknown
 
 
-def typed_value(text: str, type_name: str) -> Any:
-    """A figure as a value that compares as Spark's. Raises `Unknown`."""
+def _typed_value(text: str, type_name: str) -> Any:
+    """A figure as a value of its type. Raises `Unknown`."""
     if type_name in WHOLE:
         return int(text)
     if type_name in FLOATING:
-        return _Number(text)
+        return float(text)
     if type_name.startswith("decimal"):
         return Decimal(text)
     match type_name:
         case "string":
-            return text.encode()
+            return text
         case "boolean":
             return text == "true"
         case "date":
@@ -300,38 +362,39 @@ def typed_value(text: str, type_name: str) -> Any:
     raise Unknown
 
 
-def literal_value(node: Any, type_name: str, zone: str) -> tuple[Any, Callable[[Any], Any]]:
-    """The value that a literal is beside a column of that type, and what makes a figure comparable with it.
+def _as_double(number: Any) -> tuple[bool, float]:
+    """A number in Spark's order of doubles: NaN is above every number, and equal to itself."""
+    value = float(number)
+    return (True, 0.0) if math.isnan(value) else (False, value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _literal_value(node: Any, type_name: str, zone: str) -> tuple[Any, Callable[[Any], Any]]:
+    """A literal as it compares with a column of that type, and the key that brings values of both in Spark's order.
 
     Raises `Unknown`.
     """
     from sqlglot import expressions as x
 
-    same: Callable[[Any], Any] = lambda figure: figure  # noqa: E731
     while isinstance(node, x.Paren):
         node = node.this
     if isinstance(node, x.Boolean):
         if type_name != "boolean":
             raise Unknown
-        return bool(node.this), same
+        return bool(node.this), _as_it_is
     if isinstance(node, x.Cast):
-        # DATE '2013-01-31' and TIMESTAMP '…'; a cast of anything else is Spark's business.
-        target = node.to.this.name
-        if not isinstance(node.this, x.Literal) or not node.this.is_string:
+        # DATE '2013-01-31' and TIMESTAMP '…'; any other cast is Spark's business.
+        is_text = isinstance(node.this, x.Literal) and node.this.is_string
+        if not is_text or _CAST_TO.get(node.to.this.name) != type_name:
             raise Unknown
-        kinds = {
-            "DATE": {"date"},
-            "TIMESTAMP": {"timestamp"},
-            "TIMESTAMPTZ": {"timestamp"},
-            "TIMESTAMPNTZ": {"timestamp_ntz"},
-        }
-        if type_name not in kinds.get(target, ()):
-            raise Unknown
-        return _moment(node.this.this, type_name, zone), same
+        return _moment(node.this.this, type_name, zone), _as_it_is
     if isinstance(node, x.Literal) and node.is_string:
         if type_name == "string":
-            return node.this.encode(), same
-        return _moment(node.this, type_name, zone), same
+            return node.this, str.encode
+        return _moment(node.this, type_name, zone), _as_it_is
     return _number(node, type_name)
 
 
@@ -348,24 +411,20 @@ def _number(node: Any, type_name: str) -> tuple[Any, Callable[[Any], Any]]:
         value = sign * Decimal(node.this)
     except InvalidOperation:
         raise Unknown from None
-    if type_name not in WHOLE | FLOATING and not _DECIMAL.fullmatch(type_name):
+    width = _DECIMAL.fullmatch(type_name)
+    if type_name not in WHOLE | FLOATING and width is None:
         raise Unknown
     if "e" in node.this.lower() or type_name in FLOATING:
         # With a double on either side both are doubles.
-        return _Number(value), _Number
-    if type_name in WHOLE or _is_exact(type_name, value):
+        return float(value), _as_double
+    # Spark rounds neither if it has a decimal wide enough for both.
+    if width is None or int(width[1]) + len(value.as_tuple().digits) <= MAX_DIGITS:
         return value, Decimal
     raise Unknown
 
 
-def _is_exact(type_name: str, value: Decimal) -> bool:
-    """Whether Spark has a decimal wide enough for both, so that it rounds neither."""
-    width = _DECIMAL.fullmatch(type_name)
-    return width is not None and int(width[1]) + len(value.as_tuple().digits) <= MAX_DIGITS
-
-
 def _moment(text: str, type_name: str, zone: str) -> Any:
-    """Only what is written out in full: Spark knows more forms than we do. Raises `Unknown`."""
+    """A day or a time that is written out in full: Spark knows more forms than we do. Raises `Unknown`."""
     if type_name == "date" and _DAY.fullmatch(text):
         return date.fromisoformat(text)
     if type_name not in ("timestamp", "timestamp_ntz") or not _TIME.fullmatch(text):

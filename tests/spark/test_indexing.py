@@ -20,8 +20,7 @@ from databuild_dagster.warehouse.file_index import (
     write_index,
 )
 from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filtering import matching_rows
-from databuild_dagster.warehouse.filters import BadFilter, ColumnFigures, parsed_filter
+from databuild_dagster.warehouse.filters import BadFilter, ColumnFigures, matching_rows, parsed_filter
 
 #: What a careless index would get wrong: NaN, both zeros, nulls, texts whose order is not that of bytes, longs that
 #: a double cannot hold, times around midnight, days long ago.

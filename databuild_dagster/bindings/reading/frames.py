@@ -26,8 +26,7 @@ from databuild_dagster.spark.staging import (
 )
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
-from databuild_dagster.warehouse.filtering import matching_places
-from databuild_dagster.warehouse.filters import Filter, parsed_filter
+from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest
 
