@@ -14,7 +14,7 @@ import click
 
 import databuild_dagster.warehouse
 from databuild_dagster.cli.main import cli
-from databuild_dagster.warehouse.manifest_schema import SHIPPED, manifest_schema
+from databuild_dagster.warehouse.manifest import SHIPPED, manifest_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -30,7 +30,7 @@ def manifest() -> None:
 @common
 def schema(as_json: bool) -> None:
     """The JSON schema of a manifest, for tools that read them; with --json on one line."""
-    from databuild_dagster.warehouse.manifest_schema import shipped_schema
+    from databuild_dagster.warehouse.manifest import shipped_schema
 
     _tell(shipped_schema(), as_json=as_json)
 

@@ -28,8 +28,7 @@ from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.found import Folder, find_staged, find_stored
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
-from databuild_dagster.warehouse.manifest import file_paths, read_manifest
-from databuild_dagster.warehouse.removing import take_away
+from databuild_dagster.warehouse.manifest import file_paths, read_manifest, take_away
 from databuild_dagster.warehouse.storage import storage_at
 
 #: Instances of one event: so many folders are half-way at most when somebody pulls the plug.

@@ -23,9 +23,8 @@ from databuild_dagster.spark.schemas import columns_of, spark_schema
 from databuild_dagster.spark.writing import arrow_table, is_spark_frame, write_arrow, write_spark
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
-from databuild_dagster.warehouse.file_format import FileFormat
 from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
-from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
 from databuild_dagster.warehouse.threads import in_threads

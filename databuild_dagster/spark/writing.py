@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.errors import NotAFrame, UnsupportedColumn
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.file_format import FileFormat
-from databuild_dagster.warehouse.formats import WRITTEN
-from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY
+from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat
 
 if TYPE_CHECKING:
     import pandas as pd

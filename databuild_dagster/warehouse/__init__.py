@@ -1,5 +1,4 @@
-"""Bytes on a disk or in an object store: where an instance lies, and the manifest that says what it holds. Knows
-no Spark and no Dagster.
+"""Bytes on a disk or in an object store: the place of an instance, and the manifest that lists its files.
 
-Nothing here lists a directory to find out what to read: a manifest names the files, and what it does not name
-is not data. Only the functions that open a data file import pyarrow, and fsspec only where the warehouse is a url."""
+Readers never list a directory: a file that no manifest names is no data. Imports neither Spark nor Dagster; pyarrow only
+to open a data file, fsspec only for a url."""

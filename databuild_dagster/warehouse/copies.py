@@ -1,10 +1,10 @@
-"""Clusterless's keys: where other tools look for the manifests of lots and for the states of arcs (SPEC 10.2).
+"""Copies of lots' manifests and of arcs' states under Clusterless's keys, for other tools (SPEC 10.2).
 
     <root>/datasets/name=<dataset>/version=<v>/lot=<lot>/state=<state>[/attempt=<uuid>]/manifest.json
     <root>/arcs/project=<p>/version=<v>/arc=<arc>/lot=<lot>/<state>.arc
 
-They are copies: the record lies beside the data, and the log says which of them count. So they are replaced and removed
-as it moves, and nothing of ours reads them. No asset's own folder is among them: an encoded name has no `=`."""
+The record is beside the data, and the log says which instance counts; copies are replaced and removed as the log moves,
+and databuild never reads them. No asset's own folder is among them: an encoded name has no `=`."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, encode_
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_text, with_whole_uris
 from databuild_dagster.warehouse.storage import is_whole
 
-#: The version of what declares none.
+#: The version of a dataset that declares none.
 NO_VERSION = "0"
-#: What stands where a dataset without partitions has no lot; no encoded name is that.
+#: The lot of a dataset without partitions; no encoded name is that.
 NO_LOT = "_"
 #: States of which a lot may have several attempts.
 _BY_ATTEMPT = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
-#: The beginnings, below the root, of everything that is kept here.
+#: The beginnings, below the root, of all copies.
 _BEGINNINGS = (("datasets", "name="), ("arcs", "project="))
 _OF_A_LOT = re.compile(r"(?P<lot>.*?/lot=[^/]*)/", re.DOTALL)
 
 
 class Put(NamedTuple):
-    """What was done to a lot's folder."""
+    """The number of files written to and removed from a lot's folder."""
 
     written: int
     removed: int
 
 
 def lot_folder(warehouse: Warehouse, dataset: str, version: str, lot: str | None) -> str:
-    """Where copies of a lot's manifest lie; `lot` is a lot id, any partition key, or None."""
+    """The folder of copies of a lot's manifest; `lot` is a lot id, any partition key, or None."""
     names = ("datasets", f"name={encode_segment(dataset)}", f"version={encode_segment(version)}", _lot(lot))
     return os.path.join(warehouse.root, *names)
 
 
 def arc_folder(warehouse: Warehouse, project: str, version: str, arc: str, lot: str | None) -> str:
-    """Where an arc's state of a lot lies."""
+    """The folder of an arc's state of a lot."""
     names = ("arcs", f"project={encode_segment(project)}", f"version={encode_segment(version)}")
     return os.path.join(warehouse.root, *names, f"arc={encode_segment(arc)}", _lot(lot))
 
 
 def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tuple[str, bytes]:
-    """Where the copy of a manifest lies in its lot's folder, and what it says.
+    """Path and contents of the copy of a manifest in its lot's folder.
 
-    It lies elsewhere than the files do, so that each is named by its whole path or url, and each child too.
+    The copy names each file and each child by its whole path or url, because these are in another folder.
     """
     attempt = (f"attempt={manifest.instance_uuid}",) if manifest.state in _BY_ATTEMPT else ()
     path = os.path.join(folder, f"state={manifest.state}", *attempt, MANIFEST_NAME)
@@ -63,14 +63,14 @@ def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tupl
 
 
 def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str, bytes]:
-    """Where an arc's state of a lot lies, and the little that it says: its name is what counts."""
+    """Path and contents of an arc's state of a lot: its name is what counts."""
     return os.path.join(folder, f"{state}.arc"), msgspec.json.encode(facts, order="deterministic") + b"\n"
 
 
 def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None) -> Put:
-    """Have a lot's folder hold these files and no others; the new ones are there before the old ones go.
+    """Write these files to a lot's folder, then remove all others there.
 
-    `present` is what is there, where that is known. Raises `DiskTrouble`, `StorageTrouble`.
+    `present` are the files that are there, where that is known. Raises `DiskTrouble`, `StorageTrouble`.
     """
     storage = warehouse.storage
     present = _names(warehouse, folder) if present is None else present
@@ -85,19 +85,19 @@ def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], pr
 def wrong_copies(
     warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None
 ) -> dict[str, str]:
-    """What a lot's folder does not hold as it should, and why. Raises `DiskTrouble`, `StorageTrouble`."""
+    """The wrong files of a lot's folder, each with the reason. Raises `DiskTrouble`, `StorageTrouble`."""
     present = _names(warehouse, folder) if present is None else present
     wrong = {path: "it is missing" for path in files if path not in present}
     for path in files.keys() & present:
         if not _says(warehouse, path, files[path]):
-            wrong[path] = "it says something else than the record"
+            wrong[path] = "it differs from the record"
     return wrong | dict.fromkeys(present - files.keys(), "it should not be there any more")
 
 
 def all_copies(warehouse: Warehouse) -> dict[str, set[str]]:
-    """Every file among the keys of a warehouse, whoever has put it there, by the folder of its lot.
+    """Every file under the keys of a warehouse, by the folder of its lot; a file in no such folder by its own path.
 
-    What is in no lot's folder is a folder of its own. Raises `DiskTrouble`, `StorageTrouble`.
+    Raises `DiskTrouble`, `StorageTrouble`.
     """
     found: dict[str, set[str]] = {}
     for top, beginning in _BEGINNINGS:
@@ -111,7 +111,7 @@ def all_copies(warehouse: Warehouse) -> dict[str, set[str]]:
 
 
 def remove_copies(warehouse: Warehouse, paths: Sequence[str]) -> None:
-    """Remove files from among the keys, and the folders that are empty then."""
+    """Remove copies, and the folders that are empty then."""
     for top, _ in _BEGINNINGS:
         folder = os.path.join(warehouse.root, top)
         warehouse.storage.remove_files([path for path in paths if path.startswith(folder + "/")], folder)

@@ -1,8 +1,7 @@
-"""The few things done to a local disk, with its refusals turned into one sentence.
+"""The operations on a local disk; each of its errors becomes one sentence.
 
-Everything that creates, moves or removes bytes of a disk goes through here. The module as a whole is one of the
-two places a warehouse may lie in (`storage.Storage`). Reading Parquet is not here: pyarrow and Spark open files
-themselves."""
+The module as a whole is one of the two implementations of `storage.Storage`, which documents the functions it asks for.
+pyarrow and Spark open data files themselves."""
 
 from __future__ import annotations
 
@@ -21,24 +20,24 @@ from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWa
 
 
 class Listed(NamedTuple):
-    """A file as a listing has it, which opens none."""
+    """A file of a listing."""
 
     path: str
     bytes: int
-    #: When it was last written to, in seconds since 1970 UTC.
+    #: The time of the last write, in seconds since 1970 UTC.
     modified: float
-    #: Another one as soon as it is written again.
+    #: Changes when the file is written again.
     version: str
 
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-#: Times in a row that others may take away a folder, for it is empty, or what is being written in it. Each time they are
-#: done with their own, so it ends.
+#: Times in a row that other processes may remove the empty folder that is written to. Each time they have finished with
+#: a file of their own, so it ends.
 MAX_VANISHED = 100
 
-#: Files of many that are open at once, and threads that wait for the disk: it answers those who ask together together.
+#: Files that are open at once, and threads that wait for the disk: it answers concurrent requests together.
 MAX_OPEN = 256
 SYNC_THREADS = 8
 
@@ -48,29 +47,24 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def staging_parent(root: str) -> str:
-    """A folder on the instances' own disk, so that publishing is a rename; it exists."""
+    """A folder on the instances' own disk, so that publishing is a rename."""
     path = staging_place(root)
     make_dirs(path)
     return path
 
 
 def staging_place(root: str) -> str:
-    """The same folder, whether it exists or not."""
     return os.path.join(root, ".staging")
 
 
 def publish(staging: str, folder: str, names: Iterable[str]) -> None:
-    """Move files from a staging folder to their own, which is made if need be."""
     make_dirs(folder)
     for name in names:
         move_file(os.path.join(staging, name), os.path.join(folder, name))
 
 
 def share(folder: str, into: str, names: Iterable[str]) -> None:
-    """Link files of a folder into another one, which is made if need be: no byte is written.
-
-    Raises FileNotFoundError as it is.
-    """
+    """Links: no byte is written."""
     make_dirs(into)
     for name in names:
         path = os.path.join(into, name)
@@ -85,23 +79,21 @@ def share(folder: str, into: str, names: Iterable[str]) -> None:
 
 
 def local_copies(files: Sequence[tuple[str, int]]) -> list[str]:
-    """The paths as they are: whether they are there, who opens them will say."""
+    """The paths themselves; opening an absent one raises."""
     return [path for path, _ in files]
 
 
 def sizes(folder: str, names: Sequence[str]) -> dict[str, int]:
-    """The bytes of those that are there; a link is not."""
+    """Links are left out: databuild writes none."""
     paths = {name: os.path.join(folder, name) for name in names}
     return {name: os.path.getsize(path) for name, path in paths.items() if is_file(path)}
 
 
 def file_sizes(paths: Sequence[str]) -> dict[str, int]:
-    """The bytes of those files that are there; links are followed, for these are not ours."""
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
 def find(pattern: str) -> list[tuple[str, int]]:
-    """Files whose path matches, sorted, each with its bytes; in a folder that matches, those in it."""
     found: set[str] = set()
     for path in map(os.path.normpath, glob.iglob(pattern, recursive=True)):
         if is_data(os.path.basename(path)):
@@ -112,14 +104,13 @@ def find(pattern: str) -> list[tuple[str, int]]:
 
 
 def list_files(folder: str, *, deep: bool) -> list[Listed]:
-    """Every file of a folder, with those below if `deep`. Raises FileNotFoundError as it is, and `DiskTrouble`."""
     found: list[Listed] = []
     folders = [folder]
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    # What vanishes meanwhile is not there.
+                    # A file removed meanwhile is absent.
                     with suppress(FileNotFoundError):
                         if entry.is_file():
                             facts = entry.stat()
@@ -135,12 +126,11 @@ def list_files(folder: str, *, deep: bool) -> list[Listed]:
 
 
 def is_data(name: str) -> bool:
-    """Hidden files, and what is named `_SUCCESS` or the like, are no data to Spark and the Hadoop world."""
+    """Hidden files, and names such as `_SUCCESS`, are no data to Spark and the Hadoop world."""
     return not name.startswith((".", "_"))
 
 
 def open_binary(path: str) -> BinaryIO:
-    """To read some of it. Raises FileNotFoundError as it is, and `DiskTrouble`."""
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -164,7 +154,7 @@ def make_dirs(path: str) -> None:
 
 
 def check_space(path: str, needed_bytes: int) -> None:
-    """Raises `DiskFull` if less than that is free where a folder lies."""
+    """Raises `DiskFull` if less than that is free on the disk of a folder."""
     with explained(path, "looked at"):
         if shutil.disk_usage(path).free < needed_bytes:
             raise DiskFull(path=path, done="written")
@@ -177,11 +167,9 @@ def move_file(source: str, target: str) -> None:
 
 
 def create_only(path: str, contents: bytes) -> bool:
-    """Write a file that must not exist yet; False if it does. After True it survives a loss of power.
+    """After True the file survives a loss of power.
 
-    Its folder is made if need be.
-
-    A link to a finished temporary file, and not O_EXCL: with that, others would see the file half written.
+    It is a link to a finished temporary file: with O_EXCL, readers would see it half written.
     """
     folder = os.path.dirname(path)
     make_dirs(folder)
@@ -196,10 +184,9 @@ def create_only(path: str, contents: bytes) -> bool:
 
 
 def create_each(files: Sequence[tuple[str, bytes]]) -> list[bool]:
-    """`create_only` of many, in half the time: whether each was not there. After it all of them survive a loss of power.
+    """`create_only` of many, in half the time: all are written before any is synced, so that a journal writes many at once.
 
-    Each is synced before it has its name, and each folder afterwards, as for one; but first all are written, and then all
-    are waited for, so that a journal writes many of them at once.
+    Each file is synced before it has its name, and each folder afterwards.
     """
     created: list[bool] = []
     for start in range(0, len(files), MAX_OPEN):
@@ -238,7 +225,7 @@ def _create_some(files: Sequence[tuple[str, bytes]]) -> list[bool]:
 
 
 def _for_some(threads: ThreadPoolExecutor, do: Callable[[Item], None], items: Sequence[Item]) -> None:
-    """Every so many to a thread: one future for each costs more than the call."""
+    """An equal share of the items to each thread: a future per item costs more than the call."""
 
     def do_some(some: Sequence[Item]) -> None:
         for item in some:
@@ -264,7 +251,7 @@ def _unlink_if_there(path: str) -> None:
 
 @contextmanager
 def _written_beside(path: str, contents: bytes) -> Iterator[str]:
-    """A file in the same folder, on the disk with all its bytes; it goes with the block unless it was renamed."""
+    """A synced file in the same folder; it is removed with the block unless it was renamed."""
     temporary = _temporary_of(path)
     try:
         descriptor = os.open(temporary, _NEW, 0o644)
@@ -278,11 +265,8 @@ def _written_beside(path: str, contents: bytes) -> Iterator[str]:
 
 
 def replace(path: str, contents: bytes) -> None:
-    """Write a file in the place of what was there, whole; its folder is made if need be.
-
-    The bytes are on the disk before the name is, so that nobody ever finds it half written; after a loss of power it may
-    be the old one.
-    """
+    """The bytes are synced before the rename: no reader finds a half-written file; after a loss of power it may be the
+    old one."""
     for attempt in range(1, MAX_VANISHED + 1):
         try:
             make_dirs(os.path.dirname(path))
@@ -295,7 +279,6 @@ def replace(path: str, contents: bytes) -> None:
 
 
 def remove_files(paths: Sequence[str], within: str) -> None:
-    """Remove those that are there, and the folders below `within`, itself included, that are empty then."""
     for path in paths:
         with explained(path, "removed"), suppress(FileNotFoundError):
             os.unlink(path)
@@ -304,13 +287,12 @@ def remove_files(paths: Sequence[str], within: str) -> None:
             try:
                 os.rmdir(folder)
             except OSError:
-                # It holds something, or somebody else was faster.
+                # It is not empty, or another process was faster.
                 break
             folder = os.path.dirname(folder)
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole file. Raises FileNotFoundError as it is: whether that is an error, the caller knows."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -321,7 +303,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def seal_file(path: str) -> tuple[int, str]:
-    """Make sure that a file's bytes are on the disk; their number, and their checksum."""
+    """Sync a file; returns its size in bytes and its checksum."""
     with explained(path, "read back"), open(path, "rb") as file:
         os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256")
@@ -329,13 +311,13 @@ def seal_file(path: str) -> tuple[int, str]:
 
 
 def sync_file(path: str) -> None:
-    """Make sure that a file's bytes are on the disk."""
+    """Sync a file's bytes."""
     with explained(path, "written"), open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_dir(path: str) -> None:
-    """Make sure that the names in a folder are on the disk."""
+    """Sync the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -350,19 +332,18 @@ def regular_files(path: str) -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether a plain file is there; a link is not one."""
+    """Whether a plain file exists; a link is not one."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder with all that is in it, if it is there."""
     with explained(path, "removed"), suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 @contextmanager
 def explained(path: str, done: str) -> Iterator[None]:
-    """Say what could not be done to what. `done` is a participle: "written", "created"."""
+    """Turn an OSError into a `DiskTrouble` about `path`. `done` is a participle: "written", "created"."""
     try:
         yield
     except OSError as error:

@@ -1,14 +1,16 @@
-"""What can go wrong with bytes on disk."""
+"""Errors of the warehouse's files."""
 
 from __future__ import annotations
 
 from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused
 
+_BUILD_AGAIN = "Taint its ref, so that it is built again: databuild taint REF --reason damaged"
+
 
 class DiskTrouble(DatabuildError):
     """{path} could not be {done}: {why}."""
 
-    hint = "Look at the disk and the rights of that folder, then build again: nothing half-written is read."
+    hint = "Check the disk and the rights of that folder, then build again: nothing half-written is ever read."
 
 
 class ReadOnlyWarehouse(DiskTrouble):
@@ -26,17 +28,17 @@ class DiskFull(DiskTrouble):
 class StorageTrouble(DatabuildError):
     """{path} could not be {done}: {why}."""
 
-    hint = "Look at the object store and this machine's way to it, then build again: nothing half-written is read."
+    hint = "Check the object store and this machine's network, then build again: nothing half-written is ever read."
 
 
 class BucketMissing(StorageTrouble):
     """{path} could not be {done}, because there is no bucket {bucket}."""
 
-    hint = "Create it, set another warehouse, or set AWS_ENDPOINT_URL if it lies at another store than is asked."
+    hint = "Create it, set another warehouse, or set AWS_ENDPOINT_URL if it is in another store."
 
 
 class AccessDenied(StorageTrouble):
-    """{path} could not be {done}, because the store does not let this user do it: {why}."""
+    """{path} could not be {done}, because the store refuses it to this user: {why}."""
 
     hint = "Set credentials in the environment (AWS_ACCESS_KEY_ID or AWS_PROFILE) that may read, write and list there."
 
@@ -44,7 +46,7 @@ class AccessDenied(StorageTrouble):
 class StorageUnreachable(StorageTrouble):
     """{path} could not be {done}, because the object store did not answer as it should: {why}."""
 
-    hint = "Look at the network and AWS_ENDPOINT_URL; the ref is tried again."
+    hint = "Check the network and AWS_ENDPOINT_URL; the ref is retried."
 
 
 class StorageLibraryMissing(Refused):
@@ -54,9 +56,9 @@ class StorageLibraryMissing(Refused):
 
 
 class NotCreateOnly(Refused):
-    """The object store of {path} overwrites what exists although it is asked not to, so it can hold no warehouse."""
+    """The object store of {path} ignores `If-None-Match: *` and overwrites existing objects, so it can hold no warehouse."""
 
-    hint = "Use a store that honours `If-None-Match: *` on writing, as Amazon's S3 does."
+    hint = "Use a store that honors `If-None-Match: *` on writing, as Amazon's S3 does."
 
 
 class InvalidWarehouse(Refused):
@@ -74,7 +76,7 @@ class InvalidCacheSize(Refused):
 class ListedFileLost(DatabuildError):
     """{path} is listed in a manifest, but {why}."""
 
-    hint = "Taint the ref it belongs to, so that it is built again."
+    hint = _BUILD_AGAIN
 
 
 class InvalidInstanceUuid(Refused):
@@ -86,13 +88,13 @@ class InvalidInstanceUuid(Refused):
 class ManifestMissing(NotFound):
     """Instance {uuid} of {asset} has no manifest at {path}."""
 
-    hint = "Its data was removed, or the warehouse is set to another place than the one it was built in."
+    hint = "Its data was removed, or it was built in another warehouse than the one that is set."
 
 
 class ManifestDamaged(DatabuildError):
     """The manifest {path} cannot be read: {why}."""
 
-    hint = "Taint the ref, so that it is built again into a place of its own."
+    hint = _BUILD_AGAIN
 
 
 class NewerManifest(DatabuildError):
@@ -102,9 +104,9 @@ class NewerManifest(DatabuildError):
 
 
 class EscapingFile(DatabuildError):
-    """The manifest {path} lists {uri!r}, which does not lie in the folder of its instance."""
+    """The manifest {path} lists {uri!r}, which is not in the folder of its instance."""
 
-    hint = "Somebody changed it by hand: taint the ref, so that it is built again."
+    hint = _BUILD_AGAIN
 
 
 class ManifestConflict(Conflict):
@@ -122,7 +124,7 @@ class UnknownFormat(DatabuildError):
 class UnreadableFile(DatabuildError):
     """{path} cannot be read: {why}."""
 
-    hint = "Taint the ref it belongs to, so that it is built again."
+    hint = _BUILD_AGAIN
 
 
 class NotParquet(UnreadableFile):

@@ -1,8 +1,7 @@
-"""What is known of the values in each file of an instance, kept beside its manifest, so that readers with a filter can
-pass files over (SPEC 9.8, build_index).
+"""The figures of each file of an instance, beside its manifest, for readers with a filter (SPEC 9.8, build_index).
 
-An index is never needed, and never believed against the manifest: a file that it does not know by its checksum is read.
-One that cannot be read itself, or is of a newer version, is as good as none.
+An index is optional, and the manifest counts: a file whose checksum the index does not have is read. A damaged index,
+or one of a newer version, is ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class FileIndex(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file: of which contents, and the figures of each indexed column."""
+    """One file: its checksum, and the figures of each indexed column."""
 
     checksum: str
     rows: int
@@ -45,12 +44,12 @@ class _Version(msgspec.Struct):
 
 
 def index_path(warehouse: Warehouse, asset: str, uuid: str) -> str:
-    """Where the index of an instance lies, if it has one."""
+    """The path of an instance's index, whether it exists or not."""
     return os.path.join(warehouse.instance_dir(asset, uuid), INDEX_NAME)
 
 
 def write_index(warehouse: Warehouse, asset: str, index: InstanceIndex) -> str:
-    """Put it in the place of another one, if there is one; returns its path."""
+    """Create or replace the index; returns its path."""
     path = index_path(warehouse, asset, index.instance_uuid)
     contents = msgspec.json.format(msgspec.json.encode(index, order="deterministic"), indent=1) + b"\n"
     warehouse.storage.replace(path, contents)
@@ -58,7 +57,7 @@ def write_index(warehouse: Warehouse, asset: str, index: InstanceIndex) -> str:
 
 
 def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | None:
-    """None where there is none that can be used; what is damaged is logged."""
+    """The index of an instance; None if it is absent, newer or damaged, which is logged."""
     path = index_path(warehouse, asset, uuid)
     try:
         contents = warehouse.storage.read_bytes(path)
@@ -69,21 +68,23 @@ def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | N
             return None
         index = msgspec.json.decode(contents, type=InstanceIndex)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        _log.warning("databuild: %s is damaged, and no file is passed over because of it: %s", path, error)
+        _log.warning("databuild: the index %s is damaged, so every file is read: %s", path, error)
         return None
     return index if index.instance_uuid == uuid else None
 
 
 def narrowed(warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter) -> tuple[list[Manifest], FilesRead]:
-    """The manifests without the files in which no row can match; and how many that leaves."""
+    """The manifests without the files in which no row can match, and the number of files left."""
     found = warehouse.storage.for_each(lambda manifest: _narrowed(warehouse, manifest, wanted), manifests)
-    return found, FilesRead(sum(len(each.files) for each in found), sum(len(each.files) for each in manifests))
+    return found, FilesRead(
+        sum(len(manifest.files) for manifest in found), sum(len(manifest.files) for manifest in manifests)
+    )
 
 
 def without_needless_files(
     warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter | None
 ) -> Sequence[Manifest]:
-    """The same for whoever only reads: how many files that spares is logged, as INFO."""
+    """`narrowed` for a reader; the number of files read is logged, as INFO."""
     if wanted is None:
         return manifests
     found, read = narrowed(warehouse, manifests, wanted)
@@ -92,14 +93,14 @@ def without_needless_files(
 
 
 class FilesRead(msgspec.Struct, frozen=True):
-    """How many files of how many a filter leaves."""
+    """The number of files that a filter leaves, and of all."""
 
     files: int
     of: int
 
 
 def _narrowed(warehouse: Warehouse, manifest: Manifest, wanted: Filter) -> Manifest:
-    # Adopted files are their owner's, who may change them.
+    # The owner of adopted files may change them.
     if not manifest.files or not wanted.columns or manifest.uri_type is UriType.IDENTIFIER:
         return manifest
     index = read_index(warehouse, manifest.dataset, manifest.instance_uuid)
@@ -117,7 +118,7 @@ def _might_match(file: FileEntry, index: InstanceIndex, wanted: Filter) -> bool:
 
 
 def _by_name(columns: Mapping[str, ColumnFigures], types: Mapping[str, str]) -> dict[str, tuple[str, ColumnFigures]]:
-    """By name in lower case, as Spark finds them; of two that differ only in case, none."""
+    """The columns by name in lower case, as in Spark; two that differ only in case are left out."""
     names = [name.lower() for name in columns]
     return {
         name.lower(): (types[name], figures)

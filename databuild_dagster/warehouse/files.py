@@ -1,30 +1,40 @@
-"""From the files that a writer has left to what a manifest says of them, and back to a table.
+"""From written files to their entries in a manifest, and from a manifest back to a table.
 
-Row counts and columns come from the files themselves, as their format tells them: nothing is scanned, and what is
-listed is what was written."""
+Row counts and columns come from the files' own footers; no rows are scanned."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.file_format import FileFormat
-from databuild_dagster.warehouse.formats import WRITTEN, format_named
+from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat, format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Column, FileEntry, Manifest, TableSchema, UriType, local_paths
-from databuild_dagster.warehouse.parquet import SPARK_SCHEMA_KEY
-from databuild_dagster.warehouse.storage import storage_at
+from databuild_dagster.warehouse.manifest import (
+    Column,
+    FileEntry,
+    Manifest,
+    TableSchema,
+    UriType,
+    file_paths,
+    local_paths,
+)
+from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Schemas kept unpacked.
+#: Parsed schemas that are cached.
 SCHEMAS_REMEMBERED = 256
+#: Columns of a sample; the schema names all of them.
+MAX_COLUMNS = 20
+#: A sample reads one row group; a larger one than this is not opened.
+MAX_ROW_GROUP_BYTES = 4 << 20
 
 
 class _SparkField(msgspec.Struct):
@@ -38,7 +48,7 @@ class _SparkSchema(msgspec.Struct):
 
 
 def table_schema(schema: pa.Schema) -> TableSchema:
-    """A file's columns, in Spark's words if Spark has written them there."""
+    """A file's columns, in Spark's words if Spark wrote the file."""
     spark = (schema.metadata or {}).get(SPARK_SCHEMA_KEY)
     if spark is None:
         return TableSchema(tuple(Column(field.name, str(field.type), field.nullable) for field in schema))
@@ -46,10 +56,9 @@ def table_schema(schema: pa.Schema) -> TableSchema:
 
 
 def as_spark_writes(schema: pa.Schema) -> pa.Schema:
-    """The columns of others' files as they stand in ours, so that both are read together.
+    """The columns of adopted files with the types that Spark writes, so that both are read together.
 
-    Categories become what they stand for, unsigned numbers the next wider signed ones; times without a zone are
-    UTC.
+    Categories become their values, unsigned numbers the next wider signed ones; times without a zone are UTC.
     """
     import pyarrow as pa
 
@@ -76,9 +85,9 @@ def describe_files(
     file_format: FileFormat = WRITTEN,
     columns_of: Callable[[pa.Schema], TableSchema] = table_schema,
 ) -> tuple[tuple[FileEntry, ...], TableSchema]:
-    """The data files of a folder that one writer has just filled, and the columns they share.
+    """The data files of a staging folder, which has one writer, and the columns they share.
 
-    Only for a staging folder, which has one writer: an instance's own folder is never asked what it holds.
+    Never for an instance's own folder, whose files the manifest lists.
     """
     names = [
         name for name in disk.regular_files(folder) if name.startswith("part-") and name.endswith(file_format.suffix)
@@ -97,7 +106,7 @@ def describe_files(
 
 
 def publish_files(staging: str, instance_dir: str, files: Iterable[FileEntry]) -> None:
-    """Move or upload what was described from the staging folder to the instance's own, where it stays unchanged."""
+    """Move or upload described files from the staging folder to the instance's own, where they stay unchanged."""
     storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
 
 
@@ -108,7 +117,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """The rows of instances without Spark, for a look or for pandas: files in order, at most `limit` rows."""
+    """The rows of instances without Spark: files in order, at most `limit` rows."""
     import pyarrow as pa
 
     tables = []
@@ -128,8 +137,26 @@ def read_table(
     return pa.concat_tables(tables, promote_options="permissive")
 
 
+def sample_rows(warehouse: Warehouse, manifest: Manifest, most: int) -> list[dict[str, Any]] | None:
+    """Up to `most` rows of the first local file that has any, for people; None where that takes more than a moment."""
+    files = zip(file_paths(warehouse, manifest), manifest.files, strict=True)
+    path = next((path for path, file in files if file.rows), None)
+    if path is None or manifest.format != "parquet" or protocol_of(path) is not None:
+        return None
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        group = file.metadata.row_group(0)
+        n_columns = min(MAX_COLUMNS, group.num_columns)
+        if sum(group.column(n).total_compressed_size for n in range(n_columns)) > MAX_ROW_GROUP_BYTES:
+            return None
+        columns = file.schema_arrow.names[:MAX_COLUMNS]
+        batches = file.iter_batches(batch_size=most, columns=columns, row_groups=[0], use_threads=False)
+        return [row for batch in islice(batches, 1) for row in batch.to_pylist()]
+
+
 def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
-    """The manifests cut after the file that brings the last of so many rows: the others are not even fetched."""
+    """The manifests cut after the file with the last of so many rows, so that no other file is fetched."""
     found = []
     for manifest in manifests:
         files = []
@@ -144,12 +171,12 @@ def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
 
 @lru_cache(maxsize=SCHEMAS_REMEMBERED)
 def schema_from_spark(text: str) -> TableSchema:
-    """Columns as Spark's own JSON has them. Remembered: all instances of a dataset have the same."""
+    """Columns from Spark's own JSON. Cached: all instances of a dataset have the same."""
     fields = msgspec.json.decode(text, type=_SparkSchema).fields
     return TableSchema(tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), text)
 
 
 def _type_text(raw: msgspec.Raw) -> str:
-    """`"long"` is long; a nested type stays the JSON that Spark wrote."""
+    """`"long"` becomes long; a nested type stays the JSON that Spark wrote."""
     decoded = msgspec.json.decode(raw)
     return decoded if isinstance(decoded, str) else bytes(raw).decode()

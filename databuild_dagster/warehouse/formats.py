@@ -1,18 +1,107 @@
 """The file formats that can be read, and the one that instances are written in.
 
-A manifest names the format of its files: the format written today does not decide how an older instance is read.
+A format turns a table into a file, a file into a table, and a file into the facts that a manifest lists. Spark has a
+writer and a reader of its own, so it needs only the format's name and options. A manifest names the format of its
+files: the format written today does not decide how an older instance is read.
 """
 
 from __future__ import annotations
 
-from databuild_dagster.warehouse.errors import UnknownFormat
-from databuild_dagster.warehouse.file_format import FileFormat
-from databuild_dagster.warehouse.parquet import Parquet
+import io
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
-#: What is written. The one place where that is chosen.
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet, UnknownFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Where Spark keeps its own schema in a footer.
+SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+class FileFacts(NamedTuple):
+    """The facts of a file that are known without reading its rows."""
+
+    rows: int
+    #: With the metadata of its writer.
+    schema: pa.Schema
+    #: Changes when the file holds something else, as far as that is visible without reading all of it.
+    fingerprint: str
+
+
+class FileFormat(Protocol):
+    """One way to keep a table in a file. `path` names the file in messages."""
+
+    @property
+    def name(self) -> str:
+        """The name in manifests and in Spark: `frame.write.format(name)`."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of its files, whichever program writes them."""
+
+    @property
+    def spark_options(self) -> Mapping[str, str]:
+        """The options of Spark's writer and reader."""
+
+    def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
+        """Raises `UnreadableFile`."""
+
+    def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
+        """The rows; all columns, or some. Raises `UnreadableFile`, `ListedFileLost`."""
+
+    def write(self, table: pa.Table, path: str) -> None:
+        """One file with the rows. Raises `DiskTrouble`."""
+
+
+class Parquet:
+    """`FileFormat` of Parquet: rows and columns come from the footer. The Spark session's setting decides the codec."""
+
+    name = "parquet"
+    suffix = ".parquet"
+    spark_options: Mapping[str, str] = {}
+
+    def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            footer = pq.read_metadata(file)
+            written = io.BytesIO()
+            # Place, bytes, smallest and largest value of each column chunk.
+            footer.write_metadata_file(written)
+            schema = footer.schema.to_arrow_schema()
+        except (OSError, pa.ArrowException) as error:
+            raise NotParquet(path=path, why=_first_line(error)) from error
+        return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
+
+    def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            # partitioning=None: otherwise `instance=<uuid>` in the path would come as a column.
+            return pq.read_table(path, columns=list(columns) if columns else None, partitioning=None)
+        except FileNotFoundError as error:
+            # A clean-up may have removed it since the manifest was read.
+            raise ListedFileLost(path=path, why="it is not there") from error
+        except (OSError, pa.ArrowException) as error:
+            raise NotParquet(path=path, why=_first_line(error)) from error
+
+    def write(self, table: pa.Table, path: str) -> None:
+        import pyarrow.parquet as pq
+
+        with disk.explained(path, "written"):
+            pq.write_table(table, path, compression="snappy")
+
+
+#: The format of new files. The one place where it is chosen.
 WRITTEN: FileFormat = Parquet()
 
-#: What can be read, by name.
+#: The formats that can be read, by name.
 READABLE: dict[str, FileFormat] = {WRITTEN.name: WRITTEN}
 
 
@@ -21,3 +110,7 @@ def format_named(name: str) -> FileFormat:
     if name not in READABLE:
         raise UnknownFormat(name=name)
     return READABLE[name]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

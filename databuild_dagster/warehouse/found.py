@@ -1,6 +1,6 @@
-"""What lies in a warehouse, whoever has put it there: found by listing, which no reader ever does (SPEC 10.8).
+"""Every file of a warehouse, found by listing, which no reader ever does (SPEC 10.8).
 
-Whether somebody's manifest lists it, who knows the log says."""
+`data` compares the result with the log and the manifests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _IN_A_FOLDER = re.compile(r"(?P<folder>.*/data/instance=(?P<uuid>[^/]+))/.+", re
 
 
 class Folder(NamedTuple):
-    """The folder of an instance, or of what looks like one."""
+    """The folder of an instance, or one that looks like it."""
 
     path: str
-    #: What stands where an instance has its uuid.
+    #: The part of the path where an instance has its uuid.
     uuid: str
     files: list[Listed]
 
@@ -30,12 +30,12 @@ class Folder(NamedTuple):
 
     @property
     def modified(self) -> float:
-        """When anything in it was last written to, in seconds since 1970 UTC."""
+        """The time of the last write to any of its files, in seconds since 1970 UTC."""
         return max((file.modified for file in self.files), default=0.0)
 
 
 class Found(NamedTuple):
-    """What a warehouse holds of instances."""
+    """The folders of instances in a warehouse."""
 
     folders: list[Folder]
     #: Files where only folders of instances belong.
@@ -43,9 +43,9 @@ class Found(NamedTuple):
 
 
 def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
-    """The folders of instances, of the assets named or of any other, and what else lies among those of these assets.
+    """The folders of all instances, and the files that lie beside those of these assets.
 
-    Looks at every name in the warehouse, and opens nothing. Raises `DiskTrouble`, `StorageTrouble`.
+    Lists every name in the warehouse, and opens no file. Raises `DiskTrouble`, `StorageTrouble`.
     """
     data = tuple(f"{warehouse.dataset_dir(asset)}/data/" for asset in assets)
     staging = f"{warehouse.storage.staging_place(warehouse.root)}/"
@@ -63,16 +63,16 @@ def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
 
 
 def find_staged(warehouse: Warehouse) -> dict[str, Folder]:
-    """What is being written on this machine, and what dead processes have left of it, by the name it was begun with.
+    """The staging folders of this machine, of running and of dead processes, by the name they were made with.
 
-    In an object store's case other warehouses' is among it.
+    With an object store, those of other warehouses are among them.
     """
     found = {}
     for name, path in warehouse.staging_dirs().items():
         files: list[Listed] = []
         try:
             files = disk.list_files(path, deep=True)
-            # One that nothing has been written to yet is as old as itself.
+            # An empty folder is as old as itself.
             files = files or [Listed(path, 0, os.path.getmtime(path), "")]
         except FileNotFoundError:
             continue

@@ -1,11 +1,10 @@
-"""Where this machine keeps copies of instances that lie in an object store, and what it is about to upload.
+"""This machine's copies of instances of an object store, and the files to upload to it.
 
     <cache>/instances/<hash of the dataset's place>/instance=<uuid>/part-….parquet
-    <cache>/staging/<name>/           what is being written; safe to remove when nobody builds
+    <cache>/staging/<name>/           files of running builds; safe to remove when none runs
 
-An instance never changes and no file name is used twice, so a copy of the right size is right for ever. Files
-come in by a rename: two processes may fetch the same one at once. All of it may be deleted when nothing is being
-built: what is needed again is fetched again."""
+An instance never changes and no file name is used twice, so a copy of the right size stays right. Files come in by a
+rename: two processes may fetch the same one at once. The whole cache may be deleted when no build runs."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ DIR_VARIABLE = "DATABUILD_CACHE_DIR"
 SIZE_VARIABLE = "DATABUILD_CACHE_MAX_GIB"
 DEFAULT_MAX_GIB = 20.0
 
-#: Spark reads lazily: what was used within this time may be read right now, and is kept whatever the bound.
+#: Spark reads lazily: a copy used within this time may be in use now, and is kept beyond the bound.
 IN_USE_SECONDS = 24 * 3600
-#: Looking at all copies takes a while where there are many.
+#: Listing many copies takes a while.
 PRUNE_INTERVAL_SECONDS = 3600
 
 
@@ -46,26 +45,26 @@ def staging_parent() -> str:
 
 
 def staging_place() -> str:
-    """The same folder, whether it exists or not."""
+    """The path of that folder, whether it exists or not."""
     return os.path.join(cache_dir(), "staging")
 
 
 def copy_path(url: str) -> str:
-    """Where the copy of a file belongs, whether it is there or not."""
+    """The path of the copy of a file, whether it exists or not."""
     folder, _, name = url.rpartition("/")
     return os.path.join(copies_of(folder), name)
 
 
 def copies_of(folder_url: str) -> str:
-    """Where the copies of an instance's files belong."""
+    """The folder of the copies of an instance's files."""
     parent, _, name = folder_url.rpartition("/")
     return os.path.join(cache_dir(), "instances", sha256(parent.encode()).hexdigest()[:16], name)
 
 
 def is_there(path: str, size_bytes: int) -> bool:
-    """Whether a whole copy is there; if so, it counts as used."""
+    """Whether a whole copy exists; if so, it counts as used."""
     try:
-        # First the use, then the look: what is about to be pruned is seen as used, or as gone.
+        # Use before size: a copy that is being pruned is seen as used, or is gone.
         os.utime(os.path.dirname(path))
         return os.path.getsize(path) == size_bytes
     except OSError:
@@ -73,7 +72,7 @@ def is_there(path: str, size_bytes: int) -> bool:
 
 
 def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> str:
-    """Bring a copy in: whole, of the size that the manifest says, or not at all. Raises `ListedFileLost`."""
+    """Download a copy: whole, of the manifest's size, or not at all. Raises `ListedFileLost`."""
     path = copy_path(url)
     temporary = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.{os.path.basename(path)}")
     disk.make_dirs(os.path.dirname(path))
@@ -85,7 +84,7 @@ def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> st
         found_bytes = os.path.getsize(temporary)
         if found_bytes != size_bytes:
             raise ListedFileLost(path=url, why=f"it has {found_bytes} bytes instead of {size_bytes}")
-        # A loss of power must not leave a name and a size without the bytes.
+        # After a loss of power, a name and a size must have their bytes.
         disk.sync_file(temporary)
         disk.move_file(temporary, path)
     finally:
@@ -95,7 +94,7 @@ def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> st
 
 
 def keep(staged: str, url: str) -> None:
-    """What was just uploaded is the copy that the next reader here needs."""
+    """Keep an uploaded file as the copy for the next reader here."""
     path = copy_path(url)
     disk.make_dirs(os.path.dirname(path))
     disk.move_file(staged, path)
@@ -113,7 +112,7 @@ def prune_sometimes() -> None:
 
 
 def prune(limit_bytes: int, now: float) -> None:
-    """Remove the copies that were not used for longest, until the rest takes `limit_bytes` or is in use."""
+    """Remove the least recently used copies, until the rest takes `limit_bytes` or is in use."""
     copies = sorted(_copies(os.path.join(cache_dir(), "instances")))
     excess_bytes = sum(size for _, size, _ in copies) - limit_bytes
     for used_at, size_bytes, path in copies:
@@ -121,14 +120,14 @@ def prune(limit_bytes: int, now: float) -> None:
             return
         with suppress(FileNotFoundError):
             if os.path.getmtime(path) != used_at:
-                # Somebody has just come back to it.
+                # A reader has used it meanwhile.
                 continue
         disk.remove_tree(path)
         excess_bytes -= size_bytes
 
 
 def max_bytes() -> int:
-    """What the copies may take on this machine. Raises `InvalidCacheSize`."""
+    """The bound of all copies on this machine, in bytes. Raises `InvalidCacheSize`."""
     text = os.environ.get(SIZE_VARIABLE) or str(DEFAULT_MAX_GIB)
     try:
         size_gib = float(text)
@@ -140,7 +139,7 @@ def max_bytes() -> int:
 
 
 def _copies(parent: str) -> list[tuple[float, int, str]]:
-    """Each instance of which there are copies: when it was used last, its bytes, its folder."""
+    """Each copied instance: the time of its last use, its bytes, its folder."""
     found = []
     for dataset in _entries(parent):
         for instance in _entries(dataset.path):

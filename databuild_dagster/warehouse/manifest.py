@@ -1,18 +1,23 @@
-"""A manifest says what a job run wrote; it is written once, and readers read what it lists and nothing else.
+"""A manifest lists the files that a job run wrote; it is written once, and readers read only what it lists.
 
-The record is `manifest.json` beside the data (SPEC 10.2). It is JSON, one object, the same bytes for the same
-facts. A manifest alone makes nothing visible: the event log says which instance readers see."""
+The record is `manifest.json` beside the data: one JSON object, the same bytes for the same facts (SPEC 10.2). A manifest
+alone makes nothing visible: the event log says which instance readers see.
+
+Its JSON schema is made from the class and published beside this module, for tools that run none of our code."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from importlib.resources import files as package_files
 
 import msgspec
 
 from databuild_dagster.model.refs import asset_of
+from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestConflict,
@@ -24,25 +29,27 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import is_whole, protocol_of, storage_at
 
 SCHEMA_VERSION = 1
+#: The schema's file in the package and among the reference pages.
+SHIPPED = f"manifest-{SCHEMA_VERSION}.schema.json"
 
 
 class ManifestState(StrEnum):
-    """What the files amount to."""
+    """How complete the listed files are."""
 
-    #: All that was to be written is listed.
+    #: Every file is listed.
     COMPLETE = "complete"
-    #: What was stored before the job run failed.
+    #: The job run failed after it had stored these files.
     PARTIAL = "partial"
     #: Intentionally no data: zero rows, with a schema.
     EMPTY = "empty"
-    #: The files were taken away on purpose.
+    #: A clean-up removed the files.
     REMOVED = "removed"
 
 
 class UriType(StrEnum):
-    """What a listed uri names."""
+    """The meaning of the listed uris."""
 
-    #: A whole path or url of a file that may lie anywhere: it is listed, and never ours to move or to remove.
+    #: A whole path or url of a file anywhere, which databuild never moves or removes.
     IDENTIFIER = "identifier"
     #: A file, relative to the instance's folder.
     PATH = "path"
@@ -51,7 +58,7 @@ class UriType(StrEnum):
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """One file: where, how large, what it must hash to."""
+    """One file: its place, size and checksum."""
 
     uri: str
     bytes: int
@@ -68,15 +75,15 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The columns, and what Spark needs to see exactly them again."""
+    """The columns of the files."""
 
     columns: tuple[Column, ...]
-    #: Spark's own JSON, as it stands in the Parquet footer; None if something else wrote the files.
+    #: Spark's own JSON of them, from the Parquet footer; None if Spark did not write the files.
     spark: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of what a job run wrote for one ref, with its state."""
+    """The files that a job run wrote for one ref, with their state."""
 
     schema_version: int = SCHEMA_VERSION
     dataset: str
@@ -90,12 +97,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...] = ()
     created_at: datetime
     schema: TableSchema
-    #: Each input ref, and the uuid of the instance of it that was read.
+    #: Each input ref, and the uuid of its instance that was read.
     inputs: dict[str, str] = {}
     comment: str = ""
     #: For a lot in parts: the manifests of its parts.
     children: tuple[str, ...] = ()
-    #: What the files are written in, a name of `formats`.
+    #: A name of `formats`.
     format: str = "parquet"
 
     @property
@@ -112,22 +119,24 @@ class _Version(msgspec.Struct):
 
 
 def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
-    """Write a manifest that must not exist yet; returns its path. Writing the very same again is fine.
+    """Write a manifest that must not exist yet; returns its path. Writing the same one again is fine.
 
-    Raises `ManifestConflict` if another one is there, `EscapingFile` for files that are not the instance's.
+    Raises `ManifestConflict` if another one is there, `EscapingFile` for files outside of the instance's folder.
     """
     path, contents = _to_write(warehouse, manifest)
-    storage = warehouse.storage
-    if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
-        raise ManifestConflict(path=path, entity=path)
+    write_once(warehouse, path, contents)
     return path
 
 
-def write_manifests(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[bool]:
-    """Write many, in less time than one after the other: of each whether it was not there.
+def write_once(warehouse: Warehouse, path: str, contents: bytes) -> None:
+    """Create a file, or find it with the same contents. Raises `ManifestConflict`."""
+    storage = warehouse.storage
+    if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
+        raise ManifestConflict(path=path, entity=path)
 
-    What is there is left as it is, and what it says is the caller's to judge. Raises `EscapingFile`.
-    """
+
+def write_manifests(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[bool]:
+    """Write many manifests at once; for each, False if one was there, which stays as it is. Raises `EscapingFile`."""
     return warehouse.storage.create_each([_to_write(warehouse, manifest) for manifest in manifests])
 
 
@@ -139,12 +148,12 @@ def _to_write(warehouse: Warehouse, manifest: Manifest) -> tuple[str, bytes]:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """As JSON, the same text for the same facts."""
+    """The manifest as JSON, the same text for the same facts."""
     return msgspec.json.format(msgspec.json.encode(manifest, order="deterministic").decode(), indent=1) + "\n"
 
 
 def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
-    """What an instance holds.
+    """The manifest of an instance.
 
     Raises `ManifestMissing`, `ManifestDamaged`, `NewerManifest`, `EscapingFile`.
     """
@@ -162,12 +171,12 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
 
 
 def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:
-    """What several instances of an asset hold, in their order; from an object store several at once."""
+    """The manifests of several instances of an asset, in their order; from an object store several at once."""
     return warehouse.storage.for_each(lambda uuid: read_manifest(warehouse, asset, uuid), uuids)
 
 
 def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
-    """The listed files, each with its full path or url, in the order of the manifest."""
+    """The full path or url of each listed file, in the order of the manifest."""
     if manifest.uri_type is UriType.IDENTIFIER:
         return [file.uri for file in manifest.files]
     folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
@@ -175,7 +184,7 @@ def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
 
 
 def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
-    """The same, for whoever reads from another warehouse: each file by its full path or url."""
+    """The manifest for readers of another warehouse: each file by its full path or url."""
     files = tuple(
         msgspec.structs.replace(file, uri=path)
         for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
@@ -184,7 +193,7 @@ def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
 
 
 def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str]:
-    """Where this machine can open all listed files: the very files, or copies of what an object store holds.
+    """Local paths of all listed files: the files themselves, or copies of an object store's.
 
     Raises `ListedFileLost`, `EscapingFile`, `StorageTrouble`.
     """
@@ -206,13 +215,55 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
 
 
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
-    """The listed files that are not there, or of another size (`check --deep`); none is opened."""
+    """The listed files that are absent or have another size (`check --deep`); none is opened."""
     uris = [file.uri for file in manifest.files]
     if manifest.uri_type is UriType.IDENTIFIER:
         sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}
     else:
         sizes = warehouse.storage.sizes(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid), uris)
     return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
+
+
+def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
+    """Remove every file in an instance's folder but its manifest, which becomes `removed` first (SPEC 10.8).
+
+    The manifest keeps everything else, so its inputs and its failure can still be shown, and a process that comes back
+    late cannot write another one. It is the one change of a record, after the log has said so. A folder without a
+    readable manifest is removed whole. Files listed by their whole path stay. Repeating it is fine. Raises
+    `DiskTrouble`, `StorageTrouble`.
+    """
+    folder, path = warehouse.instance_dir(asset, uuid), warehouse.manifest_path(asset, uuid)
+    storage = warehouse.storage
+    try:
+        manifest = read_manifest(warehouse, asset, uuid)
+    except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile):
+        storage.remove_tree(folder)
+        return
+    if manifest.state is not ManifestState.REMOVED:
+        storage.replace(path, manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)).encode())
+    files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
+    storage.remove_files(files, within=folder)
+    if protocol_of(warehouse.root) is not None:
+        disk.remove_tree(local_copies.copies_of(folder))
+
+
+def manifest_schema() -> str:
+    """The JSON schema of a manifest of this version: every field is allowed and required."""
+    schema = msgspec.json.schema(Manifest)
+    manifest = schema["$defs"]["Manifest"]
+    properties = manifest["properties"]
+    # A manifest of another version must fail this schema, because its shape may differ.
+    properties["schema_version"] = {"const": SCHEMA_VERSION, "description": "Another version has another schema."}
+    properties["created_at"]["format"] = "date-time"
+    # Defaults are written, too.
+    manifest["required"] = list(properties)
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A manifest of databuild", **schema}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def shipped_schema() -> str:
+    """The text of the schema in the package."""
+    return package_files("databuild_dagster.warehouse").joinpath(SHIPPED).read_text()
 
 
 def _decode(contents: bytes, path: str) -> Manifest:
@@ -227,7 +278,7 @@ def _decode(contents: bytes, path: str) -> Manifest:
 
 
 def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
-    """Nothing we write is a link, which could lead out of the folder as a way up does."""
+    """Refuse links, which could lead out of the folder: databuild writes none. Raises `EscapingFile`."""
     if manifest.uri_type is UriType.IDENTIFIER or protocol_of(warehouse.root) is not None:
         return
     for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True):
@@ -237,7 +288,7 @@ def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
 
 
 def _check_uris(manifest: Manifest, path: str) -> None:
-    """A plain file name, or the beginning of one, cannot leave its folder, and nothing we write lies deeper."""
+    """A plain file name, or the beginning of one, cannot leave its folder, and databuild writes no folders there."""
     for file in manifest.files:
         uri = file.uri
         if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):

@@ -1,8 +1,8 @@
 """A warehouse behind a url: S3, or any other store of whole objects that fsspec has a file system for.
 
-Objects appear whole, so nothing is renamed. A manifest is written only if no other is there (`If-None-Match: *`):
-where a store does not keep that promise, nothing is written at all. Who may do what, and where the store is,
-comes from the environment that its own tools read; there are no settings of ours."""
+Objects appear whole, so nothing is renamed. A manifest is created with `If-None-Match: *`; to a store that ignores it,
+nothing is written at all. Credentials and the store's address come from the environment that the store's own tools
+read; databuild has no settings for them."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from databuild_dagster.warehouse.errors import (
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-#: Uploads, downloads and looks at once in one process.
+#: Concurrent requests of one process.
 MAX_THREADS = 8
-#: S3 asks to try again when two conditional writes of one object overlap.
+#: S3 asks for a retry when two conditional writes of one object overlap.
 MAX_OVERLAPS = 5
 
-#: Proves that the store keeps its promise; the same object for all processes, so that it is written only once.
+#: Proves that the store refuses to overwrite; one object for all processes, so that it is written only once.
 MARKER_NAME = ".create-only"
 _MARKER = b"databuild checks with this object that what exists here is not overwritten.\n"
 
-#: What to install for a protocol that is not there.
+#: The package to install for a protocol.
 _EXTRAS = {"s3": "databuild-dagster[s3]", "s3a": "databuild-dagster[s3]", "gs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
 #: Large files go in pieces of 50 MB, so many at once for each of the threads above.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
 
-#: Where the file systems of fsspec say when an object was written, and what its contents are called.
+#: Names in fsspec's file systems for the time of the write, and for the version of the contents.
 _MODIFIED = ("LastModified", "updated", "last_modified", "mtime", "created")
 _VERSION = ("ETag", "etag", "generation")
 
-#: What libraries raise that share no base class with what it means; by name, so that none has to be imported.
+#: Errors of libraries without a common base class; by name, so that no library has to be imported.
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _NO_ANSWER = frozenset(
     {"HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientConnectionError", "TimeoutError"}
@@ -62,7 +62,7 @@ _BUSY_CODES = frozenset({"SlowDown", "ServiceUnavailable", "InternalError", "Req
 
 
 def object_store(protocol: str) -> ObjectStore:
-    """The one for a protocol in this process, new after a fork: its connections have threads.
+    """This process's store for a protocol; a new one after a fork, because its connections have threads.
 
     Raises `StorageLibraryMissing`, `InvalidWarehouse`.
     """
@@ -74,7 +74,7 @@ def object_store(protocol: str) -> ObjectStore:
 
 
 def forget_connections() -> None:
-    """The next use reads the environment anew."""
+    """Let the next use read the environment again."""
     with _lock:
         _stores.clear()
 
@@ -84,11 +84,11 @@ class ObjectStore:
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
-        #: Roots of which it is known that they can be written to.
+        #: Roots that were written to.
         self._proven: set[str] = set()
 
     def staging_parent(self, root: str) -> str:
-        """Raises what writing would raise, before anything has been computed."""
+        """Raises what writing would raise, before anything is computed."""
         if root not in self._proven:
             self._prove(root)
             self._proven.add(root)
@@ -109,7 +109,7 @@ class ObjectStore:
 
     def share(self, folder: str, into: str, names: Iterable[str]) -> None:
         def copy(name: str) -> None:
-            # Within the store, and whole or not at all: no byte comes to this machine.
+            # The store copies, whole or not at all: no byte comes to this machine.
             with self._reading(f"{folder}/{name}"):
                 self._file_system.cp_file(f"{folder}/{name}", f"{into}/{name}")
 
@@ -147,12 +147,12 @@ class ObjectStore:
             if not local_copies.is_there(local_copies.copy_path(url), size_bytes)
         ]
         if absent:
-            self.for_each(lambda each: local_copies.fetch(*each, self._download), absent)
+            self.for_each(lambda copy: local_copies.fetch(*copy, self._download), absent)
             local_copies.prune_sometimes()
         return [local_copies.copy_path(url) for url, _ in files]
 
     def sizes(self, folder: str, names: Sequence[str]) -> dict[str, int]:
-        # One request, whatever the number of files; what the folder holds besides is not looked at.
+        # One request for any number of files.
         with self._reading(folder):
             found = self._file_system.find(folder, detail=True)
         sizes = {path.rpartition("/")[2]: int(info["size"]) for path, info in found.items()}
@@ -178,7 +178,7 @@ class ObjectStore:
                     continue
                 if info["type"] == "directory":
                     inside = self._file_system.ls(name, detail=True)
-                    found.update({each["name"]: each["size"] for each in inside if each["type"] == "file"})
+                    found.update({entry["name"]: entry["size"] for entry in inside if entry["type"] == "file"})
                 else:
                     found[name] = info["size"]
         data = {name: size for name, size in found.items() if disk.is_data(name.rpartition("/")[2])}
@@ -193,11 +193,11 @@ class ObjectStore:
                 else:
                     found = self._file_system.ls(folder, detail=True)
             except FileNotFoundError as error:
-                # A prefix is there as soon as there is an object; only a bucket can be absent.
+                # A prefix exists as soon as an object does; only a bucket can be absent.
                 if not self._has_bucket(folder, error):
                     raise
                 found = []
-        return [_listed(protocol, each) for each in found if each["type"] == "file"]
+        return [_listed(protocol, entry) for entry in found if entry["type"] == "file"]
 
     def open_binary(self, path: str) -> BinaryIO:
         with self._reading(path):
@@ -214,15 +214,15 @@ class ObjectStore:
     def remove_tree(self, path: str) -> None:
         with self._writing(path, "removed"):
             found: list[str] = self._file_system.find(path)
-            # The manifest first: it never lists what is not there.
-            found.sort(key=lambda each: not each.endswith("/manifest.json"))
+            # The manifest first: it never lists an absent file.
+            found.sort(key=lambda path: not path.endswith("/manifest.json"))
             for first in found[:1]:
                 self._file_system.rm_file(first)
             self.for_each(self._file_system.rm_file, found[1:])
         disk.remove_tree(local_copies.copies_of(path))
 
     def for_each(self, do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        """At most eight at once; the first error is raised when those that were started have ended."""
+        """At most eight at once; the first error is raised after those that were started have ended."""
         if len(items) < 2:
             return [do(item) for item in items]
         from concurrent.futures import ThreadPoolExecutor
@@ -230,20 +230,20 @@ class ObjectStore:
         with ThreadPoolExecutor(min(MAX_THREADS, len(items))) as threads:
             started = [threads.submit(do, item) for item in items]
             try:
-                return [each.result() for each in started]
+                return [future.result() for future in started]
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
 
     def _prove(self, root: str) -> None:
-        """That `root` can be written to, and that the second to write an object is told. Raises `NotCreateOnly`.
+        """Prove that `root` can be written to, and that the store refuses the second write of an object.
 
-        A store that knows no conditions takes the second write too, and says nothing.
+        A store without conditions accepts the second write without an error. Raises `NotCreateOnly`.
         """
         method = self._file_system._pipe_file if self._file_system.async_impl else self._file_system.pipe_file
         marker = f"{root}/{MARKER_NAME}"
         if "mode" not in inspect.signature(method).parameters or _looks_first(method):
             raise NotCreateOnly(path=marker)
-        # Usually one request: some process before this one has written the marker.
+        # Usually one request: an earlier process has written the marker.
         if self.create_only(marker, _MARKER) and self.create_only(marker, _MARKER):
             raise NotCreateOnly(path=marker)
 
@@ -253,7 +253,7 @@ class ObjectStore:
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:
-        """As `_writing`, but that an object is not there stays a FileNotFoundError."""
+        """As `_writing`, but an absent object stays a FileNotFoundError."""
         try:
             yield
         except FileNotFoundError as error:
@@ -265,7 +265,7 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, path: str, done: str = "written") -> Iterator[None]:
-        """Say what could not be done to what; a store has no folders, so only a bucket can be not there."""
+        """Turn errors into sentences about `path`; a store has no folders, so only a bucket can be absent."""
         try:
             yield
         except Exception as error:
@@ -277,11 +277,11 @@ class ObjectStore:
         try:
             return bool(self._file_system.exists(_bucket(path)))
         except Exception:
-            # Who may not look at a bucket may still read what is in it.
+            # A user without the right to list a bucket may still read its objects.
             return True
 
     def _explained(self, error: Exception, path: str, done: str) -> Exception:
-        """The error to raise instead: one sentence, and a type that says whether trying again may help."""
+        """The error to raise instead: one sentence, and a type that says whether a retry may help."""
         facts = {"path": path, "done": done}
         names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
         code = _code(error)
@@ -312,26 +312,25 @@ def _file_system(protocol: str) -> Any:
     except ValueError as error:
         raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
     try:
-        # Ours is one per process and not fsspec's one per thread. A listing that is remembered would be another
-        # process's past.
+        # One per process, where fsspec keeps one per thread. A cached listing would miss the writes of other processes.
         return kind(**_OPTIONS.get(protocol, {}), skip_instance_cache=True, use_listings_cache=False)
     except Exception as error:
-        # It wants to be told more than a url says, and fsspec's configuration does not.
+        # It needs more than the url and fsspec's configuration contain.
         raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
 
 
 def _listed(protocol: str, entry: Mapping[str, Any]) -> disk.Listed:
-    """An entry of fsspec's, whose file systems agree on name and size only."""
-    told = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), 0.0)
-    if isinstance(told, str):
-        told = datetime.fromisoformat(told)
-    modified = told.timestamp() if isinstance(told, datetime) else float(told)
+    """An entry of fsspec, whose file systems agree on name and size only."""
+    modified_at = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), 0.0)
+    if isinstance(modified_at, str):
+        modified_at = datetime.fromisoformat(modified_at)
+    modified = modified_at.timestamp() if isinstance(modified_at, datetime) else float(modified_at)
     version = str(next((entry[key] for key in _VERSION if entry.get(key)), modified))
     return disk.Listed(f"{protocol}://{entry['name']}", int(entry["size"]), modified, version)
 
 
 def _looks_first(method: Any) -> bool:
-    """Whether it is fsspec's own, which looks and then writes: two writers may both have looked."""
+    """Whether it is fsspec's own method, which checks and then writes: two writers may both pass the check."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
@@ -344,7 +343,7 @@ def _bucket(path: str) -> str:
 
 
 def _code(error: BaseException) -> str:
-    """What the store answered, as botocore keeps it; empty where nothing of the kind is known."""
+    """The store's error code, as botocore keeps it; empty if there is none."""
     for link in _links(error):
         if isinstance(response := getattr(link, "response", None), dict):
             return str(response.get("Error", {}).get("Code", ""))
@@ -361,8 +360,8 @@ def _links(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: BaseException) -> str:
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = (told.strip().splitlines() or [""])[0].strip().rstrip(".")
+    whole = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = (whole.strip().splitlines() or [""])[0].strip().rstrip(".")
     return text or type(error).__name__
 
 

@@ -1,6 +1,6 @@
-"""From a pattern to files that lie outside of any warehouse, and from them to what a manifest says of them.
+"""From a pattern to files outside of any warehouse, and to their entries in a manifest.
 
-They are somebody else's: listed, described by their footers, never moved, copied or removed."""
+Other programs own these files: databuild lists and describes them, and never moves, copies or removes them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.warehouse.errors import UnreadableFile
-from databuild_dagster.warehouse.file_format import FileFormat
-from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class OutsideFile(NamedTuple):
-    """A file as it says of itself."""
+    """A file and its own schema."""
 
     entry: FileEntry
     schema: pa.Schema
 
 
 def whole_pattern(pattern: str) -> str:
-    """As an absolute path, or a url as it is; `file://` is a path."""
+    """The pattern as an absolute path; a url is returned unchanged, `file://` is a path."""
     if pattern.startswith("file://"):
         pattern = pattern.removeprefix("file://")
     if protocol_of(pattern) is not None:
@@ -36,14 +35,14 @@ def whole_pattern(pattern: str) -> str:
 
 
 def find_files(pattern: str) -> list[tuple[str, int]]:
-    """The data files that match, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
+    """The matching data files, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
     return storage_at(pattern).find(pattern)
 
 
 def describe_each(
     files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN
 ) -> list[OutsideFile | UnreadableFile]:
-    """Rows, columns and fingerprint of each, or why it has none. Raises `StorageTrouble`, `DiskTrouble`."""
+    """Rows, columns and fingerprint of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
 
     def describe(file: tuple[str, int]) -> OutsideFile | UnreadableFile:
         path, size_bytes = file
@@ -64,6 +63,6 @@ def describe_each(
 
 
 def fingerprint_of(files: Sequence[FileEntry]) -> str:
-    """Another one as soon as a file comes, goes or changes."""
-    told = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
-    return sha256(told.encode()).hexdigest()[:16]
+    """A text that changes when a file comes, goes or changes."""
+    text = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
+    return sha256(text.encode()).hexdigest()[:16]

@@ -1,13 +1,13 @@
-"""The parts of a lot in the warehouse (SPEC 10.4): a manifest each, beside the files that it lists.
+"""The parts of a lot in the warehouse, each with a manifest beside its files (SPEC 10.4).
 
     <instance>/part-….parquet              files of all parts; no two writers use one name
     <instance>/manifest.part-0003.json     what part 3 wrote: complete, or empty
     <instance>/manifest.json               lists the files of all parts, and names their manifests as `children`
 
-A failed attempt keeps its good parts under a partial manifest. The next one has them in its own folder too, by a link
-or a copy, and writes manifests of its own for them; the failed attempt's folder goes, as a whole and with its manifest,
-only when the engine knows how the next one ended. So wherever a process dies, either folder is whole by itself. The
-folder goes, and no `removed` manifest stays in its place, because the event log never heard of it: nobody could ask."""
+A failed attempt keeps its good parts under a partial manifest. The next attempt links or copies them to its own folder
+and writes its own manifests for them. The failed attempt's folder is removed whole, after the engine has recorded how
+the next attempt ended; so each folder is complete by itself wherever a process dies. No `removed` manifest replaces it,
+because the event log never recorded that instance."""
 
 from __future__ import annotations
 
@@ -19,37 +19,43 @@ import msgspec
 
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
-    ManifestConflict,
     ManifestDamaged,
     ManifestMissing,
     NewerManifest,
     StorageTrouble,
 )
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, TableSchema, UriType, read_manifest
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    TableSchema,
+    UriType,
+    manifest_text,
+    read_manifest,
+    write_once,
+)
 
-#: Of what cannot be read as it should, nothing is kept: its parts are built again.
+#: No part of an attempt with such a manifest is kept: the parts are built again.
 _UNUSABLE = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile)
 _NO_COLUMNS = TableSchema(())
 
 
 class PartManifest(Manifest, frozen=True, kw_only=True):
-    """What one part of a lot wrote."""
+    """The files that one part of a lot wrote."""
 
     #: From 0, in the order of the split.
     number: int
-    #: Of how many.
     n_parts: int
-    #: What a person calls it: `3 of 8`, or `origin=JFK`.
+    #: Its name for people: `3 of 8`, or `origin=JFK`.
     part: str
-    #: Which piece of what input it was made from; equal texts, equal pieces.
+    #: The piece of the input that it was made from; equal texts, equal pieces.
     split: str
-    #: That of the asset's function.
+    #: The version of the asset's function.
     code_version: str | None = None
 
 
 def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
-    """The state of a lot from those of its parts, None for a part that did not come to an end."""
+    """The state of a lot from those of its parts; None is a part that did not end."""
     states = set(parts)
     if not states <= {ManifestState.COMPLETE, ManifestState.EMPTY}:
         return ManifestState.PARTIAL
@@ -57,13 +63,13 @@ def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
 
 
 def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
-    """The columns of all parts: those of one that has rows, for what is empty has its columns from elsewhere."""
+    """The columns of all parts: those of a part with rows, because an empty part takes its columns from elsewhere."""
     schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
     return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
 
 
 def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
-    """What about the columns of a part does not go together with those of another one; None where they do."""
+    """The first difference between the columns of two parts; None if they agree."""
     if not part.files or not before.files:
         return None
     found = {column.name: column.type for column in part.schema.columns}
@@ -79,7 +85,7 @@ def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
 
 
 def child_name(number: int) -> str:
-    """The manifest of a part, as its lot's manifest names it: a file in the same folder."""
+    """The file name of a part's manifest, as its lot's manifest lists it."""
     return f"manifest.part-{number:04}.json"
 
 
@@ -87,17 +93,13 @@ def write_part(warehouse: Warehouse, manifest: PartManifest) -> None:
     """Write a part's manifest, which must not exist yet. Raises `ManifestConflict`, `DiskTrouble`, `StorageTrouble`."""
     assert manifest.state in (ManifestState.COMPLETE, ManifestState.EMPTY), manifest.state
     path = _path(warehouse, manifest.dataset, manifest.instance_uuid, child_name(manifest.number))
-    contents = msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"), indent=1) + b"\n"
-    storage = warehouse.storage
-    if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
-        raise ManifestConflict(path=path, entity=path)
+    write_once(warehouse, path, manifest_text(manifest).encode())
 
 
 def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest]:
-    """The parts that a failed attempt has kept for the next one; none of one that was no failed attempt in parts.
+    """The parts that a failed attempt has kept for the next one.
 
-    Where every part was good, what failed was the lot as a whole, in a check for example. The same parts would come
-    to the same end, so none is used again.
+    None where every part was good: the lot as a whole failed, in a check for example, and would fail again.
     """
     try:
         lot = read_manifest(warehouse, asset, uuid)
@@ -110,7 +112,7 @@ def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest
 
 
 def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inputs: Mapping[str, str]) -> bool:
-    """Whether a part would be built from the very same rows by the very same code. `inputs` are the declared ones."""
+    """Whether a part would be built from the same rows by the same code. `inputs` are the declared ones."""
     return (
         kept.split == split
         and kept.code_version == code_version
@@ -121,12 +123,10 @@ def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inp
 def share_parts(
     warehouse: Warehouse, kept: Mapping[int, PartManifest], *, uuid: str, job_run: str
 ) -> list[PartManifest]:
-    """Have the files of parts that one attempt has kept in a new instance too; the manifests to write there, by
-    `write_part`.
+    """Link or copy the files of kept parts to a new instance; returns the manifests to write there by `write_part`.
 
-    `kept` is by the number that each has now. What is not whole any more is left out, and has to be built again. The
-    files stay where they were as well: a link on a disk, a copy in an object store. Raises `DiskTrouble`,
-    `StorageTrouble`.
+    `kept` is by the part's number in the new instance. A part with a missing file is left out, to be built again.
+    Raises `DiskTrouble`, `StorageTrouble`.
     """
     if not kept:
         return []
@@ -141,8 +141,8 @@ def share_parts(
         names = [file.uri for part in whole.values() for file in part.files]
         warehouse.storage.share(source, warehouse.instance_dir(first.dataset, uuid), names)
     except FileNotFoundError as error:
-        # Some of it is in the new folder by now, which has to go: no file may lie there that no manifest lists.
-        raise StorageTrouble(path=source, done="kept", why="somebody removed it in this very moment") from error
+        # Some files are in the new folder, which must be removed: no manifest lists them.
+        raise StorageTrouble(path=source, done="kept", why="another process removed it at the same time") from error
     return [
         msgspec.structs.replace(
             part,
@@ -157,10 +157,9 @@ def share_parts(
 
 
 def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
-    """Remove what failed attempts in parts have left; what others left is there to be looked at.
+    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
 
-    Also what has no manifest any more: whoever began to remove it may have died then. Raises `DiskTrouble`,
-    `StorageTrouble`.
+    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
     """
     for uuid in uuids:
         try:
@@ -176,7 +175,7 @@ def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> N
 
 
 def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:
-    """How the lot's manifest names them."""
+    """The names of the parts' manifests in the lot's manifest."""
     return tuple(child_name(part.number) for part in parts)
 
 
@@ -190,8 +189,8 @@ def _read_part(warehouse: Warehouse, lot: Manifest, child: str) -> PartManifest:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ManifestDamaged(path=path, why=str(error)) from error
-    whose = (part.dataset, part.ref, part.instance_uuid)
-    if whose != (lot.dataset, lot.ref, lot.instance_uuid) or part.uri_type is not UriType.PATH:
+    owner = (part.dataset, part.ref, part.instance_uuid)
+    if owner != (lot.dataset, lot.ref, lot.instance_uuid) or part.uri_type is not UriType.PATH:
         raise ManifestDamaged(path=path, why=f"it is no part of instance {lot.instance_uuid} of {lot.ref}")
     listed = {file.uri for file in lot.files}
     if stray := [file.uri for file in part.files if file.uri not in listed]:

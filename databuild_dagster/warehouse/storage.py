@@ -1,8 +1,7 @@
-"""What a warehouse asks of the place it lies in, and which place a path means.
+"""The storage of a warehouse: a folder of a disk (`disk`), or an object store behind a url (`object_store`).
 
-There are two: a folder of a disk (`disk`), and an object store behind a url (`object_store`). What is built is
-written to a folder of the local disk first, in both; only what is asked of the place differs. Nothing of an
-object store is imported until a url is used."""
+With both, a build writes to a staging folder of the local disk first. An object store's libraries are imported when a
+url is used."""
 
 from __future__ import annotations
 
@@ -22,48 +21,48 @@ _A_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 #: `pathlib.Path` takes one slash away.
 _A_URL_THAT_WAS_A_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _LOCAL = frozenset({"file", "local"})
-#: What starts something else than a name in a url: a version or options, a fragment, a chain of file systems.
+#: Begin a version, options, a fragment or a chain of file systems in a url.
 _NO_NAME = ("?", "#", "::", "\\")
 
 
 class Storage(Protocol):
-    """The few things that are done to a place. Paths are whole: a local path, or a url."""
+    """The operations on a storage. Paths are whole: a local path, or a url.
+
+    All raise `DiskTrouble` or `StorageTrouble`. An absent file raises FileNotFoundError, which the caller judges.
+    """
 
     def staging_parent(self, root: str) -> str:
-        """A local folder that exists, from which publishing is cheap; raises if `root` cannot be written to."""
+        """An existing local folder from which publishing is cheap; raises if `root` cannot be written to."""
 
     def staging_place(self, root: str) -> str:
-        """Where that folder is, or would be; nothing is made, and nobody asked."""
+        """The path of that folder, whether it exists or not."""
 
     def publish(self, staging: str, folder: str, names: Iterable[str]) -> None:
-        """Take files from a local staging folder to `folder`, where they stay unchanged."""
+        """Move or upload files from a local staging folder to `folder`, which is created if need be."""
 
     def share(self, folder: str, into: str, names: Iterable[str]) -> None:
-        """Have files of a folder in another one too, whole and for good. What is there already is taken for the same.
-
-        Raises FileNotFoundError as it is.
-        """
+        """Link or copy files of a folder into another one, which is created if need be; existing ones are kept."""
 
     def create_only(self, path: str, contents: bytes) -> bool:
-        """Write what must not exist yet, whole or not at all; False if it does."""
+        """Create a file, whole or not at all, and its folder if need be; False if the file exists."""
 
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
-        """`create_only` of many paths with their contents, in less time than one after the other."""
+        """`create_only` of many paths with their contents, faster than one by one."""
 
     def replace(self, path: str, contents: bytes) -> None:
-        """Write what may exist already: who reads has the whole old contents or the whole new ones."""
+        """Create or replace a file and its folder: a reader sees the whole old contents or the whole new ones."""
 
     def read_bytes(self, path: str) -> bytes:
-        """All of it. Raises FileNotFoundError as it is: whether that is an error, the caller knows."""
+        """The contents of a file."""
 
     def local_copies(self, files: Sequence[tuple[str, int]]) -> list[str]:
         """For each path and its size in bytes, a path on this machine's disk with the same contents."""
 
     def sizes(self, folder: str, names: Sequence[str]) -> dict[str, int]:
-        """The bytes of those that are there."""
+        """The bytes of the existing files among `names`."""
 
     def file_sizes(self, paths: Sequence[str]) -> dict[str, int]:
-        """The bytes of those files that are there, wherever they lie; links are followed."""
+        """The bytes of the existing files among `paths`, in any folder; links are followed."""
 
     def find(self, pattern: str) -> list[tuple[str, int]]:
         """Files whose path matches a pattern, sorted, each with its bytes; in a folder that matches, those in it.
@@ -72,26 +71,23 @@ class Storage(Protocol):
         """
 
     def list_files(self, folder: str, *, deep: bool) -> list[Listed]:
-        """Every file of a folder, with those of the folders in it if `deep`; in no order, and none is opened.
-
-        Raises FileNotFoundError as it is, where folders are things that can be absent.
-        """
+        """Every file of a folder, with those of its folders if `deep`; unordered, none is opened."""
 
     def open_binary(self, path: str) -> BinaryIO:
-        """To read some of it. Raises what reading raises, FileNotFoundError as it is."""
+        """The open file, to read a part of it."""
 
     def remove_files(self, paths: Sequence[str], within: str) -> None:
-        """Remove those that are there, and the folders below `within` that hold nothing any more."""
+        """Remove files, if they exist, and the folders that are empty then, up to and including `within`."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
+        """Remove a folder with all its contents, if it exists."""
 
     def for_each(self, do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        """`do` for every item, in order or at once, whatever is faster there."""
+        """`do` for every item, in order or at once, as is faster for this storage."""
 
 
 def storage_at(path: str) -> Storage:
-    """The place that a root, a folder or a file lies in. Raises `StorageLibraryMissing`."""
+    """The storage of a root, a folder or a file. Raises `StorageLibraryMissing`."""
     if (protocol := protocol_of(path)) is None:
         return disk
     from databuild_dagster.warehouse.object_store import object_store
@@ -106,7 +102,7 @@ def protocol_of(path: str) -> str | None:
 
 
 def is_whole(uri: str) -> bool:
-    """Whether it says by itself where a file lies: an absolute path or a url, without a way up."""
+    """Whether a uri is an absolute path or a url, without `..`."""
     if protocol_of(uri) is None:
         return os.path.isabs(uri) and os.path.normpath(uri) == uri and "\0" not in uri
     return ".." not in uri.split("/")
@@ -126,7 +122,7 @@ def normal_root(root: str) -> str:
         return os.path.abspath(found[2])
     names = rest.split("/")
     if "@" in names[0]:
-        # Not repeated: it may hold a password.
+        # The message leaves the url out: it may hold a password.
         raise InvalidWarehouse(root=f"{protocol}://…", why="credentials do not belong into its url")
     if any(name in ("", ".", "..") for name in names) or any(part in rest for part in _NO_NAME):
         raise InvalidWarehouse(root=root, why="a bucket and plain names have to follow the protocol")

@@ -264,7 +264,7 @@ def test_a_warehouse_that_disappears_as_spark_writes_leaves_no_manifest_and_says
         shutil.rmtree(root)
         yield from rows
 
-    with pytest.raises(DiskTrouble, match="could not be listed: no such file or directory. Look at the disk") as caught:
+    with pytest.raises(DiskTrouble, match="could not be listed: no such file or directory. Check the disk") as caught:
         write(spark.range(3).coalesce(1).mapInPandas(remove_it, "id long"), ref="flights@2013-01-02")
 
     assert is_transient(caught.value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import orc
 
 from databuild_dagster.warehouse.errors import UnreadableFile
-from databuild_dagster.warehouse.file_format import FileFacts
+from databuild_dagster.warehouse.formats import FileFacts
 
 
 class Orc:

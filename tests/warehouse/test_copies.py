@@ -114,7 +114,7 @@ def test_a_lots_folder_holds_what_it_should_and_nothing_else(warehouse):
     assert wrong_copies(warehouse, folder, {two: b"2", three: b"3"}) == {}
     assert wrong_copies(warehouse, folder, {one: b"1", two: b"3"}) == {
         one: "it is missing",
-        two: "it says something else than the record",
+        two: "it differs from the record",
         three: "it should not be there any more",
     }
     assert put_copies(warehouse, folder, {}) == (0, 2)

@@ -219,7 +219,7 @@ def test_a_listed_name_that_leads_elsewhere_is_missing_and_is_not_read(warehouse
     Path(warehouse.instance_dir("raw/flights", UUID), "part-0.parquet").symlink_to(tmp_path / "secret")
 
     assert missing_files(warehouse, manifest) == ("part-0.parquet",)
-    with pytest.raises(EscapingFile, match=r"lists 'part-0.parquet', which does not lie in the folder"):
+    with pytest.raises(EscapingFile, match=r"lists 'part-0.parquet', which is not in the folder"):
         local_paths(warehouse, [manifest])
 
 

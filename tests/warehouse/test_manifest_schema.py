@@ -13,15 +13,17 @@ import pytest
 from databuild_dagster.warehouse.copies import lot_folder, manifest_copy
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
+    SHIPPED,
     Column,
     FileEntry,
     Manifest,
     ManifestState,
     TableSchema,
     UriType,
+    manifest_schema,
     manifest_text,
+    shipped_schema,
 )
-from databuild_dagster.warehouse.manifest_schema import SHIPPED, manifest_schema, shipped_schema
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -26,6 +26,7 @@ from databuild_dagster.warehouse.errors import (
     StorageUnreachable,
 )
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
+from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -37,7 +38,6 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
-from databuild_dagster.warehouse.parquet import write_table
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 OTHER = "579bd65c-4ec2-280d-148b-69c8ddecd1b2"
@@ -52,7 +52,7 @@ def publish(warehouse, *tables, uuid=UUID):
     staging = warehouse.new_staging_dir(uuid)
     disk.make_dirs(staging)
     for number, table in enumerate(tables):
-        write_table(table, os.path.join(staging, f"part-{number}-{uuid[:4]}.parquet"))
+        WRITTEN.write(table, os.path.join(staging, f"part-{number}-{uuid[:4]}.parquet"))
     files, schema = describe_files(staging)
     publish_files(staging, warehouse.instance_dir("raw/flights", uuid), files)
     disk.remove_tree(staging)
@@ -313,7 +313,7 @@ def test_a_discard_removes_one_instance_its_manifest_first_and_its_copies(s3, bu
 def test_a_discard_of_what_is_not_there_is_fine(warehouse):
     warehouse.remove_instance("raw/flights", UUID)
 
-    with pytest.raises(ManifestMissing, match="or the warehouse is set to another place"):
+    with pytest.raises(ManifestMissing, match="or it was built in another warehouse"):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
@@ -384,7 +384,7 @@ def test_who_may_not_is_told_whatever_is_tried(s3, warehouse, do):
         forget_connections()
     s3.refusals += [(403, "AccessDenied", "")] * 5
 
-    with pytest.raises(AccessDenied, match="does not let this user do it.*AWS_PROFILE"):
+    with pytest.raises(AccessDenied, match="refuses it to this user.*AWS_PROFILE"):
         do(warehouse)
 
 
@@ -431,14 +431,14 @@ def test_an_upload_that_fails_leaves_no_manifest(s3, warehouse):
 def test_an_answer_of_no_known_kind_is_still_one_sentence(s3, warehouse):
     s3.refusals += [(400, "QuiteUnheardOf", "manifest.json")]
 
-    with pytest.raises(StorageTrouble, match="could not be written: .*QuiteUnheardOf by the test. Look at"):
+    with pytest.raises(StorageTrouble, match="could not be written: .*QuiteUnheardOf by the test. Check"):
         write_manifest(warehouse, manifest_of())
 
 
 def test_a_staged_file_that_is_gone_is_the_disks_trouble_and_not_the_buckets(warehouse):
     staging = warehouse.new_staging_dir(UUID)
     disk.make_dirs(staging)
-    write_table(numbers(1), os.path.join(staging, "part-0.parquet"))
+    WRITTEN.write(numbers(1), os.path.join(staging, "part-0.parquet"))
     files, _ = describe_files(staging)
     disk.remove_tree(staging)
 

@@ -12,6 +12,7 @@ import pytest
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, UnreadableFile
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table, table_schema
+from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -25,7 +26,6 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 from databuild_dagster.warehouse.outside import describe_each, find_files, whole_pattern
-from databuild_dagster.warehouse.parquet import write_table
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
@@ -48,7 +48,7 @@ def put(root, tmp_path) -> Callable[..., str]:
 
     def put(name: str, *numbers: int, contents: bytes | None = None) -> str:
         staged = tmp_path / "staged"
-        write_table(pa.table({"n": pa.array(numbers, pa.int64())}), str(staged))
+        WRITTEN.write(pa.table({"n": pa.array(numbers, pa.int64())}), str(staged))
         file_system.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
         file_system.pipe_file(f"{root}/{name}", staged.read_bytes() if contents is None else contents)
         return f"{root}/{name}"
@@ -135,7 +135,7 @@ def test_an_instance_of_one_warehouse_is_read_from_another(warehouse, tmp_path):
     elsewhere = Warehouse(str(tmp_path / "elsewhere"))
     staging = warehouse.new_staging_dir(UUID)
     disk.make_dirs(staging)
-    write_table(pa.table({"n": [1]}), f"{staging}/part-0.parquet")
+    WRITTEN.write(pa.table({"n": [1]}), f"{staging}/part-0.parquet")
     files, schema = describe_files(staging)
     publish_files(staging, warehouse.instance_dir("numbers", UUID), files)
     manifest = Manifest(

@@ -140,7 +140,7 @@ def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_tol
 
 
 def test_a_local_warehouse_that_has_disappeared_is_told_to_readers(tmp_path):
-    with pytest.raises(ManifestMissing, match="or the warehouse is set to another place"):
+    with pytest.raises(ManifestMissing, match="or it was built in another warehouse"):
         read_manifest(Warehouse(str(tmp_path / "gone")), "a", UUID)
 
 

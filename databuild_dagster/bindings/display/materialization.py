@@ -37,9 +37,9 @@ from databuild_dagster.bindings.claims.results import Built, BuiltOutput
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
+from databuild_dagster.warehouse.files import sample_rows
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
-from databuild_dagster.warehouse.samples import first_rows
 
 #: Refs of one step that have columns and a sample: Dagster takes 2 ms longer to write 20 columns. Beyond that only the
 #: last of those reported together has them, which the asset's own page shows.
@@ -120,7 +120,7 @@ class Describer:
         if not self._sample_rows or not output.instance.rows:
             return None
         try:
-            rows = first_rows(self._warehouse, output.instance.manifest, self._sample_rows)
+            rows = sample_rows(self._warehouse, output.instance.manifest, self._sample_rows)
         except (OSError, ValueError, DatabuildError) as error:
             # The partition is live without a sample.
             self._context.log.debug(f"{output.fact.ref} has no sample: {error}")

@@ -429,7 +429,7 @@ def test_what_disagrees_with_the_log_is_found(place):
 
     assert place.wrong() == sorted(
         [
-            (f"{ARC}/complete.arc", "it says something else than the record"),
+            (f"{ARC}/complete.arc", "it differs from the record"),
             ("datasets/name=flights/note", "it is the key of nothing"),
             ("datasets/name=flights/version=7/lot=x/state=complete/manifest.json", "it is the key of nothing"),
             (f"{OF_DELAYS}/state=complete/.manifest.json.0123", "it should not be there any more"),

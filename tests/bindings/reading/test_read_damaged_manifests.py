@@ -92,7 +92,7 @@ def escaping(path: Path) -> None:
         (changed(schema_version=2, files="elsewhere"), "newer than 1"),
         (without_its_file, "is lost"),
         (with_a_link, "is lost"),
-        (escaping, "does not lie in the folder of its instance"),
+        (escaping, "is not in the folder of its instance"),
         (changed(state="removed"), "its data was removed since"),
         (changed(instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"), "it is that of instance 5e0002a1"),
     ],

@@ -9,9 +9,9 @@ import pytest
 
 from databuild_dagster.warehouse.errors import NotParquet
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
+from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Column, Manifest, ManifestState
-from databuild_dagster.warehouse.parquet import write_table
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
@@ -38,7 +38,7 @@ def published(warehouse, staging):
 
 def test_a_file_is_described_by_its_footer_and_its_bytes(tmp_path):
     path = tmp_path / "part-0.parquet"
-    write_table(a_table(1, 2, 3), str(path))
+    WRITTEN.write(a_table(1, 2, 3), str(path))
 
     (file,), schema = describe_files(str(tmp_path))
 
@@ -48,7 +48,7 @@ def test_a_file_is_described_by_its_footer_and_its_bytes(tmp_path):
 
 
 def test_markers_checksums_links_and_folders_are_not_data(tmp_path):
-    write_table(a_table(1), str(tmp_path / "part-0.parquet"))
+    WRITTEN.write(a_table(1), str(tmp_path / "part-0.parquet"))
     for name in ("_SUCCESS", ".part-0.parquet.crc", "notes.parquet", "part-1.csv"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "part-2.parquet").symlink_to(tmp_path / "part-0.parquet")
@@ -62,11 +62,11 @@ def test_markers_checksums_links_and_folders_are_not_data(tmp_path):
 def test_a_file_planted_later_changes_no_answer(tmp_path):
     warehouse, staging = Warehouse(str(tmp_path / "warehouse")), tmp_path / "staging"
     staging.mkdir()
-    write_table(a_table(1, 2), str(staging / "part-0.parquet"))
+    WRITTEN.write(a_table(1, 2), str(staging / "part-0.parquet"))
     manifest = published(warehouse, staging)
 
     folder = Path(warehouse.instance_dir("a", UUID))
-    write_table(a_table(99), str(folder / "part-1.parquet"))
+    WRITTEN.write(a_table(99), str(folder / "part-1.parquet"))
     (folder / "_SUCCESS").touch()
 
     assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2]}
@@ -76,7 +76,7 @@ def test_a_look_at_a_few_rows_reads_no_more(tmp_path):
     warehouse, staging = Warehouse(str(tmp_path / "warehouse")), tmp_path / "staging"
     staging.mkdir()
     for number in range(3):
-        write_table(a_table(number, number), str(staging / f"part-{number}.parquet"))
+        WRITTEN.write(a_table(number, number), str(staging / f"part-{number}.parquet"))
 
     table = read_table(warehouse, [published(warehouse, staging)], limit=3)
 
