@@ -11,7 +11,7 @@ one starts again what has died.
 Then the kills stop, and the wants have some minutes to end. What is asked at the end: every want that was acknowledged has
 ended Successful, or has Failed of three attempts that were lost (what fails so is retried, and must be live then); no ref
 was built twice at the same time, nor again after it was done without anybody having said that it was wrong; what is read is
-right, and shown by Dagster; `databuild check --deep` finds nothing; of what was killed nothing is left: no folder, no Spark
+right, and shown by Dagster; `databuild log check --deep` finds nothing; of what was killed nothing is left: no folder, no Spark
 server, no Dagster run that goes on for ever.
 
 The story of the kills is printed as it goes, the table after it. Exit code 1 when anything is wrong. What is random follows
@@ -609,7 +609,7 @@ class Soak:
         found.rows.append(("refs read back", str(len(live))))
 
     def _check_store(self, found: Found) -> None:
-        code, answer = self.command("check", "--deep")
+        code, answer = self.command("log", "check", "--deep")
         if code != 0:
             found.violations.append(f"check --deep: {json.dumps(answer)[:2000]}")
         found.rows.append(("check --deep", "clean" if code == 0 else "not clean"))

@@ -188,7 +188,9 @@ def test_the_page_on_checking_and_files_prints_what_it_shows(spark_project: Proj
         done = spark_project.run(line, code=1 if " validate " in line else 0)
         assert done is not None
         printed += done.out + done.err
-    from_file = spark_project.databuild("operate", "validate", "sales", "--rules", "rules.yaml", "--local", code=1)
+    from_file = spark_project.databuild(
+        "operation", "run", "validate", "sales", "--rules", "rules.yaml", "--local", code=1
+    )
 
     for block in (offends, passed_over):
         assert " ".join(block.split()) in " ".join(printed.split()), printed
@@ -269,5 +271,5 @@ def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> 
         n_instances.append(len(project.databuild("history", "orders@2024-01-01", "--json").json))
 
     assert n_instances == [1, 3, 3]
-    asked = project.databuild("delegations", "--json").json
+    asked = project.databuild("ledger", "list", "--json").json
     assert sorted(each["kind"] for each in asked) == ["built", "built", "built", "reused"]

@@ -58,14 +58,14 @@ say "3. Arcs: who subscribes to a lot that has come is wanted, and built. The fi
 tick_on
 
 say "4. How far the arcs are. What waits is waiting for files."
-run arcs
+run arc list
 echo
-run lots
+run lot list
 
 say "5. Which lots are missing, and why: every wait is followed to the file that did not come."
-run gaps landed_flights
+run lot gaps landed_flights
 echo
-run gaps daily_summary
+run lot gaps daily_summary
 
 say "6. A day is built when it has all of its hours."
 run read daily_summary@2013-02-09
@@ -80,7 +80,7 @@ tick_on
 run read daily_summary@2013-02-09
 
 say "9. What is missing now is what the sender has never sent."
-run gaps daily_summary --chain
+run lot gaps daily_summary --chain
 
-say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild arcs, lots or gaps,"
+say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild arc list, lot list or lot gaps,"
 echo "or 'databuild dev -f lots.py', which opens Dagster on it and watches the folder by itself."

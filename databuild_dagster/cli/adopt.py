@@ -52,7 +52,7 @@ def adopt(
     where: Where,
     as_json: bool,
 ) -> None:
-    """Record partitions of ASSET as live from Parquet files that exist already.
+    """Record existing Parquet files as partitions of ASSET.
 
     The files are listed, and neither copied nor moved; databuild never removes them. What is live from the same files
     is left alone, so that the command can be repeated when there are more.

@@ -34,7 +34,7 @@ from databuild_dagster.model.operations.states import OperationState
 def build(
     refs: tuple[str, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
 ) -> None:
-    """Want REFS, build whatever they need, and wait until they are live or have failed.
+    """Build REFS and what they need, and wait for the end.
 
     What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
     """
@@ -66,7 +66,7 @@ def build(
 @definitions
 @common
 def tick_once(where: Where, as_json: bool) -> None:
-    """One pass of the orchestrator: look after what is out, and build what is due, here."""
+    """Run one tick of the orchestrator in this process."""
     seen = _Seen()
     with printing_to_stderr():
         report = _workshop(where).tick(seen)

@@ -14,7 +14,10 @@ from databuild_dagster.data.home import project_root
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dev(arguments: tuple[str, ...]) -> None:
-    """Open Dagster (web server and daemon); ARGUMENTS are those of `dagster dev`."""
+    """Open Dagster: its web server and its daemon.
+
+    ARGUMENTS are those of `dagster dev`.
+    """
     dagster_home()
     os.chdir(project_root())
     told = any(argument.split("=")[0] in ("-h", "--host") for argument in arguments)

@@ -22,10 +22,10 @@ MAX_LINES = 30
 @as_of
 @common
 def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
-    """Why REF, or what a want or a request asks for, is or is not being built right now.
+    """Explain why REF is or is not being built now.
 
     Every line below another one is the cause of that one; the deepest is the first cause. With --as-of, as it was
-    then, as far as the log tells; the log is folded up to there for it, which takes as long as `databuild rebuild`.
+    then, as far as the log tells; the log is folded up to there for it, which takes as long as `databuild log rebuild`.
     """
     engine = the_engine()
     then = moment(engine.queries, as_of)

@@ -1,4 +1,4 @@
-"""`databuild gaps DATASET`: which lots of a range are missing, and why, as a picture, a table and JSON (SPEC 10.7)."""
+"""`databuild lot gaps DATASET`: which lots of a range are missing, and why, as a picture, a table and JSON (SPEC 10.7)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InvalidTime(InvalidRequest):
 @click.option("--chain", is_flag=True, help="All that DATASET is made of as well, back to the first cause.")
 @common
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
-    """Which lots of DATASET are missing between two times, and why each of them is.
+    """Show which lots of DATASET are missing, and why.
 
     Both ends are cut down to where a lot begins; a day is a day of UTC. Waits and failures upstream are followed to
     their first cause; with --chain, so is what nobody has asked for, to the input that is missing.

@@ -28,7 +28,10 @@ SHOWN_ASKERS: Final = 3
 @click.argument("ref")
 @common
 def history(ref: str, as_json: bool) -> None:
-    """Every instance of REF, the newest last: who had it built, from what, and why it is as it is."""
+    """List every instance of REF, newest last.
+
+    For each: who asked for it, what built it, from which inputs, and why it is in its state.
+    """
     queries = the_queries()
     canonical_of(queries, ref)
     instances = queries.history(ref)

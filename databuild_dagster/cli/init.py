@@ -41,7 +41,7 @@ class CannotInit(Exception):
 @click.option("--name", help="The project's package; by default the folder's name.")
 @common
 def init(folder: Path, name: str | None, as_json: bool) -> None:
-    """Start a project in FOLDER, which is empty or not there yet; by default the current one.
+    """Create a project in FOLDER, by default the current one.
 
     A .git or .venv may be there. The project has three assets, their tests, and a README that says what to do next.
     """

@@ -1,4 +1,4 @@
-"""`databuild events`, `migrate`, `rebuild`, `check`: the log itself (SPEC 3)."""
+"""`databuild log events|check|rebuild|migrate|states`: the event log and the tables made from it (SPEC 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
+from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.machine import Machine
+from databuild_dagster.model.operations.states import JOB, OPERATION
+from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation
@@ -29,6 +33,15 @@ PAGE = 1000
 #: What can be followed besides the events themselves (SPEC 10.3).
 LOT_AVAILABLE = "lot-available"
 
+_MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
+    ("Partition instances", "SPEC 4", INSTANCE),
+    ("Wants", "SPEC 5", WANT),
+    ("Job runs", "SPEC 6", JOB_RUN),
+    ("Delegations", "SPEC 8", DELEGATION),
+    ("Operations", "SPEC 9", OPERATION),
+    ("Jobs of operations", "SPEC 9.5", JOB),
+)
+
 
 @click.command()
 @click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only events after this seq.")
@@ -40,7 +53,10 @@ LOT_AVAILABLE = "lot-available"
 )
 @common
 def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> None:
-    """The event log, one JSON line per event (with or without --json)."""
+    """Print the event log, one JSON line per event.
+
+    The output is the same with and without --json.
+    """
     queries = the_queries()
     if kind == LOT_AVAILABLE:
         _print_available(queries, after_seq, follow=follow)
@@ -75,7 +91,10 @@ def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
 @click.command()
 @common
 def rebuild(as_json: bool) -> None:
-    """Compute all tables anew from the log, and put them in place."""
+    """Recompute all tables from the log.
+
+    The log is only read; the new tables replace the old ones.
+    """
     n_events = rebuild_store(the_store(check_projections=False))
     if as_json:
         emit({"events": n_events})
@@ -86,7 +105,10 @@ def rebuild(as_json: bool) -> None:
 @click.command()
 @common
 def migrate(as_json: bool) -> None:
-    """Bring the build state of an older version to this one, if it is not; the log stays as it is."""
+    """Bring an older version's tables to this version.
+
+    The tables are recomputed from the log, which is only read. Without an older version's tables this does nothing.
+    """
     done = migrate_store(the_store(check_projections=False))
     if as_json:
         emit({"before": done.before, "after": done.after, "events": done.n_events})
@@ -111,7 +133,7 @@ def migrate(as_json: bool) -> None:
 )
 @common
 def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
-    """Look for anything that must not be, in the tables and in the log; exit code 1 if there is."""
+    """Verify the tables and the log; exit 1 if any is wrong."""
     store = the_store()
     keys = _repaired(as_json=as_json) if repair_keys else {}
     found = check_store(store, deep=deep)
@@ -128,6 +150,43 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
         table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
     if found:
         raise Exit(FAILED)
+
+
+@click.command()
+@common
+def states(as_json: bool) -> None:
+    """Print the state machines as Markdown with diagrams.
+
+    They are read from the tables of moves that the code runs on.
+    """
+    if as_json:
+        emit(
+            {
+                machine.name: [
+                    {
+                        "from": move.from_state.value if move.from_state else None,
+                        "on": move.on.value,
+                        "to": move.to_state.value,
+                        "why": move.why,
+                    }
+                    for move in machine
+                ]
+                for _, _, machine in _MACHINES
+            }
+        )
+        return
+    click.echo("# States\n\nMade by `make docs` from the machines in `databuild_dagster/model/`; do not edit.")
+    for title, section, machine in _MACHINES:
+        click.echo(f"\n## {title} ({section})\n\n```mermaid\nstateDiagram-v2")
+        for move in machine:
+            click.echo(
+                f"    {move.from_state.value if move.from_state else '[*]'} --> {move.to_state.value}: {move.on.value}"
+            )
+        click.echo("```\n\n| from | on | to | why |\n|---|---|---|---|")
+        for move in machine:
+            click.echo(
+                f"| {move.from_state.value if move.from_state else '—'} | {move.on.value} | {move.to_state.value} | {move.why} |"
+            )
 
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
@@ -151,7 +210,7 @@ def _wrong_copies() -> list[Violation]:
                 "SPEC 10.2",
                 each.path,
                 f"{f'a key of {each.ref}' if each.ref else 'a key'} that other tools look at is wrong: {each.why}; "
-                "`databuild check --repair-keys` puts it right",
+                "`databuild log check --repair-keys` puts it right",
             )
             for each in wrong_lot_copies(the_instance())
         ]

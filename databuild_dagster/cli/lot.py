@@ -24,12 +24,7 @@ class NothingWatched(InvalidRequest):
     hint = "Declare where its files land: databuild_boundary(…, files=…); `databuild lot arrive` needs no folder."
 
 
-@click.group()
-def lot() -> None:
-    """Lots: the partitions of one interval each."""
-
-
-@lot.command()
+@click.command()
 @click.argument("dataset")
 @click.argument("lot")
 @click.argument("uris", nargs=-1, metavar="[URI]...")
@@ -48,7 +43,7 @@ def arrive(
     where: Where,
     as_json: bool,
 ) -> None:
-    """Record that LOT of DATASET has arrived, as Parquet files that lie at URI….
+    """Record that LOT of DATASET arrived as Parquet files.
 
     LOT is a lot id or a partition key; a URI is a file, a folder, a pattern or a url. The files are listed, and neither
     copied nor moved. For a lot that has arrived before, files that it never had are late data: a new instance of it.
@@ -66,12 +61,12 @@ def arrive(
     click.echo(_told(arrived))
 
 
-@lot.command()
+@click.command()
 @click.argument("dataset", required=False)
 @definitions
 @common
 def look(dataset: str | None, where: Where, as_json: bool) -> None:
-    """Record what lies in the landing folder of DATASET, or of every boundary that has one.
+    """Record the files that wait in landing folders.
 
     One look, as the sensor of the boundary takes it every so many seconds while Dagster's daemon runs.
     """

@@ -1,4 +1,4 @@
-"""`databuild lots [DATASET]`: the lots of every dataset that has some, summed up, or those of one by name (SPEC 10)."""
+"""`databuild lot list [DATASET]`: the lots of every dataset that has some, summed up, or those of one by name (SPEC 10)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LotView(NamedTuple):
 @click.option("--list", "listed", is_flag=True, help="Every lot of DATASET that was ever built or has arrived.")
 @common
 def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
-    """How many lots of each state there are, the earliest and the latest found, and how many are missing.
+    """Count the lots of DATASET, or of all, by state.
 
     Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
     """

@@ -5,7 +5,6 @@ Subcommands are imported when they are called, so that `databuild show` waits ne
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sqlite3
@@ -15,68 +14,130 @@ import traceback
 import click
 
 from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
+from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import one_line
 
-#: Where each subcommand stands, in the order of `databuild --help`.
-_COMMANDS = {
-    "init": "init:init",
-    "build": "build:build",
-    "plan": "plan:plan",
-    "explain": "explain:explain",
-    "want": "wants:want",
-    "partitions": "partitions:partitions",
-    "show": "partitions:show",
-    "history": "history:history",
-    "lots": "lots:lots",
-    "gaps": "gaps:gaps",
-    "read": "read:read",
-    "job-runs": "job_runs:job_runs",
-    "delegations": "delegations:delegations",
-    "metrics": "metrics:metrics",
-    "arcs": "arcs:arcs",
-    "adopt": "adopt:adopt",
-    "lot": "lot:lot",
-    "manifest": "manifest:manifest",
-    "locations": "locations:locations",
-    "taint": "taints:taint",
-    "untaint": "taints:untaint",
-    "revert": "taints:revert",
-    "retry": "taints:retry",
-    "clean": "clean:clean",
-    "gc": "clean:gc",
-    "operate": "operate:operate",
-    "operations": "operations:operations",
-    "receipt": "receipt:receipt",
-    "events": "log:events",
-    "tick": "build:tick_once",
-    "migrate": "log:migrate",
-    "rebuild": "log:rebuild",
-    "check": "log:check",
-    "states": "states:states",
-    "spark": "spark:spark",
-    "dev": "dev:dev",
+#: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
+#: that imports no command; a test compares them.
+SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
+    "Start": {
+        "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
+        "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
+    },
+    "Build": {
+        "build": Leaf("build:build", "Build REFS and what they need, and wait for the end."),
+        "want": Branch(
+            "Record, list, show and cancel wants.",
+            {
+                "create": Leaf("want:create", "Record wants for REFS; the orchestrator builds them."),
+                "list": Leaf("want:list_wants", "List the open wants, newest first."),
+                "show": Leaf("want:show", "Show one want, or every want of a request."),
+                "cancel": Leaf("want:cancel", "Cancel wants, and the queued job runs only they need."),
+            },
+        ),
+        "plan": Leaf("plan:plan", "Show what `databuild build REFS` would do, and why."),
+    },
+    "Find out": {
+        "explain": Leaf("explain:explain", "Explain why REF is or is not being built now."),
+        "partitions": Leaf("partitions:partitions", "List every partition of ASSET with its state."),
+        "show": Leaf("partitions:show", "Show what readers of REF see: its instance and files."),
+        "history": Leaf("history:history", "List every instance of REF, newest last."),
+        "read": Leaf("read:read", "Print the rows of REF."),
+        "receipt": Leaf("receipt:receipt", "Show what the instance of REF was made of."),
+    },
+    "Correct": {
+        "taint": Leaf("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
+        "untaint": Leaf("taints:untaint", "Remove a taint from every instance that has it."),
+        "revert": Leaf("taints:revert", "Make an earlier instance of REF the one readers see."),
+        "retry": Leaf("taints:retry", "Retry what failed behind REFS."),
+        "adopt": Leaf("adopt:adopt", "Record existing Parquet files as partitions of ASSET."),
+    },
+    "Maintain": {
+        "gc": Leaf("gc:gc", "Remove replaced data, or what failed attempts left."),
+        "tick": Leaf("build:tick_once", "Run one tick of the orchestrator in this process."),
+    },
+    "By subject": {
+        "log": Branch(
+            "Read, check, rebuild and migrate the event log.",
+            {
+                "events": Leaf("log:events", "Print the event log, one JSON line per event."),
+                "check": Leaf("log:check", "Verify the tables and the log; exit 1 if any is wrong."),
+                "rebuild": Leaf("log:rebuild", "Recompute all tables from the log."),
+                "migrate": Leaf("log:migrate", "Bring an older version's tables to this version."),
+                "states": Leaf("log:states", "Print the state machines as Markdown with diagrams."),
+            },
+        ),
+        "lot": Branch(
+            "List lots and gaps, and record lots that arrive.",
+            {
+                "list": Leaf("lots:lots", "Count the lots of DATASET, or of all, by state."),
+                "gaps": Leaf("gaps:gaps", "Show which lots of DATASET are missing, and why."),
+                "arrive": Leaf("lot:arrive", "Record that LOT of DATASET arrived as Parquet files."),
+                "look": Leaf("lot:look", "Record the files that wait in landing folders."),
+            },
+        ),
+        "arc": Branch(
+            "List arcs: assets that subscribe to others.",
+            {"list": Leaf("arc:list_arcs", "Count the lots of ARC, or of every arc, by state.")},
+        ),
+        "operation": Branch(
+            "Run, list, watch and cancel operations on datasets.",
+            {
+                "run": Leaf("operation_run:run", "Run an operation over the partitions of a dataset."),
+                "list": Leaf("operation:list_operations", "List the running operations, on DATASET or on all."),
+                "show": Leaf("operation:show", "Show the jobs, the failures and the result of OPERATION."),
+                "watch": Leaf("operation:watch", "Follow OPERATION to its end."),
+                "cancel": Leaf("operation:cancel", "Cancel operations, whether or not their code still loads."),
+            },
+        ),
+        "job-run": Branch(
+            "List and cancel job runs.",
+            {
+                "list": Leaf("job_run:list_job_runs", "List the newest job runs."),
+                "cancel": Leaf("job_run:cancel", "Cancel job runs, and the wants for what they build."),
+            },
+        ),
+        "ledger": Branch(
+            "Show who asked, who built, and what that saved.",
+            {
+                "list": Leaf("ledger:list_entries", "List what each request got for each ref."),
+                "metrics": Leaf("metrics:metrics", "Show success rates, and builds and seconds saved."),
+            },
+        ),
+        "location": Branch(
+            "List and forget code locations.",
+            {
+                "list": Leaf("location:list_locations", "List the code locations and their assets."),
+                "forget": Leaf("location:forget", "Remove the registration of a LOCATION that is gone."),
+            },
+        ),
+        "manifest": Branch(
+            "Show manifests, and the JSON schema of manifests.",
+            {
+                "show": Leaf("manifest:show", "Print the manifest of REF, or of the instance UUID."),
+                "schema": Leaf("manifest:schema", "Print the JSON schema of manifests."),
+            },
+        ),
+        "spark": Branch(
+            "Show or stop the shared Spark server.",
+            {
+                "status": Leaf("spark:status", "Show the shared Spark server: address, age and UI."),
+                "stop": Leaf("spark:stop", "Stop the shared Spark server; the next build starts one."),
+            },
+        ),
+    },
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules of this package."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute = _COMMANDS[cmd_name].split(":")
-        command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
-        return command
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=TableGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(package_name="databuild_dagster")
 def cli() -> None:
-    """Who wants which partition, what builds it, and which build you read.
+    """Build partitions that are wanted, and show what built them.
 
     Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
     stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed or a check found something, 2 refused or

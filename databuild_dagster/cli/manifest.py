@@ -21,26 +21,27 @@ from databuild_dagster.warehouse.manifest import Manifest, manifest_text, read_m
 _A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-@click.group()
-def manifest() -> None:
-    """Manifests: what a job run wrote for one ref, listed in JSON."""
-
-
-@manifest.command()
+@click.command()
 @common
 def schema(as_json: bool) -> None:
-    """The JSON schema of a manifest, for tools that read them; with --json on one line."""
+    """Print the JSON schema of manifests.
+
+    With --json on one line.
+    """
     from databuild_dagster.warehouse.manifest import shipped_schema
 
     _tell(shipped_schema(), as_json=as_json)
 
 
-@manifest.command("show")
+@click.command("show")
 @click.argument("name", metavar="REF|UUID")
 @click.option("--whole", is_flag=True, help="Name each file by its whole path or url, as copies for other tools do.")
 @common
 def show(name: str, whole: bool, as_json: bool) -> None:
-    """The manifest of what readers of REF see, or of the instance UUID, whatever became of it; with --json on one line."""
+    """Print the manifest of REF, or of the instance UUID.
+
+    Of REF: of the instance that readers see. With --json on one line.
+    """
     queries = the_queries()
     warehouse, found = _found(queries, *_instance(queries, name))
     _tell(manifest_text(with_whole_uris(warehouse, found) if whole else found), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`databuild metrics`: what became of each job's runs, and what delegation has spared (SPEC 8.5)."""
+"""`databuild ledger metrics`: what became of each job's runs, and what delegation has spared (SPEC 8.5)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_PORT = 9864
 )
 @common
 def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool) -> None:
-    """Success rate of each job, and the builds and seconds that delegation has saved."""
+    """Show success rates, and builds and seconds saved."""
     if sum((prometheus, serve is not None, as_json)) > 1:
         raise click.UsageError("--prometheus, --serve and --json exclude each other; give one of them.")
     if host is not None and serve is None:

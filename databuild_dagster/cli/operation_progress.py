@@ -167,7 +167,7 @@ def follow_to_end(following: Following) -> None:
             has_complained = True
             click.echo(
                 "No orchestrator is at work that would have its jobs run: start `databuild dev`, or run them in a process "
-                f"of your own: `databuild operations watch {following.id} --local`.",
+                f"of your own: `databuild operation watch {following.id} --local`.",
                 err=True,
             )
         wait(LOOK_SECONDS)
@@ -198,8 +198,8 @@ def detached(id: OperationId, *, is_local: bool) -> None:
     """Ctrl-C ends the looking on, and not the operation."""
     done = "The jobs that this process had are given back. " if is_local else ""
     click.echo(
-        f"{done}{id} goes on without us: `databuild operations watch {id}` shows it, "
-        f"`databuild operations cancel {id}` ends it.",
+        f"{done}{id} goes on without us: `databuild operation watch {id}` shows it, "
+        f"`databuild operation cancel {id}` ends it.",
         err=True,
     )
     raise Exit(INTERRUPTED)
@@ -234,7 +234,7 @@ def tell_end(view: OperationView) -> None:
         rows = [(partition or "(whole)", detail_of(detail)) for partition, detail in failed[:MAX_FAILED]]
         table(("partition", "why it failed"), rows, empty="")
         if len(failed) > MAX_FAILED:
-            click.echo(f"… and {len(failed) - MAX_FAILED} more; `databuild operations show {view.id}` lists them.")
+            click.echo(f"… and {len(failed) - MAX_FAILED} more; `databuild operation show {view.id}` lists them.")
     if isinstance(view.report, dict) and isinstance(view.report.get("rules"), list):
         tell_rules(view.report)
     elif view.report is not None:

@@ -31,7 +31,7 @@ def as_of(function: F) -> F:
         "--as-of",
         metavar="TIME|SEQ",
         default=None,
-        help="As it was then: an ISO 8601 time with its offset, or a seq of `databuild events`.",
+        help="As it was then: an ISO 8601 time with its offset, or a seq of `databuild log events`.",
     )(function)
 
 

@@ -41,7 +41,7 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
 @as_of
 @common
 def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, as_json: bool) -> None:
-    """Every partition of ASSET with its state."""
+    """List every partition of ASSET with its state."""
     queries = the_queries()
     then = moment(queries, as_of)
     dataset = queries.dataset(asset)
@@ -77,7 +77,7 @@ def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
 @as_of
 @common
 def show(ref: str, as_of: str | None, as_json: bool) -> None:
-    """What readers of REF see: its canonical instance, what it was built from, its files."""
+    """Show what readers of REF see: its instance and files."""
     queries = the_queries()
     canonical = canonical_of(queries, ref)
     if (then := moment(queries, as_of)).seq is not None:

@@ -33,7 +33,7 @@ MAX_WIDTH = 10_000
 @click.argument("refs", nargs=-1, required=True)
 @common
 def plan(refs: tuple[str, ...], as_json: bool) -> None:
-    """What `databuild build REFS` would do, and why; nothing is recorded, and no user code is loaded.
+    """Show what `databuild build REFS` would do, and why.
 
     build: launched. join: somebody has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
     """

@@ -34,7 +34,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 @click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
 @common
 def read(ref: str, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
-    """The rows of REF, from the files that its manifest lists."""
+    """Print the rows of REF."""
     queries = the_queries()
     one = readable_ref(queries, ref, moment(queries, as_of), _why_not, allow_tainted=allow_tainted)
     found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)

@@ -34,7 +34,10 @@ class NoReceipt(Refused):
 @click.option("--instance", "uuid", metavar="UUID", help="Of this instance of REF instead of the canonical one.")
 @common
 def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
-    """What the instance of REF that readers see was made of, down to what came from outside."""
+    """Show what the instance of REF was made of.
+
+    That is every instance it was built from, directly or not, with code and environment, down to files from outside.
+    """
     queries = the_queries()
     uuid = uuid or canonical_of(queries, ref).uuid
     lineage = queries.lineage(uuid) if uuid is not None else []

@@ -10,15 +10,10 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.spark.server import server_statuses, stop_server
 
 
-@click.group()
-def spark() -> None:
-    """The Spark server that builds share, so that only the first of them waits for a JVM."""
-
-
-@spark.command()
+@click.command()
 @common
 def status(as_json: bool) -> None:
-    """Whether it runs, where, since when, and where its UI is."""
+    """Show the shared Spark server: address, age and UI."""
     found = server_statuses(dagster_home())
     if as_json:
         emit(
@@ -54,10 +49,13 @@ def status(as_json: bool) -> None:
     )
 
 
-@spark.command()
+@click.command()
 @common
 def stop(as_json: bool) -> None:
-    """Stop it; the next build starts another, and so does one that is using it now."""
+    """Stop the shared Spark server; the next build starts one.
+
+    Builds that use the server lose it and retry.
+    """
     home = dagster_home()
     in_use = any(each.in_use for each in server_statuses(home))
     stopped = stop_server(home)

@@ -33,7 +33,10 @@ from databuild_dagster.model.refs import asset_of
 def taint(
     refs: tuple[str, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
-    """Say that the data of REFS is wrong; wants within their TTL bring the rebuild."""
+    """Mark the data of REFS as wrong; open wants rebuild it.
+
+    An open want is one within its TTL.
+    """
     if not refs and not uuids:
         raise click.UsageError("Name a REF, or an instance with --instance.")
     engine = the_engine()
@@ -85,7 +88,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 @click.option("--reason", default="", help="Why it was no reason after all.")
 @common
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
-    """Take a taint back from every instance that has it."""
+    """Remove a taint from every instance that has it."""
     the_engine().handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
     if as_json:
         emit({"taint_id": taint_id})
@@ -102,7 +105,10 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
 @click.option("--reason", default="", help="Why.")
 @common
 def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None:
-    """Let readers of REF see an earlier instance again, whose data still exists."""
+    """Make an earlier instance of REF the one readers see.
+
+    The instance's data must still exist.
+    """
     engine = the_engine()
     instance = engine.queries.instance(uuid)
     if instance is None or instance.ref != ref:
@@ -121,7 +127,10 @@ def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None
 @click.option("--reason", default="", help="What was mended.")
 @common
 def retry(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
-    """Open what failed behind REFS, and want again everything whose want failed of it."""
+    """Retry what failed behind REFS.
+
+    Wants that failed because of it are recorded again.
+    """
     engine = the_engine()
     outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor=this_user())
     wants = engine.queries.wants_named(outcome.request_id or "")

@@ -122,7 +122,7 @@ class FilesGone(DataRemoved):
 
 
 class DataTakenAway(DataRemoved):
-    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild clean` or `gc`."""
+    """{ref} was built as instance {uuid}, and its data was removed since, by `databuild gc`."""
 
     hint = (
         "`databuild history {ref}` shows which instances are left; `databuild build {ref}` builds it if it is not live."
@@ -132,7 +132,7 @@ class DataTakenAway(DataRemoved):
 class InvalidAsOf(Refused):
     """as_of is {value!r}, and {why}."""
 
-    hint = "Give an aware datetime, ISO 8601 text such as 2026-11-21T14:00:00Z, or a seq of `databuild events`."
+    hint = "Give an aware datetime, ISO 8601 text such as 2026-11-21T14:00:00Z, or a seq of `databuild log events`."
 
 
 class BeforeAnything(Refused):

@@ -48,7 +48,7 @@ class NotFound(DatabuildError):
 class IllegalMove(DatabuildError):
     """Impossible at seq {seq}: {entity} in state {state} cannot take {on}: {why}"""
 
-    hint = "This is a bug or a damaged log: run `databuild check` and report what it prints."
+    hint = "This is a bug or a damaged log: run `databuild log check` and report what it prints."
 
 
 class InvalidRef(Refused):
@@ -88,7 +88,7 @@ class AssetTaken(Refused):
 
     hint = (
         "Keep it in one of the two: when {owner!r} has loaded without it, {location!r} gets it. If {owner!r} is gone "
-        "for good: `databuild locations forget {owner}`."
+        "for good: `databuild location forget {owner}`."
     )
 
 
@@ -97,7 +97,7 @@ class LocationTaken(Refused):
 
     hint = (
         "If these are two code locations, name each: build_definitions(…, location='…'). If everything was renamed: "
-        "`databuild locations forget {location}`."
+        "`databuild location forget {location}`."
     )
 
 
@@ -122,7 +122,7 @@ class StaleJobRun(Refused):
 class BeingBuilt(Refused):
     """{ref} is being built by job run {job_run}."""
 
-    hint = "Wait until it has ended, or cancel it with `databuild job-runs cancel {job_run}`."
+    hint = "Wait until it has ended, or cancel it with `databuild job-run cancel {job_run}`."
 
 
 class NothingToTaint(Refused):
@@ -158,7 +158,7 @@ class WantEnded(Refused):
 class JobRunEnded(Refused):
     """Job run {job_run_id} is {state} already."""
 
-    hint = "Nothing to cancel; `databuild job-runs` shows what is going on."
+    hint = "Nothing to cancel; `databuild job-run list` shows what is going on."
 
 
 class InstanceExists(Refused):

@@ -84,7 +84,7 @@ def _unreadable(entity: str, why: object) -> Violation:
         what_to_do = "put the last copy of the database in its place"
     else:
         what_to_do = (
-            "copy the file away and run `databuild rebuild`; if that fails too, take the log alone into a new file"
+            "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
         )
     return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {what_to_do}")
 

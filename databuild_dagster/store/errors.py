@@ -46,7 +46,7 @@ class NewerStore(DatabuildError):
 class OlderProjection(DatabuildError):
     """The build state in {url} is an older version's ({found}; this one needs {known})."""
 
-    hint = "Run `databuild migrate`: the log is untouched, the tables are computed anew from it."
+    hint = "Run `databuild log migrate`: the log is untouched, the tables are computed anew from it."
 
 
 class UnsupportedDatabase(DatabuildError):

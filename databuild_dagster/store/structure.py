@@ -14,7 +14,7 @@ from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.invariants import Violation
 
 _CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (?:IF NOT EXISTS )?(\w+)(?:.* ON (\w+))?")
-_REBUILD = "run `databuild rebuild`, which makes it anew"
+_REBUILD = "run `databuild log rebuild`, which makes it anew"
 #: What it means when one of a kind is gone, and what to do.
 _GONE = {
     "table": f"is gone, and is computed from the log: {_REBUILD}",

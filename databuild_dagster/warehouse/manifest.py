@@ -215,7 +215,7 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
 
 
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
-    """The listed files that are absent or have another size (`check --deep`); none is opened."""
+    """The listed files that are absent or have another size (`log check --deep`); none is opened."""
     uris = [file.uri for file in manifest.files]
     if manifest.uri_type is UriType.IDENTIFIER:
         sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}

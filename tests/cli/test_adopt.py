@@ -129,7 +129,7 @@ def test_an_adopted_partition_is_read_and_built_from_where_it_is(outside):
     assert built["job_runs"]["succeeded"] == 1, "the days were there"
     assert project.ask("read", "revenue@2024-01-01") == [{"revenue": 90.0}]
     assert project.ask("show", f"orders@{DAYS[1]}")["canonical"]["files"] == [str(files[1])]
-    assert project.call("check", "--deep").code == 0
+    assert project.call("log", "check", "--deep").code == 0
 
 
 def test_show_says_that_it_was_adopted_and_from_where(outside):
@@ -260,7 +260,7 @@ def test_a_partition_that_is_being_built_is_refused_naming_the_job_run(outside):
 
     said = outside.refused()
 
-    (job_run,) = outside.project.ask("job-runs")
+    (job_run,) = outside.project.ask("job-run", "list")
     assert f"orders@{DAYS[0]} is being built by job run {job_run['id']}" in said
 
 
@@ -409,7 +409,7 @@ def test_a_file_that_goes_or_changes_later_is_told_and_never_read_as_something_e
     outside.day(DAYS[0], 1.0, 2.0, 3.0)
 
     changed = outside.project.call("read", f"orders@{DAYS[0]}")
-    deep = outside.project.call("check", "--deep")
+    deep = outside.project.call("log", "check", "--deep")
     os.unlink(path)
     gone = outside.project.call("read", f"orders@{DAYS[0]}")
 

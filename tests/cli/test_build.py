@@ -60,9 +60,9 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
         ("UpForRetry", False),
         ("Live", True),
     ]
-    assert {run["state"] for run in project.ask("job-runs")} == {"Succeeded", "DepMissed"}
-    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
-    assert project.ask("rebuild") == {"events": events + 2}
+    assert {run["state"] for run in project.ask("job-run", "list")} == {"Succeeded", "DepMissed"}
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("log", "rebuild") == {"events": events + 2}
     assert project.ask("show", JANUARY) == shown
 
 
@@ -129,8 +129,8 @@ def test_a_deep_check_names_the_ref_whose_file_is_gone(project: Project) -> None
     file = Path(project.ask("show", DAYS[0])["canonical"]["files"][0])
     file.unlink()
 
-    assert project.ask("check") == {"ok": True, "violations": []}
-    done = project.call("check", "--deep", "--json")
+    assert project.ask("log", "check") == {"ok": True, "violations": []}
+    done = project.call("log", "check", "--deep", "--json")
 
     assert done.code == 1
     (violation,) = done.json["violations"]
@@ -144,7 +144,7 @@ def test_a_deep_check_names_storage_that_no_manifest_lists(project: Project) -> 
     stray = Path(project.ask("show", DAYS[0])["canonical"]["files"][0]).with_name("part-9.parquet")
     stray.write_bytes(b"abc")
 
-    done = project.call("check", "--deep", "--json")
+    done = project.call("log", "check", "--deep", "--json")
 
     assert done.code == 1
     (violation,) = done.json["violations"]
@@ -222,7 +222,7 @@ def test_two_batches_of_one_dataset_at_once_build_each_ref_once(project: Project
     printed = [process.communicate(timeout=MAX_SECONDS) for process in (first, second)]
 
     assert [first.returncode, second.returncode] == [0, 0], printed
-    runs = project.ask("job-runs")
+    runs = project.ask("job-run", "list")
     assert sorted(ref for run in runs for ref in run["refs"]) == days
     assert {run["state"] for run in runs} == {"Succeeded"}
     assert len({run["dagster_run_id"] for run in runs}) == 2

@@ -110,7 +110,7 @@ def test_an_executor_out_of_memory_is_named_and_retried_twice(project: Project, 
     done = project.run("build", "too_much", "--json")
 
     assert done.code == 1, done
-    runs = project.ask("job-runs")
+    runs = project.ask("job-run", "list")
     assert [run["state"] for run in runs] == ["Failed"] * 3
     for run in runs:
         assert "executor" in run["error"]

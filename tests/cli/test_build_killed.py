@@ -162,8 +162,8 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
     for name in found.keys() - live.keys():
         assert found[name] == ["manifest.json"], name
         assert manifest(project, *name.split(" "))["state"] == "removed"
-    assert project.ask("check", "--deep")["ok"]
-    assert project.ask("clean")["instances"] == project.ask("clean")["leftovers"] == []
+    assert project.ask("log", "check", "--deep")["ok"]
+    assert project.ask("gc", "--leftovers")["instances"] == project.ask("gc", "--leftovers")["leftovers"] == []
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(pro
     project.build(ORDERS)
     project.tick_until_idle()
     project.build(DOUBLED)
-    project.ask("clean", "--yes")
+    project.ask("gc", "--leftovers", "--yes")
 
     assert_only_what_is_live_is_left(project, ORDERS, DOUBLED)
     source = project.queries.canonical([ORDERS])[ORDERS].uuid
@@ -212,7 +212,7 @@ def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(projec
     if InstanceState.FAILED in project.queries.states([LOW, HIGH]).values():
         project.ask("retry", LOW, HIGH)
     assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
-    project.ask("clean", "--yes")
+    project.ask("gc", "--leftovers", "--yes")
     assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
 
 
@@ -224,7 +224,7 @@ def test_killed_between_two_sinks_the_retry_writes_both_and_leaves_nothing_else(
     assert project.call("read", HIGH).code == 2, "its event was never recorded, so nobody sees it"
 
     assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
-    project.ask("clean", "--yes")
+    project.ask("gc", "--leftovers", "--yes")
 
     assert not first.exists()
     assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
@@ -263,7 +263,7 @@ def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(projec
     project.build(TRIPLED)
 
     assert list(project.home.glob("warehouse/src/data/instance=*")) == folders, "the same lot, at the same place"
-    project.ask("clean", "--yes")
+    project.ask("gc", "--leftovers", "--yes")
     assert_only_what_is_live_is_left(project, SRC, TRIPLED)
     source = project.queries.canonical([SRC])[SRC].uuid
     wants = [want for want in project.queries.wants_of_ref(TRIPLED) if want.source == "arc"]
@@ -275,20 +275,20 @@ def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance
     land(project, "", 1.0)
     kill_at(project, "arrival's event", "lot", "look", "src")
     (left,) = project.home.glob("warehouse/src/data/instance=*")
-    assert project.ask("clean", "--yes")["leftovers"] == [], "the next look would go on with it"
+    assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == [], "the next look would go on with it"
     for each in left.iterdir():
         os.utime(each, (0, 0))
-    project.ask("clean", "--yes")
-    (told,) = project.ask("clean")["leftovers"]
+    project.ask("gc", "--leftovers", "--yes")
+    (told,) = project.ask("gc", "--leftovers")["leftovers"]
     assert (told["orphan"], left.exists()) == (True, True), "and may do so a day later"
 
     land(project, "_more", 2.0)
     project.ask("lot", "look", "src")
-    told = project.ask("clean")["leftovers"]
+    told = project.ask("gc", "--leftovers")["leftovers"]
 
     assert [(each["path"], each["orphan"]) for each in told] == [(str(left), False)]
     assert "has got another instance since" in told[0]["why"]
-    project.ask("clean", "--yes")
+    project.ask("gc", "--leftovers", "--yes")
     assert not left.exists()
     assert_only_what_is_live_is_left(project, SRC)
     assert [row["amount"] for row in project.ask("read", SRC)] == [1.0, 2.0]

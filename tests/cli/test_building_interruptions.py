@@ -106,7 +106,7 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     done = project.call_while_held("2024-01-30", cancel, "build", DAY)
 
     assert done.code == 1
-    assert [run["state"] for run in project.ask("job-runs")] == ["Canceled"]
+    assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
     assert project.ask("show", DAY)["state"] == "UpForRetry"
     assert project.ask("want", "list") == []
     assert project.is_sound()
@@ -116,9 +116,9 @@ def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(project: Pro
     """SPEC 6.10, 8.3, decision 0014"""
     assert project.call("tick").code == 0
     builder, waiter = project.claim(DAY), project.claim(DAY)
-    (running,) = project.ask("job-runs", "--open")
+    (running,) = project.ask("job-run", "list", "--open")
 
-    done = project.call("job-runs", "cancel", running["id"])
+    done = project.call("job-run", "cancel", running["id"])
 
     assert running["dagster_run_id"] == builder
     assert done.out.splitlines() == [

@@ -1,4 +1,4 @@
-"""The calendar that `databuild gaps` draws: a mark for each lot, or for several, and one row for each day or month (SPEC 10.7)."""
+"""The calendar that `databuild lot gaps` draws: a mark for each lot, or for several, and one row for each day or month (SPEC 10.7)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
     built = project.call("build", JANUARY, "--json").json
     told = project.ask("explain", JANUARY)
 
-    failed = next(each for each in project.ask("job-runs") if each["state"] == "Failed")
+    failed = next(each for each in project.ask("job-run", "list") if each["state"] == "Failed")
     assert told["state"] == "UpstreamFailed"
     assert told["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed"}
     assert told["causes"][1]["ref"] == DAYS[1]
@@ -50,7 +50,7 @@ def test_a_running_build_says_who_holds_the_lease(project: Project) -> None:
     told = project.ask("explain", DAYS[0])
     planned = project.ask("plan", DAYS[0])
 
-    (run,) = project.ask("job-runs")
+    (run,) = project.ask("job-run", "list")
     assert told["state"] == "Building"
     assert told["causes"][0]["why"].startswith(
         f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {os.getpid()} on "

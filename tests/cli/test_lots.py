@@ -1,4 +1,4 @@
-"""`databuild lots` and `databuild gaps`: what is there of continuous data, what is missing, and why (SPEC 10.7, 15)."""
+"""`databuild lot list` and `databuild lot gaps`: what is there of continuous data, what is missing, and why (SPEC 10.7, 15)."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
     project.call("want", "create", f"delays@{TWO}")
     day = ("--from", "2024-02-28", "--to", "20240228PT1H003")
 
-    one = project.ask("gaps", "flights", *day)
-    chain = project.ask("gaps", "delays", *day, "--chain")
+    one = project.ask("lot", "gaps", "flights", *day)
+    chain = project.ask("lot", "gaps", "delays", *day, "--chain")
 
     assert (one["expected"], one["present"], one["empty"]) == (3, 2, 0)
     (failed,) = one["absent"]
@@ -88,7 +88,7 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
     ]
     assert chain["absent"][1]["first_cause"] == failed["first_cause"]
 
-    told = project.call("gaps", "flights", *day)
+    told = project.call("lot", "gaps", "flights", *day)
 
     lines = told.out.splitlines()
     assert lines[0].startswith("flights  3 lots of PT1H expected from 2024-02-28T00:00:00Z to 2024-02-28T03:00:00Z: ")
@@ -96,8 +96,8 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
     assert lines[1:3] == ["2024-02-28  ==F", "F failed 1   = complete 2"]
     assert "no [b]flights[/b]" in lines[4]
 
-    listed = project.ask("lots", "flights")
-    summary = {each["dataset"]: each for each in project.ask("lots")}
+    listed = project.ask("lot", "list", "flights")
+    summary = {each["dataset"]: each for each in project.ask("lot", "list")}
 
     assert [(each["lot"], each["state"]) for each in listed] == [
         ("20240228PT1H000", "complete"),
@@ -113,7 +113,7 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
         "latest": "20240228PT1H001",
         "gaps": 46,
     }
-    assert project.call("lots", "flights").out.splitlines()[1].split()[:6] == [
+    assert project.call("lot", "list", "flights").out.splitlines()[1].split()[:6] == [
         "flights",
         "PT1H",
         "2",
@@ -121,12 +121,12 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
         "1",
         "Failed",
     ]
-    assert "flights@2024-02-28-02:00" in project.call("lots", "flights", "--list").out
+    assert "flights@2024-02-28-02:00" in project.call("lot", "list", "flights", "--list").out
 
 
 def test_a_range_is_cut_down_to_lots_and_a_chain_takes_the_days_it_touches(flights: Project) -> None:
-    told = flights.ask("gaps", "delays", "--from", "2024-02-28T04:30:00+02:00", "--to", "2024-02-28T05:59Z")
-    chain = flights.ask("gaps", "report", "--chain", "--from", "2024-02-29", "--to", "2024-03-05")
+    told = flights.ask("lot", "gaps", "delays", "--from", "2024-02-28T04:30:00+02:00", "--to", "2024-02-28T05:59Z")
+    chain = flights.ask("lot", "gaps", "report", "--chain", "--from", "2024-02-29", "--to", "2024-03-05")
 
     assert [each["lot"] for each in told["absent"]] == ["20240228PT1H002", "20240228PT1H003", "20240228PT1H004"]
     assert (chain["expected"], chain["outside"]) == (1, 4)
@@ -137,33 +137,37 @@ def test_a_range_is_cut_down_to_lots_and_a_chain_takes_the_days_it_touches(fligh
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        (["gaps", "flight"], "UnknownAsset", "Did you mean flights?"),
-        (["lots", "flight"], "UnknownAsset", "Did you mean flights?"),
-        (["gaps", "plain"], "NoLots", "plain has no lots: it has no partitions."),
-        (["gaps", "local"], "NoLots", "Europe/Berlin"),
-        (["lots", "plain", "--list"], "NoLots", "plain has no lots: it has no partitions."),
+        (["lot", "gaps", "flight"], "UnknownAsset", "Did you mean flights?"),
+        (["lot", "list", "flight"], "UnknownAsset", "Did you mean flights?"),
+        (["lot", "gaps", "plain"], "NoLots", "plain has no lots: it has no partitions."),
+        (["lot", "gaps", "local"], "NoLots", "Europe/Berlin"),
+        (["lot", "list", "plain", "--list"], "NoLots", "plain has no lots: it has no partitions."),
         (
-            ["gaps", "flights", "--from", "2024-03-01", "--to", "2024-02-28"],
+            ["lot", "gaps", "flights", "--from", "2024-03-01", "--to", "2024-02-28"],
             "InvalidLotRange",
             "--from comes after --to",
         ),
         (
-            ["gaps", "flights", "--from", "2024-02-28T00:10Z", "--to", "2024-02-28T00:20Z"],
+            ["lot", "gaps", "flights", "--from", "2024-02-28T00:10Z", "--to", "2024-02-28T00:20Z"],
             "InvalidLotRange",
             "20240228PT1H000",
         ),
-        (["gaps", "flights", "--from", "yesterday"], "InvalidTime", "no day, no time and no lot"),
-        (["gaps", "flights", "--from", "2024-02-28T00:10"], "InvalidTime", "in which time zone"),
-        (["gaps", "flights", "--from", "2023-02-29"], "InvalidTime", "no day, no time and no lot"),
-        (["gaps", "flights", "--to", "20230229PT1H000"], "InvalidLot", "there is no 29 February 2023"),
+        (["lot", "gaps", "flights", "--from", "yesterday"], "InvalidTime", "no day, no time and no lot"),
+        (["lot", "gaps", "flights", "--from", "2024-02-28T00:10"], "InvalidTime", "in which time zone"),
+        (["lot", "gaps", "flights", "--from", "2023-02-29"], "InvalidTime", "no day, no time and no lot"),
+        (["lot", "gaps", "flights", "--to", "20230229PT1H000"], "InvalidLot", "there is no 29 February 2023"),
         (
-            ["gaps", "flights", "--from", "20240228PT5M000"],
+            ["lot", "gaps", "flights", "--from", "20240228PT5M000"],
             "NoLotKey",
             "it is one of PT5M, and flights has lots of PT1H",
         ),
-        (["gaps", "flights", "--to", "20240228P1D000"], "NoLotKey", "it is one of P1D, and flights has lots of PT1H"),
-        (["gaps", "pings"], "TooManyLots", "more than 1,000,000"),
-        (["lots", "--list"], "UsageError", "--list needs a DATASET"),
+        (
+            ["lot", "gaps", "flights", "--to", "20240228P1D000"],
+            "NoLotKey",
+            "it is one of P1D, and flights has lots of PT1H",
+        ),
+        (["lot", "gaps", "pings"], "TooManyLots", "more than 1,000,000"),
+        (["lot", "list", "--list"], "UsageError", "--list needs a DATASET"),
     ],
 )
 def test_a_report_that_cannot_be_made_says_why(flights: Project, arguments: list[str], kind: str, words: str) -> None:

@@ -137,7 +137,7 @@ def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None
     assert_refused(known_project.call("partitions", "order"), "order")
     assert_refused(known_project.call("want", "show", "x"), "'x'")
     assert_refused(known_project.call("want", "cancel", "x"), "'x'")
-    assert_refused(known_project.call("job-runs", "cancel", "x"), "'x'")
+    assert_refused(known_project.call("job-run", "cancel", "x"), "'x'")
     assert_refused(known_project.call("untaint", "x"), "'x'")
     assert_refused(known_project.call("read", DAY), DAY, "missing")
     assert_refused(known_project.call("show", "orders@2023-01-01"), "orders@2023-01-01", "begin with 2024-01-29")
@@ -198,7 +198,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(project: Projec
     with sqlite3.connect(project.home / "databuild.db") as connection:
         connection.execute("UPDATE databuild_meta SET value = '99' WHERE key = 'log_version'")
 
-    for command in (["show", DAY], ["build", DAY], ["rebuild"]):
+    for command in (["show", DAY], ["build", DAY], ["log", "rebuild"]):
         assert_refused(project.call(*command), "newer databuild_dagster", "pip install --upgrade")
 
 

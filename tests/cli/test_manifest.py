@@ -67,12 +67,12 @@ def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, na
 def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: Project) -> None:
     project.build(REF)
     assert json.loads(copy_of(project).read_bytes()) == project.ask("manifest", "show", REF, "--whole")
-    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     copy_of(project).write_bytes(b"{}")
     stray = copy_of(project).with_name("stray")
     stray.write_bytes(b"x")
 
-    done = project.call("check", "--deep", "--json")
+    done = project.call("log", "check", "--deep", "--json")
     assert done.code == 1
     assert sorted((each["invariant"], each["entity"]) for each in done.json["violations"]) == [
         ("SPEC 10.2", str(copy_of(project))),
@@ -80,10 +80,13 @@ def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: P
     ]
     assert "--repair-keys" in done.json["violations"][0]["detail"]
 
-    assert project.ask("check", "--repair-keys") == {
+    assert project.ask("log", "check", "--repair-keys") == {
         "ok": True,
         "violations": [],
         "keys": {"written": 1, "removed": 1, "refs": 1},
     }
-    assert project.call("check", "--repair-keys").out == "0 keys written, 0 removed, for 1 ref.\nNothing is wrong.\n"
+    assert (
+        project.call("log", "check", "--repair-keys").out
+        == "0 keys written, 0 removed, for 1 ref.\nNothing is wrong.\n"
+    )
     assert keys(project) == [str(copy_of(project).relative_to(project.home / "warehouse"))]

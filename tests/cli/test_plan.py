@@ -105,7 +105,7 @@ def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None
 
     told = project.ask("plan", JANUARY)
 
-    (job_run,) = project.ask("job-runs")
+    (job_run,) = project.ask("job-run", "list")
     assert actions(told)[JANUARY] == "blocked"
     assert told["jobs"][-1]["reason"].startswith(f"{DAYS[1]} failed in job run {job_run['id']} with: ")
     assert "no orders on 2024-01-30" in told["jobs"][-1]["reason"]

@@ -74,4 +74,4 @@ def test_an_unknown_dataset_is_refused_with_the_nearest_name(known_project: Proj
 
 
 def events_of(project: Project) -> list[dict[str, str]]:
-    return [json.loads(line) for line in project.call("events").out.splitlines()]
+    return [json.loads(line) for line in project.call("log", "events").out.splitlines()]

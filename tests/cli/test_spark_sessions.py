@@ -121,7 +121,7 @@ def test_a_spark_elsewhere_that_does_not_answer_is_said_before_anything_is_wante
     assert (done.code, done.json["error"]["type"]) == (2, "RemoteUnreachable")
     assert "does not answer at localhost:1" in done.json["error"]["message"]
     assert project.ask("want", "list", "--all") == []
-    assert project.ask("job-runs") == []
+    assert project.ask("job-run", "list") == []
 
 
 def test_settings_in_a_dagster_runs_tag_are_for_its_session_alone(project: Project, spark_home: str) -> None:
@@ -148,7 +148,7 @@ def test_a_wrong_tag_ends_the_dagster_run_before_it_claims_anything(project: Pro
     failures = materialize(project, "numbers", {"databuild/spark": tag})
 
     assert any(said in failure for failure in failures), failures
-    assert project.ask("job-runs") == []
+    assert project.ask("job-run", "list") == []
     assert server_status(project.home) is None
 
 
@@ -177,7 +177,7 @@ def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succe
     _, err = process.communicate(timeout=MAX_SECONDS)
 
     assert process.returncode == 0, err
-    runs = project.ask("job-runs")
+    runs = project.ask("job-run", "list")
     assert sorted(run["state"] for run in runs) == ["Failed", "Succeeded"]
     assert [run["error"] for run in runs if run["state"] == "Failed"] == [
         "The Spark server was lost while it worked: the next attempt gets another session."
@@ -204,7 +204,7 @@ def test_the_next_tick_stops_the_spark_job_of_a_dead_client(project: Project) ->
     assert ticked.code == 0, ticked
     wait_until(lambda: running_jobs(server) == [], "no job runs on the server")
     assert noted_sessions(project) == []
-    assert sorted(run["state"] for run in project.ask("job-runs")) == ["Lost", "Succeeded"]
+    assert sorted(run["state"] for run in project.ask("job-run", "list")) == ["Lost", "Succeeded"]
 
 
 def test_a_build_that_ends_leaves_no_session_noted(project: Project, spark_home: str) -> None:

@@ -282,7 +282,7 @@ def test_every_command_that_looks_answers(dagster: Dagster) -> None:
     dagster.databuild("build", MONTH)
 
     for arguments in (
-        ("check", "--deep"),
+        ("log", "check", "--deep"),
         ("partitions", "sales"),
         ("show", MONTH),
         ("history", MONTH),
@@ -290,13 +290,13 @@ def test_every_command_that_looks_answers(dagster: Dagster) -> None:
         ("plan", MONTH),
         ("receipt", MONTH),
         ("want", "list"),
-        ("job-runs",),
-        ("delegations",),
-        ("metrics",),
-        ("locations", "list"),
-        ("migrate",),
-        ("rebuild",),
-        ("check",),
+        ("job-run", "list"),
+        ("ledger", "list"),
+        ("ledger", "metrics"),
+        ("location", "list"),
+        ("log", "migrate"),
+        ("log", "rebuild"),
+        ("log", "check"),
         ("read", MONTH),
     ):
         done = command.databuild(dagster.folder, dagster.home, *arguments)

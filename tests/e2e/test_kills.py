@@ -184,7 +184,7 @@ class Victim(Dagster):
 
 
 def start(victim: Victim, type_name: str) -> str:
-    answer: dict[str, Any] = victim.databuild("operate", type_name, "numbers", "--no-wait")
+    answer: dict[str, Any] = victim.databuild("operation", "run", type_name, "numbers", "--no-wait")
     return str(answer["operation"])
 
 
@@ -260,7 +260,7 @@ def test_a_killed_build_in_a_terminal_is_continued_by_the_same_command(without_d
     assert [want.state.value for want in victim.queries.wants_of_ref(ref)] == ["Successful", "Successful"]
     assert len(victim.callers(ref)) == 2
     assert victim.databuild("read", ref) == [{"n": 1}]
-    assert victim.databuild("check", "--deep")["ok"]
+    assert victim.databuild("log", "check", "--deep")["ok"]
     assert victim.remains() == []
 
 
@@ -284,7 +284,7 @@ def test_whichever_process_is_killed_what_was_wanted_is_built(victim: Victim) ->
     assert [victim.databuild("read", ref) for ref in refs] == [[{"n": 1}], [{"n": 2}]]
     wait_until_wants_are_successful(victim, *refs)
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
-    assert victim.databuild("check", "--deep")["ok"]
+    assert victim.databuild("log", "check", "--deep")["ok"]
 
 
 def wait_until_wants_are_successful(victim: Victim, *refs: str) -> None:
@@ -342,7 +342,7 @@ def test_a_canceled_operation_is_interrupted_in_spark_and_leaves_no_key(victim: 
     id = start(victim, "endless")
     victim.wait_until((victim.folder / "counting").exists, "a job counts in Spark")
 
-    victim.databuild("operations", "cancel", id, "--reason", "enough")
+    victim.databuild("operation", "cancel", id, "--reason", "enough")
 
     victim.wait_until((victim.folder / "stopped").exists, "its job is interrupted and cleaned up")
     victim.wait_until(lambda: not set(statuses(victim)) - {"SUCCESS", "FAILURE"}, "its executors have ended")
@@ -365,5 +365,5 @@ def test_everything_is_killed_at_once_and_goes_on_when_it_is_started_again(victi
     assert len(victim.callers(ref)) == 2
     assert victim.databuild("read", ref) == [{"n": 3}]
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
-    assert victim.databuild("check", "--deep")["ok"]
+    assert victim.databuild("log", "check", "--deep")["ok"]
     victim.wait_until(lambda: len(processes_of(victim.home, SPARK)) == 1, "one Spark server runs")

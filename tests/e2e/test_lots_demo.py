@@ -70,8 +70,8 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
     never = demo.said("flights", "it never comes")
     assert never == ["20130208PT1H017"]
 
-    flights = demo.ask("gaps", "landed_flights")
-    days = demo.ask("gaps", "daily_summary")
+    flights = demo.ask("lot", "gaps", "landed_flights")
+    days = demo.ask("lot", "gaps", "daily_summary")
 
     assert [(each["lot"], each["cause"]) for each in flights["absent"]] == [(lot, "never arrived") for lot in never]
     assert [each["lot"] for each in days["absent"]] == ["20130208P1D000"]
@@ -81,8 +81,8 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
 
 def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_empty(demo: Demo) -> None:
     """SPEC 10.3, 10.6"""
-    weather = demo.ask("lots", "landed_weather")
-    delays = demo.ask("lots", "hourly_delays")
+    weather = demo.ask("lot", "list", "landed_weather")
+    delays = demo.ask("lot", "list", "hourly_delays")
 
     empty = [each["lot"] for each in weather if each["state"] == "empty"]
     assert empty == demo.said("weather", "it never comes")
@@ -111,8 +111,8 @@ def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo:
 
     assert (len(hours), len(days)) == (2, 2)
     assert before < after == sum(row["flights"] for row in demo.ask("read", "daily_summary@2013-02-09"))
-    assert {(each["arc"], each["state"]) for each in demo.ask("arcs") if each["lot"] == half} == {
+    assert {(each["arc"], each["state"]) for each in demo.ask("arc", "list") if each["lot"] == half} == {
         ("hourly_joined", "complete"),
         ("hourly_delays", "complete"),
     }
-    assert demo.ask("check", "--deep") == {"ok": True, "violations": []}
+    assert demo.ask("log", "check", "--deep") == {"ok": True, "violations": []}

@@ -60,11 +60,11 @@ def test_what_is_built_into_a_bucket_is_shown_read_and_checked(project: Project,
     assert project.ask("read", "revenue@2024-01-01") == [{"revenue": 6.0}]
     (file,) = project.ask("show", "orders@2024-01-30")["canonical"]["files"]
     assert file.startswith(f"s3://{bucket}/warehouse/orders/data/instance=")
-    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
     s3.client().delete_object(Bucket=bucket, Key=file.removeprefix(f"s3://{bucket}/"))
 
-    (violation,) = project.ask("check", "--deep")["violations"]
+    (violation,) = project.ask("log", "check", "--deep")["violations"]
     assert (violation["invariant"], violation["entity"]) == ("I7", "orders@2024-01-30")
     assert "which is gone" in violation["detail"]
 

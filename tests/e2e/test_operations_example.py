@@ -66,7 +66,7 @@ def dagster(tmp_path: Path) -> Iterator[Dagster]:
 
 
 def start(dagster: Dagster) -> str:
-    return str(dagster.databuild("operate", "validate", "flights", *RULES, "--no-wait")["operation"])
+    return str(dagster.databuild("operation", "run", "validate", "flights", *RULES, "--no-wait")["operation"])
 
 
 def has_ended(dagster: Dagster, id: str) -> bool:

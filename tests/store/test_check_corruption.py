@@ -362,7 +362,7 @@ def test_an_index_view_trigger_or_table_that_is_gone_is_found_and_put_back_by_a_
     found = check(store)
 
     assert [each.entity for each in found] == [name]
-    assert "databuild rebuild" in found[0].detail
+    assert "databuild log rebuild" in found[0].detail
     rebuild(store)
     assert check(store) == []
     store.close()
@@ -446,7 +446,7 @@ def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_p
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
 
-    done = CliRunner().invoke(cli, ["check", "--deep", "--json"])
+    done = CliRunner().invoke(cli, ["log", "check", "--deep", "--json"])
 
     told_of = {each["entity"] for each in json.loads(done.stdout)["violations"]}
     assert (done.exit_code, table in told_of) == (1, True), done.output
@@ -485,7 +485,7 @@ def test_a_text_that_is_none_is_named_and_no_traceback(path):
 
     found = found_in(path)
 
-    assert any(each.entity == "databuild_wants" and "databuild rebuild" in each.detail for each in found)
+    assert any(each.entity == "databuild_wants" and "databuild log rebuild" in each.detail for each in found)
     assert repaired(path) == []
 
 

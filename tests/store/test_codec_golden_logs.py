@@ -153,7 +153,7 @@ def test_the_database_that_a_version_left_behind_is_brought_to_today(recorded, l
 
 def test_older_tables_are_refused_until_they_are_computed_again(recorded, with_older_tables):
     """SPEC 3.4"""
-    with pytest.raises(OlderProjection, match="databuild migrate"):
+    with pytest.raises(OlderProjection, match="databuild log migrate"):
         open_store(f"sqlite:///{with_older_tables}")
 
     assert_migrated(recorded, with_older_tables)
@@ -196,14 +196,14 @@ def test_the_command_line_brings_an_older_home_to_today(recorded, with_older_tab
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
     run = CliRunner()
 
-    refused = run.invoke(cli, ["check"])
-    migrated = run.invoke(cli, ["migrate", "--json"])
-    again = run.invoke(cli, ["migrate", "--json"])
-    checked = run.invoke(cli, ["check", "--json"])
-    printed = run.invoke(cli, ["events"])
+    refused = run.invoke(cli, ["log", "check"])
+    migrated = run.invoke(cli, ["log", "migrate", "--json"])
+    again = run.invoke(cli, ["log", "migrate", "--json"])
+    checked = run.invoke(cli, ["log", "check", "--json"])
+    printed = run.invoke(cli, ["log", "events"])
 
     assert isinstance(refused.exception, OlderProjection)
-    assert "databuild migrate" in str(refused.exception)
+    assert "databuild log migrate" in str(refused.exception)
     versions = [schema.LOG_VERSION, schema.PROJECTION_VERSION]
     answer = json.loads(migrated.output)
     assert (answer["events"], answer["after"]) == (len(recorded.log), versions)

@@ -1,6 +1,6 @@
 """A golden log: what one version of the code recorded, and the state that it saw in it, as text that a diff can show.
 
-`log.jsonl` has the events as `databuild events` prints them, times and payloads as stored; `tables.json` every row of
+`log.jsonl` has the events as `databuild log events` prints them, times and payloads as stored; `tables.json` every row of
 every table as that version computed it; `schema.sql` that version's DDL; `about.json` what the version knew. Together
 they are the database that it left behind, and `restore` makes it again.
 """

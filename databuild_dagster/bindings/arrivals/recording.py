@@ -163,7 +163,7 @@ class Recorder:
             self.engine.handle(self._command(outside, canonical, manifests), actor=self.actor)
         except (Refused, Conflict, DiskTrouble, StorageTrouble) as error:
             # Nobody was told of them; these folders hold nothing but the manifests. After any other error somebody may
-            # have been: `clean` tells.
+            # have been: `gc --leftovers` shows them.
             told = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
             for manifest in created:
                 if manifest.instance_uuid not in told:

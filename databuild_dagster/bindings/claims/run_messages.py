@@ -43,4 +43,6 @@ def stalled(waiting: Mapping[str, str | None], seconds: float) -> str:
     """Nobody has built it in the time that a run waits; by ref the job run that should, where there is one."""
     ref, job_run = next(iter(waiting.items()))
     builder = f"job run {job_run} of {ref} has not ended" if job_run else f"the next try of {ref} has not begun"
-    return f"Waited {seconds:.0f} s for {few_of(list(waiting))} from elsewhere: {builder}. See `databuild job-runs`."
+    return (
+        f"Waited {seconds:.0f} s for {few_of(list(waiting))} from elsewhere: {builder}. See `databuild job-run list`."
+    )

@@ -89,7 +89,7 @@ def operation_job() -> JobDefinition:
         name=EXECUTOR_OP,
         required_resource_keys={DEPLOYMENT, SPARK},
         config_schema={
-            "operation": Field(str, description="Its id, as `databuild operations list` shows it."),
+            "operation": Field(str, description="Its id, as `databuild operation list` shows it."),
             "batch_size": Field(int, default_value=0, description="Jobs that it has at once; 0 for as many as suit."),
         },
         out=Out(Nothing),

@@ -142,7 +142,7 @@ def available_lots(
 ) -> Iterator[Publication]:
     """Each instance that became live, with rows or empty, in the order of the event log (SPEC 10.3).
 
-    `databuild events --kind lot-available` prints the same. A caller that keeps the `seq` of the last one it processed
+    `databuild log events --kind lot-available` prints the same. A caller that keeps the `seq` of the last one it processed
     misses none; several may have the same seq, because one event can make many instances live. With `follow` the iterator
     waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
     """

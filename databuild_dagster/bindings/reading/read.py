@@ -103,7 +103,7 @@ def read(
     """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
     `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
-    (`databuild operate build_index`). For pandas' frames it may have comparisons of a column with a value, IN,
+    (`databuild operation run build_index`). For pandas' frames it may have comparisons of a column with a value, IN,
     BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the

@@ -82,7 +82,7 @@ def _tainted(refs: tuple[str, ...], deciding: Deciding) -> dict[str, RefRow | No
         return deciding.existing_refs(refs)
     except UnknownAsset as unknown:
         asset = unknown.facts["asset"]
-        otherwise = "`databuild locations list` shows those that are."
+        otherwise = "`databuild location list` shows those that are."
         suggestion = what_there_is(asset, deciding.view.asset_names(), otherwise)
         raise NoSuchDataset(asset=asset, suggestion=suggestion) from None
 

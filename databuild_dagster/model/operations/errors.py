@@ -14,7 +14,7 @@ class UnknownOperationType(Refused):
 class NewerOperation(Refused):
     """Operation {id} is of newer code: {why}."""
 
-    hint = "Install that version here too, or cancel it: `databuild operations cancel {id}`."
+    hint = "Install that version here too, or cancel it: `databuild operation cancel {id}`."
 
 
 class NewerOperations(NewerOperation):
@@ -26,7 +26,7 @@ class NewerOperations(NewerOperation):
 class IncompatibleOperation(Refused):
     """{type_name} cannot start on {dataset}: {why}."""
 
-    hint = "Wait until that has ended, or cancel it: `databuild operations list`."
+    hint = "Wait until that has ended, or cancel it: `databuild operation list`."
 
 
 class InvalidOperation(Refused):

@@ -164,7 +164,7 @@ def remove_what_is_superseded(site: Site) -> None:
 
 
 def left_over(site: Site) -> list[Any]:
-    """What `check` or `clean` find amiss: rules, storage that nobody lists, what a clean-up would take away."""
+    """What `log check` or `gc --leftovers` find amiss: rules, storage that nobody lists, what a clean-up would take away."""
     warehouse = warehouse_of(site)
     # As the next day finds it: what is young may belong to somebody who is at work.
     tomorrow = site.engine.clock() + 86_400
@@ -338,7 +338,7 @@ def test_data_that_gc_has_removed_is_passed_over_and_told(site: Site, monkeypatc
     assert (view.state, view.done, list(view.failed)) == (OperationState.SUCCESS, 3, [])
     said = view.report["skipped"]["tue"]
     assert said.startswith("orders@tue was built as instance")
-    assert "its data was removed since, by `databuild clean` or `gc`" in said
+    assert "its data was removed since, by `databuild gc`" in said
     assert (view.report["partitions"], view.report["rules"][0]["offending"]) == (2, 1)
 
 

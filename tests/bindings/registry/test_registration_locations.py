@@ -103,7 +103,7 @@ def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> No
     said = told(second)
 
     assert said.startswith("Nothing is due. Code location 'second' declares numbers, which code location 'first' has")
-    assert "`databuild locations forget first`" in said
+    assert "`databuild location forget first`" in said
 
 
 def test_a_step_in_the_wrong_location_fails_with_the_sentence_and_builds_nothing(deploy: Any) -> None:

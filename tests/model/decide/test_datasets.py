@@ -82,7 +82,7 @@ def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of
     register(world, theirs, location="there")
 
     assert world.queries.dataset("a") == theirs
-    with pytest.raises(AssetTaken, match="databuild locations forget there"):
+    with pytest.raises(AssetTaken, match="databuild location forget there"):
         register(world, *world.specs)
 
 

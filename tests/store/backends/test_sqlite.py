@@ -64,7 +64,7 @@ def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
     """SPEC 3.4"""
     on_disk.live("a")
     set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION - 1))
-    with pytest.raises(OlderProjection, match="databuild migrate"):
+    with pytest.raises(OlderProjection, match="databuild log migrate"):
         open_store(on_disk.store.url)
 
     rebuild(Store(on_disk.store.url, check_projections=False))

@@ -1,10 +1,11 @@
-"""`databuild clean` and `gc`: data that nobody will read again is shown, and goes when it is said (SPEC 10.8)."""
+"""`databuild gc`: data that no reader needs is shown, and removed with --yes (SPEC 10.8)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
 import click
+from click.core import ParameterSource
 
 from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common
@@ -14,27 +15,7 @@ from databuild_dagster.cli.times import DURATION
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
 from databuild_dagster.model.refs import asset_of
 
-A_WEEK = 7 * 24 * 3600.0
-
-_yes = click.option("--yes", is_flag=True, help="Do it. Without, it is only told what would go.")
-
-
-@click.command()
-@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
-@click.option(
-    "--orphans",
-    is_flag=True,
-    help="Also what no instance is known of. Only where no other Dagster instance writes to the same warehouse.",
-)
-@_yes
-@common
-def clean(datasets: tuple[str, ...], orphans: bool, yes: bool, as_json: bool) -> None:
-    """Remove what attempts have left that failed, were canceled or lost, of DATASETs or of all.
-
-    What is live, or was, stays: `databuild gc` is for that. A clean-up that died half-way is finished.
-    """
-    cleaner = Cleaner(the_engine(), the_warehouse())
-    _carry_out(cleaner, cleaner.plan_clean(datasets), orphans=orphans, yes=yes, as_json=as_json)
+WEEK_SECONDS = 7 * 24 * 3600.0
 
 
 @click.command()
@@ -44,27 +25,60 @@ def clean(datasets: tuple[str, ...], orphans: bool, yes: bool, as_json: bool) ->
     type=click.IntRange(0),
     default=1,
     show_default=True,
-    help="So many earlier instances of each partition stay, the newest, beside the one that readers see.",
+    help="How many earlier instances of each partition to keep, newest first.",
 )
 @click.option(
     "--older-than",
     type=DURATION,
-    default=A_WEEK,
+    default=WEEK_SECONDS,
     metavar="DURATION",
-    help="Only what readers have not seen for so long: 90s, 15m, 12h, 7d; 7d unless set, `none` for no matter when.",
+    help="Only data that readers have not seen for so long: 90s, 15m, 12h, 7d (the default), or none.",
 )
-@click.option("--tainted", is_flag=True, help="Also the data of what is tainted and not built anew yet.")
-@_yes
+@click.option("--tainted", is_flag=True, help="Also the data of tainted instances that are not rebuilt yet.")
+@click.option("--leftovers", is_flag=True, help="Instead, remove what failed, canceled and lost attempts left.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="With --leftovers: also data of no known instance. Only where no other Dagster instance writes to the warehouse.",
+)
+@click.option("--yes", is_flag=True, help="Remove it. Without --yes nothing is removed, only shown.")
 @common
-def gc(datasets: tuple[str, ...], keep: int, older_than: float | None, tainted: bool, yes: bool, as_json: bool) -> None:
-    """Remove the data of instances that others have taken the place of, of DATASETs or of all.
+@click.pass_context
+def gc(
+    context: click.Context,
+    datasets: tuple[str, ...],
+    keep: int,
+    older_than: float | None,
+    tainted: bool,
+    leftovers: bool,
+    orphans: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove replaced data, or what failed attempts left.
 
-    Never what readers see, what a running job run or operation may be reading, nor files that came from outside. What is
-    removed cannot be reverted to, nor read --as-of.
+    Without --leftovers: the data of instances that newer ones replaced, of DATASETs or of all. Data that readers see,
+    that a running job run or operation may read, and files from outside stay. Removed data can neither be reverted to
+    nor read --as-of.
+
+    With --leftovers: files of failed, canceled and lost attempts; data that is live, or was, stays. A removal that was
+    interrupted is finished.
     """
+    if orphans and not leftovers:
+        raise click.UsageError("--orphans needs --leftovers.")
+    given = [name for name in ("keep", "older_than", "tainted") if _is_given(context, name)]
+    if leftovers and given:
+        raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     cleaner = Cleaner(the_engine(), the_warehouse())
-    plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
-    _carry_out(cleaner, plan, orphans=False, yes=yes, as_json=as_json)
+    if leftovers:
+        plan = cleaner.plan_clean(datasets)
+    else:
+        plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
+    _carry_out(cleaner, plan, orphans=orphans, yes=yes, as_json=as_json)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:

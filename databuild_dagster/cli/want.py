@@ -16,12 +16,7 @@ from databuild_dagster.model.states import WantState
 from databuild_dagster.store.queries.wants import WantView
 
 
-@click.group()
-def want() -> None:
-    """Durable requests that partitions be live."""
-
-
-@want.command("create")
+@click.command("create")
 @click.argument("refs", nargs=-1, required=True)
 @click.option("--together", is_flag=True, help="One want over all refs, all or nothing, instead of one for each.")
 @click.option(
@@ -58,7 +53,7 @@ def create(
     where: Where,
     as_json: bool,
 ) -> None:
-    """Record that REFS be live; the orchestrator builds what they need."""
+    """Record wants for REFS; the orchestrator builds them."""
     command = CreateWants(
         wants=(refs,) if together else tuple((ref,) for ref in refs),
         ttl_seconds=ttl,
@@ -77,21 +72,21 @@ def create(
     click.echo(f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.")
 
 
-@want.command("list")
+@click.command("list")
 @click.option("--all", "every", is_flag=True, help="Also those that ended.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
 @common
 def list_wants(every: bool, limit: int, as_json: bool) -> None:
-    """The wants that are open, the newest first."""
+    """List the open wants, newest first."""
     _print(the_queries().wants(open_only=not every, most=limit), as_json)
 
 
-@want.command("show")
+@click.command("show")
 @click.argument("want_or_request")
 @as_of
 @common
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
-    """One want, or all of a request."""
+    """Show one want, or every want of a request."""
     queries = the_queries()
     wants = queries.wants_named(want_or_request)
     if not wants:
@@ -102,13 +97,13 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     _print(wants, as_json)
 
 
-@want.command("cancel")
+@click.command("cancel")
 @click.argument("wants_or_requests", nargs=-1, required=True)
 @click.option("--terminate", is_flag=True, help="Also stop running job runs that nobody else wants.")
 @click.option("--reason", default="", help="Why.")
 @common
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
-    """Take wants back; queued job runs that nobody else wants end with them."""
+    """Cancel wants, and the queued job runs only they need."""
     command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
     the_engine().handle(command, actor=this_user())
     wants = [each for name in wants_or_requests for each in the_queries().wants_named(name)]

@@ -1,4 +1,4 @@
-"""`databuild locations …`: which code locations have registered what. Loads no user code."""
+"""`databuild location …`: which code locations have registered what. Loads no user code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,10 @@ from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.errors import NotFound
 
 
-@click.group()
-def locations() -> None:
-    """The code locations that have registered assets."""
-
-
-@locations.command("list")
+@click.command("list")
 @common
 def list_locations(as_json: bool) -> None:
-    """Each code location, and the assets that are its own."""
+    """List the code locations and their assets."""
     found: dict[str, list[str]] = defaultdict(list)
     for dataset in the_queries().datasets().values():
         found[dataset.location].append(dataset.asset)
@@ -33,11 +28,11 @@ def list_locations(as_json: bool) -> None:
     table(("location", "n", "assets"), rows, empty="No code location has registered anything yet.")
 
 
-@locations.command("forget")
+@click.command("forget")
 @click.argument("location")
 @common
 def forget(location: str, as_json: bool) -> None:
-    """Take back what LOCATION has registered, because it is gone or has another name now.
+    """Remove the registration of a LOCATION that is gone.
 
     Its partitions, and what they hold, stay as they are. A location that still loads registers itself again.
     """

@@ -1,4 +1,4 @@
-"""`databuild job-runs`: what ran, what runs, and stopping it."""
+"""`databuild job-run list`: what ran, what runs, and stopping it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from databuild_dagster.store.queries.job_runs import JobRunView
 MAX_LOOKED_AT = 100
 
 
-@click.group("job-runs", invoke_without_command=True)
+@click.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only those that have not ended.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
 @common
-@click.pass_context
-def job_runs(context: click.Context, open_only: bool, limit: int, as_json: bool) -> None:
-    """The newest job runs; `job-runs cancel ID` stops one."""
-    if context.invoked_subcommand is not None:
-        return
+def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
+    """List the newest job runs.
+
+    `databuild job-run cancel ID` stops one.
+    """
     found = the_queries().job_runs(open_only=open_only, most=limit)
     if as_json:
         emit([as_dict(each) for each in found])
@@ -49,13 +49,13 @@ def job_runs(context: click.Context, open_only: bool, limit: int, as_json: bool)
     table(columns, rows, empty="No job has run yet.")
 
 
-@job_runs.command("cancel")
+@click.command("cancel")
 @click.argument("job_run_ids", nargs=-1, required=True)
 @click.option("--reason", default="canceled by a person", show_default=True, help="Why.")
 @click.option("--retry", is_flag=True, help="Keep the wants that are open for it, so that it is built again.")
 @common
 def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool) -> None:
-    """Stop job runs, and the wants that are open for what they build.
+    """Cancel job runs, and the wants for what they build.
 
     A Dagster run that waits for it is a request of its own, and builds it now: it is named.
     """

@@ -98,7 +98,7 @@ def engine_of(project: Project) -> Engine:
 
 
 def operate(project: Project, *arguments: str) -> Done:
-    return project.call("operate", "rows", "orders", "--local", *arguments)
+    return project.call("operation", "run", "rows", "orders", "--local", *arguments)
 
 
 def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
@@ -109,16 +109,16 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert (answer["state"], answer["done"], answer["failed"], answer["total"]) == ("success", 3, 0, 3)
     assert answer["rows"] == 6
     assert f"Started {answer['operation']} over 3 partitions." in done.err
-    assert project.ask("operations", "list") == []
-    assert answer["operation"] in [each["id"] for each in project.ask("operations", "list", "--all")]
-    assert project.ask("operations", "show", answer["operation"])["state"] == "success"
+    assert project.ask("operation", "list") == []
+    assert answer["operation"] in [each["id"] for each in project.ask("operation", "list", "--all")]
+    assert project.ask("operation", "show", answer["operation"])["state"] == "success"
     assert project.is_sound()
 
 
 @pytest.mark.extended
 def test_spark_is_the_server_of_the_home(project: Project) -> None:
     try:
-        done = project.run("operate", "counted", "orders", "--local", "--json")
+        done = project.run("operation", "run", "counted", "orders", "--local", "--json")
 
         assert (done.code, done.json["done"]) == (0, 3), done
         assert (len(done.out.splitlines()), "from a job" in done.err) == (1, True), "what jobs print is not the answer"
@@ -150,17 +150,23 @@ def test_a_report_that_finds_something_wrong_is_exit_code_1(project: Project) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("operate", "unheard", "orders"), "No operation of type 'unheard' is known here, only "),
-        (("operate", "rows", "orders", "--arg", "{bad"), "--arg is '{bad', which is no JSON"),
-        (("operate", "rows", "orders", "--arg", '{"tue": "x"}'), "its argument is wrong"),
-        (("operate", "rows", "never_built", "--arg", "{}"), "it has no live partition"),
-        (("operate", "rows", "order", "--arg", "{}"), "No code location has registered an asset 'order'"),
-        (("operate", "rows", "orders", "--arg", "{}", "--partitions", "mon,sun"), "not live: sun"),
-        (("operate", "rows", "orders", "--arg", "{}", "--partitions", "other@mon"), "it is no partition of orders"),
-        (("operate", "rows", "orders", "--arg", "{}", "--local", "--no-wait"), "this process is who runs the jobs"),
-        (("operations", "show", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
-        (("operations", "watch", "nonsense"), "There is no operation 'nonsense'"),
-        (("operations", "cancel", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
+        (("operation", "run", "unheard", "orders"), "No operation of type 'unheard' is known here, only "),
+        (("operation", "run", "rows", "orders", "--arg", "{bad"), "--arg is '{bad', which is no JSON"),
+        (("operation", "run", "rows", "orders", "--arg", '{"tue": "x"}'), "its argument is wrong"),
+        (("operation", "run", "rows", "never_built", "--arg", "{}"), "it has no live partition"),
+        (("operation", "run", "rows", "order", "--arg", "{}"), "No code location has registered an asset 'order'"),
+        (("operation", "run", "rows", "orders", "--arg", "{}", "--partitions", "mon,sun"), "not live: sun"),
+        (
+            ("operation", "run", "rows", "orders", "--arg", "{}", "--partitions", "other@mon"),
+            "it is no partition of orders",
+        ),
+        (
+            ("operation", "run", "rows", "orders", "--arg", "{}", "--local", "--no-wait"),
+            "this process is who runs the jobs",
+        ),
+        (("operation", "show", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
+        (("operation", "watch", "nonsense"), "There is no operation 'nonsense'"),
+        (("operation", "cancel", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
     ],
 )
 def test_an_operation_that_cannot_start_is_one_sentence(
@@ -171,13 +177,13 @@ def test_an_operation_that_cannot_start_is_one_sentence(
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
-    assert project.ask("operations", "list") == []
+    assert project.ask("operation", "list") == []
 
 
 def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
-    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
 
-    assert project.ask("operations", "list", "orders") == [
+    assert project.ask("operation", "list", "orders") == [
         {
             "id": started,
             "type": "rows",
@@ -189,20 +195,22 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
             "problem": None,
         }
     ]
-    refused = project.call("operate", "rows", "orders", "--arg", "{}")
+    refused = project.call("operation", "run", "rows", "orders", "--arg", "{}")
     assert (refused.code, "only one of its type may at a time" in refused.err) == (2, True)
-    assert project.call("operations", "cancel", started, "--reason", "not needed").out == f"Canceled {started}.\n"
-    assert "canceled (not needed)" in project.call("operations", "show", started).out
-    assert project.call("operations", "cancel", started).out == f"{started} had ended before: canceled.\n"
-    assert project.call("operations", "watch", started).code == 1
-    assert project.ask("operations", "list") == []
+    assert project.call("operation", "cancel", started, "--reason", "not needed").out == f"Canceled {started}.\n"
+    assert "canceled (not needed)" in project.call("operation", "show", started).out
+    assert project.call("operation", "cancel", started).out == f"{started} had ended before: canceled.\n"
+    assert project.call("operation", "watch", started).code == 1
+    assert project.ask("operation", "list") == []
 
 
 def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: Project) -> None:
     class Rows(DistributedOperation[Any]):
         type_name = "rows"
 
-    started = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
+    started = OperationId.parse(
+        project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    )
     engine = engine_of(project)
     manager = DistributedOperationManager(engine, [Rows()])
     first, second = Executor(manager).take(started, 2)
@@ -224,15 +232,15 @@ def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
         def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
             raise RetryJob("the service is busy")
 
-    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     manager = DistributedOperationManager(engine_of(project), [Rows()])
     id = OperationId.parse(started)
     Executor(manager).step(id, 1)
     out = io.StringIO()
 
     Console(file=out, width=120).print(Following(manager, id).render())
-    shown = project.call("operations", "show", started).out
-    (told,) = project.ask("operations", "show", started)["retrying"].values()
+    shown = project.call("operation", "show", started).out
+    (told,) = project.ask("operation", "show", started)["retrying"].values()
     manager.cancel(id)
 
     (row,) = [line for line in out.getvalue().splitlines() if "retrying" in line]
@@ -244,11 +252,11 @@ def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
 def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Project) -> None:
     """SPEC 9.5, 9.6"""
     arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
-    process = project.start("operate", "rows", "orders", *arguments)
+    process = project.start("operation", "run", "rows", "orders", *arguments)
     told = wait_for_line(process, "its completion raised")
-    (running,) = project.ask("operations", "list")
-    listed, shown = project.call("operations", "list").out, project.call("operations", "show", running["id"]).out
-    project.call("operations", "cancel", running["id"])
+    (running,) = project.ask("operation", "list")
+    listed, shown = project.call("operation", "list").out, project.call("operation", "show", running["id"]).out
+    project.call("operation", "cancel", running["id"])
     process.communicate(timeout=MAX_SECONDS)
 
     assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in told), (
@@ -263,17 +271,19 @@ def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Projec
 
 def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> None:
     """Bad input of issue 7"""
-    ended = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
-    project.call("operations", "cancel", ended)
-    running = OperationId.parse(project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"])
+    ended = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    project.call("operation", "cancel", ended)
+    running = OperationId.parse(
+        project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    )
     meta = DistributedOperationManager(engine_of(project)).meta
     meta.put(OperationId.parse(ended).history, b'{"format":7}')
     meta.put(running.arg, b'{"format":7}')
 
-    listed = project.call("operations", "list", "--all")
-    shown = [project.call("operations", "show", each) for each in (ended, str(running))]
+    listed = project.call("operation", "list", "--all")
+    shown = [project.call("operation", "show", each) for each in (ended, str(running))]
     ticked = project.call("tick")
-    canceled = project.call("operations", "cancel", str(running))
+    canceled = project.call("operation", "cancel", str(running))
     meta.remove(OperationId.parse(ended).history)
 
     assert [done.code for done in (listed, *shown, canceled)] == [0, 0, 0, 0], (listed, shown)
@@ -294,7 +304,7 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
             for context in contexts:
                 context.mark_job_complete(detail={"rows": 2})
 
-    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     waiting = project.call("tick").out
     engine = engine_of(project)
     assert Executor(DistributedOperationManager(engine, [Rows()])).step(OperationId.parse(started), 3)
@@ -303,25 +313,25 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
 
     assert waiting == f"3 jobs of {started} without an executor.\n"
     assert (ended["operations"], ended["stuck_operations"]) == ({started: "success"}, {})
-    assert project.ask("operations", "show", started)["rows"] == 6
+    assert project.ask("operation", "show", started)["rows"] == 6
     assert project.call("tick").out == "Nothing is due.\n"
 
 
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
-    started = project.ask("operate", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     try:
         project.define(DEFINITIONS.replace("OPERATIONS = [Rows()]", "OPERATIONS = []"))
 
-        listed = project.call("operations", "list")
-        shown = project.call("operations", "show", started)
-        canceled = project.call("operations", "cancel", started)
+        listed = project.call("operation", "list")
+        shown = project.call("operation", "show", started)
+        canceled = project.call("operation", "cancel", started)
     finally:
         project.define(DEFINITIONS)
 
     assert f"{started} cannot go on here: No operation of type 'rows' is known here" in listed.out
     assert "It cannot go on here: No operation of type 'rows'" in shown.out
     assert canceled.code == 0
-    assert project.ask("operations", "list") == []
+    assert project.ask("operation", "list") == []
 
 
 @pytest.mark.parametrize(
@@ -337,7 +347,7 @@ def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
     try:
         project.define(DEFINITIONS.replace("OPERATIONS = [Rows()]", f"OPERATIONS = {operations}"))
 
-        done = project.call("operate", "rows", "orders")
+        done = project.call("operation", "run", "rows", "orders")
     finally:
         project.define(DEFINITIONS)
 
@@ -348,22 +358,22 @@ def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
 
 def test_a_missing_orchestrator_is_reported_and_ctrl_c_detaches(project: Project) -> None:
     """Another command runs the jobs then."""
-    process = project.start("operate", "rows", "orders", "--arg", "{}", "--json")
+    process = project.start("operation", "run", "rows", "orders", "--arg", "{}", "--json")
     wait_for_line(process, "No orchestrator is at work")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=MAX_SECONDS)
 
-    (running,) = project.ask("operations", "list")
+    (running,) = project.ask("operation", "list")
     assert process.returncode == 130
-    assert f"{running['id']} goes on without us: `databuild operations watch {running['id']}`" in err
-    done = project.call("operations", "watch", running["id"], "--local", "--json")
+    assert f"{running['id']} goes on without us: `databuild operation watch {running['id']}`" in err
+    done = project.call("operation", "watch", running["id"], "--local", "--json")
     assert (done.code, done.json["state"], done.json["done"]) == (0, "success", 3)
 
 
 def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project: Project) -> None:
     project.hold("job")
     (project.folder / "held-job").unlink(missing_ok=True)
-    process = project.start("operate", "rows", "orders", "--arg", "{}", "--local")
+    process = project.start("operation", "run", "rows", "orders", "--arg", "{}", "--local")
     try:
         wait_until(lambda: (project.folder / "held-job").exists(), "a job runs")
 
@@ -372,10 +382,10 @@ def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project:
     finally:
         project.release("job")
 
-    (running,) = project.ask("operations", "list")
+    (running,) = project.ask("operation", "list")
     assert process.returncode == 130
     assert "The jobs that this process had are given back." in err
-    assert project.ask("operations", "show", running["id"])["running"] == {}
-    done = project.call("operations", "watch", running["id"], "--local", "--json")
+    assert project.ask("operation", "show", running["id"])["running"] == {}
+    done = project.call("operation", "watch", running["id"], "--local", "--json")
     assert (done.code, done.json["done"]) == (0, 3)
     assert project.is_sound()

@@ -1,4 +1,4 @@
-"""`databuild delegations`: what each request got, and who built it (SPEC 8)."""
+"""`databuild ledger list`: what each request got, and who built it (SPEC 8)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.queries import Queries
 
 
-@click.command()
+@click.command("list")
 @click.option("--request", help="Of one request: the id of a want's request, or of a Dagster run.")
 @click.option("--ref", help="Of one ref: who asked for it.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
 @common
-def delegations(request: str | None, ref: str | None, limit: int, as_json: bool) -> None:
-    """The ledger: what each request got for each ref: built, joined, reused or refused, and how it ended."""
+def list_entries(request: str | None, ref: str | None, limit: int, as_json: bool) -> None:
+    """List what each request got for each ref.
+
+    A ref was built, joined, reused or refused; the outcome says how that ended.
+    """
     if request is not None and ref is not None:
         raise click.UsageError("--request and --ref exclude each other; give one of them.")
     store = the_store()

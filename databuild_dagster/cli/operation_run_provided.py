@@ -1,4 +1,4 @@
-"""`databuild operate validate`, `build_index` and `compact`: their options, and what the end of a validation looks like."""
+"""`databuild operation run validate`, `build_index` and `compact`: their options, and what the end of a validation looks like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import yaml
 
-from databuild_dagster.cli.operate import How, operation_command, run_operation
+from databuild_dagster.cli.operation_run import How, operation_command, run_operation
 from databuild_dagster.model.constraints import FORMS, listed_constraints, typed_constraint
 from databuild_dagster.model.errors import InvalidRequest, Refused
 
@@ -52,7 +52,7 @@ _HELP = {
 @click.option("--taint", is_flag=True, help="Taint the partitions that have rows that offend.")
 @operation_command
 def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tuple[str, ...]) -> None:
-    """Look for rows of DATASET that offend rules: all rules of a partition in one scan.
+    """Find rows of DATASET that violate rules.
 
     Exit code 1 says that there are some.
     """
@@ -68,7 +68,10 @@ def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tup
 @click.option("--column", "columns", multiple=True, metavar="NAME,…", help="Only these; all that have an order else.")
 @operation_command
 def build_index(columns: tuple[str, ...], how: How) -> None:
-    """Note which values the files of DATASET hold, so that who reads with a filter passes files over."""
+    """Index the values in DATASET's files, for filters.
+
+    A read with a filter then skips files in which no row can match.
+    """
     named = [name for text in columns for name in text.split(",") if name]
     run_operation("build_index", {"columns": named}, how)
 
@@ -77,7 +80,10 @@ def build_index(columns: tuple[str, ...], how: How) -> None:
 @click.option("--target", default="128MB", show_default=True, metavar="SIZE", help="How large a file should be.")
 @operation_command
 def compact(target: str, how: How) -> None:
-    """Write the many small files of DATASET's partitions anew as few large ones, with the same rows."""
+    """Rewrite many small files of DATASET as few large ones.
+
+    The rows stay the same, and nothing built from them becomes stale.
+    """
     run_operation("compact", {"target_bytes": _bytes(target)}, how)
 
 

@@ -1,4 +1,4 @@
-"""`databuild operate TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (SPEC 9).
+"""`databuild operation run TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (SPEC 9).
 
 Types with options of their own are commands of this group, and hand what they have made of them to `run_operation`;
 every other type is started with `--arg`.
@@ -6,7 +6,6 @@ every other type is started with `--arg`.
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
+from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Types with options of their own, in the order of `databuild operate --help`: where each command stands.
-COMMANDS: dict[str, str] = {
-    "validate": "operate_provided:validate",
-    "build_index": "operate_provided:build_index",
-    "compact": "operate_provided:compact",
+#: Types with options of their own, and a line for every other type.
+TYPES: dict[str, dict[str, Leaf | Branch]] = {
+    "Types": {
+        "validate": Leaf("operation_run_provided:validate", "Find rows of DATASET that violate rules."),
+        "build_index": Leaf("operation_run_provided:build_index", "Index the values in DATASET's files, for filters."),
+        "compact": Leaf("operation_run_provided:compact", "Rewrite many small files of DATASET as few large ones."),
+        "TYPE": Leaf("", "Run an operation of another registered type."),
+    }
 }
-#: What stands for any other type in the help.
-ANY_TYPE = "TYPE"
 
 
 class InvalidArgument(InvalidRequest):
@@ -46,26 +47,20 @@ class InvalidArgument(InvalidRequest):
     hint = 'Quote it for the shell: --arg \'{{"column": "amount"}}\'.'
 
 
-class OperateGroup(click.Group):
-    """Any name is a command, for a code location may register any type."""
+class TypeGroup(TableGroup):
+    """Any name is a command, because a code location may register any type."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, ANY_TYPE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return _any_type(cmd_name)
-        module, attribute = COMMANDS[cmd_name].split(":")
-        command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        known = None if cmd_name == "TYPE" else super().get_command(ctx, cmd_name)
+        return known or _any_type(cmd_name)
 
 
-@click.group(cls=OperateGroup)
-def operate() -> None:
-    """Run an operation over the partitions of a dataset: one job for each, whoever dies meanwhile.
+@click.group(cls=TypeGroup, sections=TYPES)
+def run() -> None:
+    """Run an operation over the partitions of a dataset.
 
-    TYPE is one of the commands below, or whatever a code location has registered:
-    build_definitions(operations=[…]).
+    The operation has one job per partition, and survives the death of any process. TYPE is a command below or a type
+    that a code location registered by build_definitions(operations=[…]).
     """
 
 
@@ -151,7 +146,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
         if how.as_json:
             emit({"operation": str(id), "state": "running"})
         else:
-            click.echo(f"Started {id}: `databuild operations watch {id}` shows it.")
+            click.echo(f"Started {id}: `databuild operation watch {id}` shows it.")
         return
     tracked = following.look()
     if tracked is not None:

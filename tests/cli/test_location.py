@@ -97,7 +97,7 @@ def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspa
     assert (waiting.code, waiting.json["refs"]) == (1, {"live": 0, "failed": 1})
     assert built["refs"] == {"live": 1, "failed": 0}
     assert workspace.ask("read", "revenue") == [{"revenue": 4.0}]
-    assert {each["location"]: each["assets"] for each in workspace.ask("locations", "list")} == {
+    assert {each["location"]: each["assets"] for each in workspace.ask("location", "list")} == {
         "bank.definitions": ["rates", "revenue"],
         "shop.definitions": ["orders"],
     }
@@ -115,7 +115,7 @@ def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: 
     (warning,) = [line for line in told.err.splitlines() if line.startswith("Warning")]
     assert "'bank.definitions' declares orders, which code location 'shop.definitions' has registered" in warning
     assert "Warning" not in moved.err, "bank is loaded before shop, and asked again"
-    assert {each["location"]: each["assets"] for each in workspace.ask("locations", "list")} == {
+    assert {each["location"]: each["assets"] for each in workspace.ask("location", "list")} == {
         "bank.definitions": ["orders", "rates", "revenue"],
     }
 
@@ -123,8 +123,8 @@ def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: 
 def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(workspace: Project) -> None:
     workspace.build("orders")
 
-    done = workspace.call("locations", "forget", "shop.definitions")
-    again = workspace.call("locations", "forget", "shop.definitions")
+    done = workspace.call("location", "forget", "shop.definitions")
+    again = workspace.call("location", "forget", "shop.definitions")
 
     assert "shop.definitions has no assets any more; it had 1 asset: orders." in done.out
     assert again.code == 2

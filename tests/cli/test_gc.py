@@ -1,4 +1,4 @@
-"""`databuild clean` and `gc`: told first, done when it is said, and gone for good (SPEC 10.8)."""
+"""`databuild gc`, with and without --leftovers: told first, done when it is said, and gone for good (SPEC 10.8)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
     uuid = left_by_a_failed_attempt(project)
     events = project.n_events()
 
-    dry = project.ask("clean")
+    dry = project.ask("gc", "--leftovers")
 
     (told,) = dry["instances"]
     assert (told["ref"], told["uuid"], told["why"], told["files"]) == (DAY, uuid, "left by an attempt", 1)
@@ -64,24 +64,24 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
     assert not dry["done"]
     assert project.n_events() == events
     assert len(list(folder(project, uuid).iterdir())) == 2
-    shown = project.call("clean")
+    shown = project.call("gc", "--leftovers")
     assert "1 instance" in shown.out
     assert "Nothing was done; --yes does it." in shown.out
 
-    done = project.ask("clean", "--yes")
+    done = project.ask("gc", "--leftovers", "--yes")
 
     assert (done["done"], [each["uuid"] for each in done["instances"]]) == (True, [uuid])
     assert [path.name for path in folder(project, uuid).iterdir()] == ["manifest.json"]
     assert manifest(project, uuid)["state"] == "removed"
     assert [each["type"] for each in log(project, events)] == ["ManifestRemoved", "RemovalFinished"]
-    assert project.ask("clean")["instances"] == []
-    assert project.call("clean").out == "There is nothing to remove.\n"
+    assert project.ask("gc", "--leftovers")["instances"] == []
+    assert project.call("gc", "--leftovers").out == "There is nothing to remove.\n"
     assert project.is_sound()
-    assert project.ask("check", "--deep")["ok"]
+    assert project.ask("log", "check", "--deep")["ok"]
 
 
 def log(project: Project, after: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in project.call("events", "--after", str(after)).out.splitlines()]
+    return [json.loads(line) for line in project.call("log", "events", "--after", str(after)).out.splitlines()]
 
 
 def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(project: Project) -> None:
@@ -100,7 +100,7 @@ def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(pr
 
     assert [len(list(folder(project, uuid).iterdir())) for uuid in (first, second, third)] == [1, 2, 2]
     assert project.ask("read", DAY) == [{"day": "2024-01-29", "amount": a} for a in (1.5, 2.5)]
-    assert project.ask("check", "--deep")["ok"]
+    assert project.ask("log", "check", "--deep")["ok"]
     assert "data removed" in project.call("history", DAY).out
 
 
@@ -162,7 +162,7 @@ def test_an_instance_that_cannot_be_removed_is_named_and_removed_by_the_next(pro
     assert project.ask("gc")["unfinished"] == [first]
     record.rmdir()
     aside.rename(record)
-    assert project.ask("clean", "--yes")["unfinished"] == [first]
+    assert project.ask("gc", "--leftovers", "--yes")["unfinished"] == [first]
     assert not list(folder(project, first).glob("*.parquet"))
     assert project.ask("gc")["unfinished"] == []
 
@@ -172,7 +172,7 @@ def test_a_file_that_a_dead_process_left_beside_live_data_is_removed(project: Pr
     half = folder(project, uuid) / ".manifest.json.0123456789abcdef"
     half.write_text("{")
 
-    done = project.ask("clean", "--yes")
+    done = project.ask("gc", "--leftovers", "--yes")
 
     assert [each["path"] for each in done["leftovers"]] == [str(half)]
     assert not half.exists()
@@ -185,16 +185,16 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
     strange = folder(project, "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f")
     strange.mkdir()
     (strange / "part-0.parquet").write_bytes(b"whose?")
-    assert project.ask("clean", "--orphans")["leftovers"] == [], "somebody may be about to record it"
+    assert project.ask("gc", "--leftovers", "--orphans")["leftovers"] == [], "somebody may be about to record it"
     os.utime(strange / "part-0.parquet", (0, 0))
 
-    (told,) = project.ask("clean")["leftovers"]
+    (told,) = project.ask("gc", "--leftovers")["leftovers"]
     assert (told["path"], told["orphan"]) == (str(strange), True)
-    assert project.ask("clean", "--yes")["leftovers"] == []
+    assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == []
     assert strange.exists()
-    assert "--orphans takes them along" in project.call("clean").out
+    assert "--orphans takes them along" in project.call("gc", "--leftovers").out
 
-    project.ask("clean", "--yes", "--orphans")
+    project.ask("gc", "--leftovers", "--yes", "--orphans")
 
     assert not strange.exists()
     assert project.ask("read", DAY)
@@ -203,7 +203,7 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("clean", "nobody"), "NotFound"),
+        (("gc", "--leftovers", "nobody"), "NotFound"),
         (("gc", "nobody"), "NotFound"),
         (("gc", "--keep", "-1"), "BadParameter"),
         (("gc", "--older-than", "soon"), "BadParameter"),
@@ -254,7 +254,7 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
     uuid = uuids(project, lot)[-1]
     assert arc_states(project)[lot] == "partial"
 
-    done = project.ask("clean", "checked", "--yes")
+    done = project.ask("gc", "--leftovers", "checked", "--yes")
 
     assert [each["uuid"] for each in done["instances"]] == [uuid]
     assert arc_states(project)[lot] == "missing"
@@ -264,8 +264,8 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
     project.ask("retry", lot)
     assert project.build(lot)["refs"] == {"live": 1, "failed": 0}
     assert arc_states(project)[lot] == "complete"
-    assert project.ask("check", "--deep")["ok"]
+    assert project.ask("log", "check", "--deep")["ok"]
 
 
 def arc_states(project: Project) -> dict[str, str]:
-    return {each["ref"]: each["state"] for each in project.ask("arcs", "checked")}
+    return {each["ref"]: each["state"] for each in project.ask("arc", "list", "checked")}

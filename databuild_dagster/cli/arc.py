@@ -1,4 +1,4 @@
-"""`databuild arcs`: which lots the arcs are done with (SPEC 10.5). Loads no user code."""
+"""`databuild arc list`: which lots the arcs are done with (SPEC 10.5). Loads no user code."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class NoArc(InvalidRequest):
     """{asset} subscribes to nothing, so it is no arc."""
 
-    hint = "`databuild arcs` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
+    hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
 
 
-@click.command()
+@click.command("list")
 @click.argument("arc", required=False)
 @click.option("--list", "as_list", is_flag=True, help="Every lot with its state, instead of how many are in which.")
 @click.option(
     "--state", type=click.Choice([state.value for state in ArcState]), help="Only lots in this state; implies --list."
 )
 @common
-def arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> None:
-    """The assets that subscribe to others, or ARC alone: how many of their lots are running, complete, partial, missing.
+def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> None:
+    """Count the lots of ARC, or of every arc, by state.
 
     With --json every lot is listed.
     """

@@ -1,4 +1,4 @@
-"""`databuild operations list|show|watch|cancel`: the operations that run, and those that have ended (SPEC 9)."""
+"""`databuild operation list|show|watch|cancel`: the operations that run, and those that have ended (SPEC 9)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import click
 import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load
-from databuild_dagster.cli.operate import run_here
 from databuild_dagster.cli.operation_progress import (
     Following,
     as_answer,
@@ -17,6 +16,7 @@ from databuild_dagster.cli.operation_progress import (
     shown,
     trouble_of,
 )
+from databuild_dagster.cli.operation_run import run_here
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
@@ -30,18 +30,13 @@ from databuild_dagster.model.operations.states import OperationState
 MAX_SHOWN = 100
 
 
-@click.group()
-def operations() -> None:
-    """Operations over whole datasets: which run, how far they are, and how they ended."""
-
-
-@operations.command("list")
+@click.command("list")
 @click.argument("dataset", required=False)
 @click.option("--all", "every", is_flag=True, help="Also those that have ended.")
 @definitions
 @common
 def list_operations(dataset: str | None, every: bool, where: Where, as_json: bool) -> None:
-    """The operations that run, on DATASET or on all."""
+    """List the running operations, on DATASET or on all."""
     manager = _manager(where)
     found = manager.operations(dataset, ended=every)
     if as_json:
@@ -52,7 +47,7 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
         for each in found
     ]
     columns = ("operation", "state", "done", "failed", "total", "started", "ended")
-    table(columns, rows, empty="No operation runs. `databuild operate TYPE DATASET` starts one.")
+    table(columns, rows, empty="No operation runs. `databuild operation run TYPE DATASET` starts one.")
     for each in found:
         if each.trouble is not None:
             click.echo(f"{each.id} {trouble_of(each.trouble, manager.engine.now())}")
@@ -60,12 +55,15 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
             click.echo(f"{each.id} cannot {_WHAT[each.state]} here: {each.problem}")
 
 
-@operations.command()
+@click.command()
 @click.argument("operation")
 @definitions
 @common
 def show(operation: str, where: Where, as_json: bool) -> None:
-    """One OPERATION: its jobs, who has them, what failed, and what it found."""
+    """Show the jobs, the failures and the result of OPERATION.
+
+    Of a running job also the process that runs it.
+    """
     manager = _manager(where)
     view = manager.operation(OperationId.parse(operation))
     if as_json:
@@ -111,13 +109,13 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         click.echo(f"It cannot {_WHAT[view.state]} here: {view.problem}")
 
 
-@operations.command()
+@click.command()
 @click.argument("operation")
 @click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
 @definitions
 @common
 def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
-    """Follow OPERATION to its end, which is told as `databuild operate` does; Ctrl-C ends the watching alone."""
+    """Follow OPERATION to its end."""
     id = OperationId.parse(operation)
     manager = DistributedOperationManager(the_engine())
     view = manager.operation(id)
@@ -141,12 +139,12 @@ def _run_here(following: Following, where: Where) -> None:
     run_here(manager_of(resources, found.deployment, actor=this_user()), resources, following)
 
 
-@operations.command()
+@click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="OPERATION...")
 @click.option("--reason", default="", help="Why.")
 @common
 def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
-    """End each OPERATION; its executors stop as soon as they hear of it. Works whatever has become of its code."""
+    """Cancel operations, whether or not their code still loads."""
     manager = DistributedOperationManager(the_engine(), actor=this_user())
     named = [OperationId.parse(each) for each in ids]
     canceled = {id: manager.cancel(id, reason) for id in named}

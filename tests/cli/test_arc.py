@@ -1,4 +1,4 @@
-"""`databuild arcs`, and availability as outsiders follow it (SPEC 10.3, 10.5, 15)."""
+"""`databuild arc list`, and availability as outsiders follow it (SPEC 10.3, 10.5, 15)."""
 
 import json
 
@@ -55,8 +55,8 @@ def test_arcs_of_a_home_without_any(project: Project) -> None:
     project.define(DEFINITIONS.replace('subscribe=["orders", "ordesr"], ', ""))
     project.call("tick")
 
-    assert project.ask("arcs") == []
-    assert project.call("arcs").out == "No asset subscribes to another.\n"
+    assert project.ask("arc", "list") == []
+    assert project.call("arc", "list").out == "No asset subscribes to another.\n"
 
 
 def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
@@ -66,7 +66,7 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     (project.folder / "doubts").touch()
     project.call("build", f"clean@{DAYS[2]}")
 
-    lots = project.ask("arcs")
+    lots = project.ask("arc", "list")
 
     states = {lot["ref"]: lot["state"] for lot in lots}
     assert states == dict(
@@ -75,17 +75,17 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
     assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
     assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid"}] * 4
     assert lots[3]["uuid"] is None
-    assert project.ask("arcs", "clean") == lots
-    assert [lot["ref"] for lot in project.ask("arcs", "--state", "partial")] == [f"clean@{DAYS[2]}"]
-    head, line, typo = project.call("arcs").out.splitlines()
+    assert project.ask("arc", "list", "clean") == lots
+    assert [lot["ref"] for lot in project.ask("arc", "list", "--state", "partial")] == [f"clean@{DAYS[2]}"]
+    head, line, typo = project.call("arc", "list").out.splitlines()
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
     assert typo == TYPO
-    assert project.call("arcs", "--state", "running").out == "No lot is running.\n"
-    assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arcs", "clean", "--list").out
+    assert project.call("arc", "list", "--state", "running").out == "No lot is running.\n"
+    assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arc", "list", "clean", "--list").out
 
     project.call("build", "--rebuild", f"orders@{DAYS[0]}")
-    assert f"complete (stale)  clean@{DAYS[0]}" in project.call("arcs", "--list").out
+    assert f"complete (stale)  clean@{DAYS[0]}" in project.call("arc", "list", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 
@@ -93,10 +93,10 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
 def test_an_asset_that_is_no_arc_is_refused(project: Project) -> None:
     project.call("tick")
 
-    none, unknown = project.call("arcs", "orders"), project.call("arcs", "claen")
+    none, unknown = project.call("arc", "list", "orders"), project.call("arc", "list", "claen")
 
     assert (none.code, unknown.code) == (2, 2)
-    assert none.err.startswith("Error: orders subscribes to nothing, so it is no arc. `databuild arcs` lists")
+    assert none.err.startswith("Error: orders subscribes to nothing, so it is no arc. `databuild arc list` lists")
     assert unknown.err == "Error: No code location has registered an asset 'claen'. Did you mean clean?\n"
 
 
@@ -113,7 +113,7 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
     """SPEC 10.3: also what has no rows, also what came from outside; and the same from Python."""
     project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
 
-    done = project.call("events", "--kind", "lot-available")
+    done = project.call("log", "events", "--kind", "lot-available")
 
     lines = [json.loads(line) for line in done.out.splitlines()]
     by_ref = {line["ref"]: line for line in lines}
@@ -126,7 +126,7 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
         assert line["uuid"] == project.ask("show", line["ref"])["canonical"]["uuid"]
     assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)
     last = lines[-1]["seq"]
-    assert project.call("events", "--kind", "lot-available", "--after", str(last)).out == ""
+    assert project.call("log", "events", "--kind", "lot-available", "--after", str(last)).out == ""
     found = list(available_lots(home=project.home, dataset="orders"))
     assert [(lot.seq, lot.uuid) for lot in found] == [
         (line["seq"], line["uuid"]) for line in lines if line["dataset"] == "orders"
@@ -136,7 +136,7 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
 def test_a_follower_sees_a_lot_while_the_command_runs(project: Project) -> None:
     """SPEC 10.3. It may print the first lot as it starts, but the second is built after it has printed the first."""
     project.call("tick")
-    follower = project.start("events", "--follow", "--kind", "lot-available")
+    follower = project.start("log", "events", "--follow", "--kind", "lot-available")
 
     for day in (DAYS[0], DAYS[2]):
         project.build(f"orders@{day}")

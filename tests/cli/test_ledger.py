@@ -34,13 +34,13 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
     assert rebuilt != uuid
 
-    kinds = {each["requester"]: (each["kind"], each["outcome"]) for each in project.ask("delegations", "--ref", DAY)}
+    kinds = {each["requester"]: (each["kind"], each["outcome"]) for each in project.ask("ledger", "list", "--ref", DAY)}
     assert kinds == {
         first["request_id"]: ("built", "live"),
         again["request_id"]: ("reused", "live"),
         anew["request_id"]: ("built", "live"),
     }
-    (entry,) = project.ask("delegations", "--request", again["request_id"])
+    (entry,) = project.ask("ledger", "list", "--request", again["request_id"])
     assert (entry["ref"], entry["uuid"]) == (DAY, uuid)
     assert entry["message"] == "Delegated to historical build - partition already available"
 
@@ -61,7 +61,7 @@ def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(projec
     (entry,) = joined(project)
     assert (entry["outcome"], entry["ref"]) == ("live", DAY)
     assert [each["uuid"] for each in project.ask("history", DAY)] == [entry["uuid"]]
-    succeeded = [run["refs"] for run in project.ask("job-runs") if run["state"] == "Succeeded"]
+    succeeded = [run["refs"] for run in project.ask("job-run", "list") if run["state"] == "Succeeded"]
     assert sorted(succeeded) == sorted([[MONTH], [DAY], [NEXT_DAY], ["orders@2024-01-31"]])
     assert project.is_sound()
 
@@ -92,23 +92,23 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
 
 
 def joined(project: Project) -> list[dict[str, Any]]:
-    return [each for each in project.ask("delegations", "--ref", DAY) if each["kind"] == "joined"]
+    return [each for each in project.ask("ledger", "list", "--ref", DAY) if each["kind"] == "joined"]
 
 
 def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> None:
     """SPEC 8.5"""
-    assert project.ask("metrics") == {}
+    assert project.ask("ledger", "metrics") == {}
     project.fail("2024-01-30")
     assert project.call("build", DAY, NEXT_DAY).code == 1
     project.ask("want", "create", DAY)
 
-    (job,) = project.ask("metrics").items()
+    (job,) = project.ask("ledger", "metrics").items()
     assert job[0] == "orders"
     assert (job[1]["success_rate"], job[1]["avoided"]) == (0.5, 1)
     assert job[1]["seconds_saved"] == job[1]["median_seconds"] > 0
-    table = project.call("metrics").out
+    table = project.call("ledger", "metrics").out
     assert re.search(r"orders +50\.0% +1 +1 +0 +0 +1 ", table), table
-    scraped = project.call("metrics", "--prometheus").out
+    scraped = project.call("ledger", "metrics", "--prometheus").out
     assert 'databuild_job_success_ratio{job="orders"} 0.5' in scraped
     # The median moves, so this may fall, which a counter never does.
     assert "# TYPE databuild_seconds_saved gauge" in scraped
@@ -117,7 +117,7 @@ def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> Non
 
 def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
     project.build(DAY)
-    serving = project.start("metrics", "--serve", "0")
+    serving = project.start("ledger", "metrics", "--serve", "0")
     line = wait_for_line(serving, "http")[-1]
     url = re.search(r"http://127\.0\.0\.1:\d+/metrics", line)
     assert url is not None, line
@@ -135,7 +135,7 @@ def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:
 
 def test_prometheus_is_answered_where_it_was_said(project: Project) -> None:
     """Another machine scrapes it; who says nothing is heard on this one alone."""
-    serving = project.start("metrics", "--serve", "0", "--host", "0.0.0.0")
+    serving = project.start("ledger", "metrics", "--serve", "0", "--host", "0.0.0.0")
     line = wait_for_line(serving, "http")[-1]
     port = re.search(r"http://0\.0\.0\.0:(\d+)/metrics", line)
     assert port is not None, line
@@ -151,10 +151,10 @@ def test_prometheus_is_answered_where_it_was_said(project: Project) -> None:
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
-    alone = project.call("metrics", "--host", "0.0.0.0")
-    elsewhere = project.call("metrics", "--serve", "0", "--host", "192.0.2.1")
-    unknown = project.call("metrics", "--serve", "0", "--host", "no-such-host.invalid")
-    empty = project.call("metrics", "--serve", "0", "--host", "")
+    alone = project.call("ledger", "metrics", "--host", "0.0.0.0")
+    elsewhere = project.call("ledger", "metrics", "--serve", "0", "--host", "192.0.2.1")
+    unknown = project.call("ledger", "metrics", "--serve", "0", "--host", "no-such-host.invalid")
+    empty = project.call("ledger", "metrics", "--serve", "0", "--host", "")
 
     assert (alone.code, "give --serve too" in alone.err) == (2, True)
     assert (elsewhere.code, "Port 0 of 192.0.2.1 cannot be had" in elsewhere.err) == (2, True)
@@ -163,19 +163,19 @@ def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
 
 
 def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -> None:
-    nobody = known_project.call("delegations", "--request", "nobody", "--json")
-    both = known_project.call("delegations", "--request", "a", "--ref", "b")
-    mixed = known_project.call("metrics", "--prometheus", "--json")
-    no_asset = known_project.call("delegations", "--ref", "odrers@2024-01-29", "--json")
-    no_day = known_project.call("delegations", "--ref", "orders@2024-02-99", "--json")
+    nobody = known_project.call("ledger", "list", "--request", "nobody", "--json")
+    both = known_project.call("ledger", "list", "--request", "a", "--ref", "b")
+    mixed = known_project.call("ledger", "metrics", "--prometheus", "--json")
+    no_asset = known_project.call("ledger", "list", "--ref", "odrers@2024-01-29", "--json")
+    no_day = known_project.call("ledger", "list", "--ref", "orders@2024-02-99", "--json")
 
     assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no request 'nobody'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
     assert mixed.code == 2
     assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)
     assert (no_day.code, "2024-02-99" in no_day.json["error"]["message"]) == (2, True)
-    assert known_project.ask("delegations", "--ref", DAY) == known_project.ask("delegations") == []
-    assert "Nobody has asked for anything yet." in known_project.call("delegations").out
+    assert known_project.ask("ledger", "list", "--ref", DAY) == known_project.ask("ledger", "list") == []
+    assert "Nobody has asked for anything yet." in known_project.call("ledger", "list").out
 
 
 def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: Project) -> None:
@@ -199,7 +199,7 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
     assert str(db.get_latest_partition_status(NEXT_DAY, home=home)) == "Failed"
     assert db.get_latest_partition_status("orders@2024-01-31", home=home) is None
     assert [want.request_id for want in db.get_wants_for_partition(DAY, home=home)] == [done.json["request_id"]]
-    (job_run,) = [each for each in project.ask("job-runs") if each["refs"] == [DAY]]
+    (job_run,) = [each for each in project.ask("job-run", "list") if each["refs"] == [DAY]]
     assert db.get_build_request_for_available_partition(DAY, home=home) == job_run["dagster_run_id"]
     assert db.get_build_request_for_available_partition(NEXT_DAY, home=home) is None
     assert db.get_active_builds_for_partition(DAY, home=home) == []

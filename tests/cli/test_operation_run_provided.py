@@ -1,4 +1,4 @@
-"""`databuild operate validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (SPEC 9.8, 15)."""
+"""`databuild operation run validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (SPEC 9.8, 15)."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def project(shared_project: Project, spark_home: str) -> Project:
 
 
 def operate(project: Project, *arguments: str) -> Done:
-    return project.call("operate", *arguments, "--local")
+    return project.call("operation", "run", *arguments, "--local")
 
 
 def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
@@ -114,12 +114,12 @@ def test_rules_that_cannot_be_checked_are_one_sentence_and_start_nothing(
     (project.folder / "torn.yaml").write_text("rules: [")
     (project.folder / "other.yaml").write_text("- unheard: n\n")
 
-    done = project.call("operate", *arguments, "--local")
+    done = project.call("operation", "run", *arguments, "--local")
 
     assert (done.code, done.out) == (2, ""), done
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1, done.err
-    assert project.ask("operations", "list") == []
+    assert project.ask("operation", "list") == []
 
 
 def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -> None:
@@ -138,7 +138,7 @@ def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -
     ]
     assert (indexed.code, indexed.json["files"], indexed.json["columns"]) == (0, 12, ["n", "who"]), indexed
     assert (compacted.code, compacted.json["files_before"], compacted.json["files_after"]) == (0, 12, 3), compacted
-    assert project.ask("check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Command groups as tables: a command's module is imported when the command is called, and not for a page of help."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+#: Commands that a mistyped one may have meant.
+MAX_NEAR = 3
+
+
+class Leaf(NamedTuple):
+    """A command: its module and function, and the first sentence of its help, which is at most 60 characters long."""
+
+    target: str
+    summary: str
+
+
+class Branch(NamedTuple):
+    """A group of commands."""
+
+    summary: str
+    rows: Mapping[str, Leaf]
+
+
+class TableGroup(click.Group):
+    """A group whose commands are the rows of a table, in sections."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Leaf | Branch]], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.sections = sections
+        self.rows = {name: row for rows in sections.values() for name, row in rows.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        match self.rows.get(cmd_name):
+            case None:
+                return None
+            case Branch(summary, rows):
+                return TableGroup(cmd_name, sections={"Commands": rows}, help=summary)
+            case Leaf(target):
+                module, attribute = target.split(":")
+                command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
+                return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The names of all sections share one column."""
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, rows in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), row.summary) for name, row in rows.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = " or ".join(f"`{ctx.find_root().info_name} {path}`" for path in self._near(ctx, name))
+            ctx.fail(f"There is no command `{ctx.command_path} {name}`.{f' Did you mean {near}?' if near else ''}")
+        return super().resolve_command(ctx, args)
+
+    def _near(self, ctx: click.Context, name: str) -> list[str]:
+        """The same name elsewhere, else names like it in this group, else names like it elsewhere."""
+        root = ctx.find_root().command
+        paths = list(_paths(root.rows)) if isinstance(root, TableGroup) else []
+        own = ctx.command_path.split()[1:]
+        if same := [" ".join(path) for path in paths if path[-1] == name]:
+            return same[:MAX_NEAR]
+        for near in ([path for path in paths if path[:-1] == own], paths):
+            by_name = {path[-1]: " ".join(path) for path in near}
+            if found := difflib.get_close_matches(name, by_name, n=MAX_NEAR):
+                return [by_name[each_name] for each_name in found]
+        return []
+
+
+def _paths(rows: Mapping[str, Leaf | Branch]) -> Iterator[list[str]]:
+    for name, row in rows.items():
+        yield [name]
+        if isinstance(row, Branch):
+            yield from ([name, *path] for path in _paths(row.rows))

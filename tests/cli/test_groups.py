@@ -1,0 +1,145 @@
+"""Every command is a row of a table, its help fits a terminal, and a mistyped name proposes the right one (SPEC 15)."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+
+import click
+import pytest
+
+from databuild_dagster.cli.groups import Branch, Leaf
+from databuild_dagster.cli.main import SECTIONS, cli, run
+from databuild_dagster.cli.operation_run import TYPES
+
+MOST_CHARACTERS = 60
+TERMINAL_WIDTH = 80
+VERBS = {
+    "Bring",
+    "Build",
+    "Cancel",
+    "Copy",
+    "Count",
+    "Create",
+    "Explain",
+    "Find",
+    "Follow",
+    "Index",
+    "List",
+    "Make",
+    "Mark",
+    "Open",
+    "Print",
+    "Read",
+    "Recompute",
+    "Record",
+    "Remove",
+    "Retry",
+    "Rewrite",
+    "Run",
+    "Show",
+    "Stop",
+    "Verify",
+}
+
+
+def rows_below(
+    path: tuple[str, ...], rows: dict[str, Leaf | Branch]
+) -> Iterator[tuple[tuple[str, ...], Leaf | Branch]]:
+    for name, row in rows.items():
+        yield (*path, name), row
+        if isinstance(row, Branch):
+            yield from rows_below((*path, name), dict(row.rows))
+
+
+ROWS = [
+    *(found for rows in SECTIONS.values() for found in rows_below((), rows)),
+    *(found for rows in TYPES.values() for found in rows_below(("operation", "run"), rows)),
+]
+IDS = [" ".join(path) for path, _ in ROWS]
+
+
+def command_at(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    return command
+
+
+def databuild(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize(("path", "row"), ROWS, ids=IDS)
+def test_a_help_line_starts_with_a_verb_and_has_at_most_60_characters(
+    path: tuple[str, ...], row: Leaf | Branch
+) -> None:
+    assert len(row.summary) <= MOST_CHARACTERS
+    assert row.summary.split()[0].rstrip(",") in VERBS
+    assert row.summary.endswith(".")
+
+
+@pytest.mark.parametrize(("path", "row"), [row for row in ROWS if row[0][-1] != "TYPE"])
+def test_a_help_line_is_the_first_sentence_of_the_command(path: tuple[str, ...], row: Leaf | Branch) -> None:
+    text = command_at(path).help
+
+    assert text is not None
+    assert text.split("\n\n")[0] == row.summary
+
+
+@pytest.mark.parametrize("path", [(), *(path for path, row in ROWS if isinstance(row, Branch)), ("operation", "run")])
+def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[str, ...]) -> None:
+    group = command_at(path)
+    assert isinstance(group, click.Group)
+
+    text = group.get_help(click.Context(group, info_name="databuild", terminal_width=TERMINAL_WIDTH))
+
+    for name, row in ROWS:
+        if name[:-1] == path:
+            assert f"{row.summary}\n" in f"{text}\n"
+    assert max(map(len, text.splitlines())) <= TERMINAL_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("histroy", "`databuild history`"),
+        ("lots", "`databuild lot`"),
+        ("gaps", "`databuild lot gaps`"),
+        ("check", "`databuild log check`"),
+        ("operation lst", "`databuild operation list`"),
+    ],
+)
+def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> None:
+    code, out, err = databuild(*typed.split())
+
+    assert (code, out) == (2, "")
+    assert f"There is no command `databuild {typed}`. Did you mean {meant}?" in err
+
+
+def test_a_name_like_no_command_is_refused_in_json_too() -> None:
+    code, out, _ = databuild("frobnicate", "--json")
+
+    assert code == 2
+    assert json.loads(out)["error"] == {
+        "type": "UsageError",
+        "message": "There is no command `databuild frobnicate`.",
+        "hint": "`databuild --help` shows how to use it.",
+    }
+
+
+def test_leftovers_and_the_options_of_replaced_data_exclude_each_other() -> None:
+    both = databuild("gc", "--leftovers", "--keep", "2")
+    orphans = databuild("gc", "--orphans")
+
+    assert (both[0], orphans[0]) == (2, 2)
+    assert "--leftovers excludes --keep; give one of them." in both[2]
+    assert "--orphans needs --leftovers." in orphans[2]
