@@ -79,9 +79,7 @@ def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
         return sorted(found, key=lambda spec: spec.asset)
     chosen = [spec for spec in found if spec.asset == arc]
     if not chosen:
-        from databuild_dagster.data.read_plan import unknown_asset
-
-        raise NoArc(asset=arc) if queries.dataset(arc) is not None else unknown_asset(queries, arc)
+        raise NoArc(asset=queries.known_dataset(arc).asset)
     return chosen
 
 

@@ -90,16 +90,13 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`.
     """
     from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-    from databuild_dagster.data.read_plan import unknown_asset
     from databuild_dagster.warehouse.layout import Warehouse
 
     instance = the_instance()
     engine = engine_for(instance)
     locations = load_deployed(where)
     register_all(engine, locations)
-    dataset = engine.queries.dataset(asset)
-    if dataset is None:
-        raise unknown_asset(engine.queries, asset)
+    dataset = engine.queries.known_dataset(asset)
     for location in locations:
         if location.deployment is not None and location.deployment.location == dataset.location:
             root = location.deployment.warehouse or warehouse_of(instance)

@@ -67,7 +67,6 @@ def _reports(
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
     from databuild_dagster.bindings.registry.lot_partitions import expected_lots, has_lots, lot_keys_of
-    from databuild_dagster.data.read_plan import unknown_asset
 
     ends = _end("--from", start), _end("--to", end)
     since, until = (each.start if isinstance(each, Lot) else each for each in ends)
@@ -75,9 +74,7 @@ def _reports(
         raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
     engine = the_engine()
     now = engine.clock()
-    spec = engine.queries.dataset(asset)
-    if spec is None:
-        raise unknown_asset(engine.queries, asset)
+    spec = engine.queries.known_dataset(asset)
     keys = lot_keys_of(spec)
     for each in ends:
         if isinstance(each, Lot):

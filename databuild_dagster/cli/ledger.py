@@ -8,7 +8,6 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
-from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.queries import Queries
 
@@ -29,8 +28,8 @@ def list_entries(request: str | None, ref: str | None, limit: int, as_json: bool
     ledger = Ledger(store)
     if request is not None:
         entries = ledger.of_requester(request, most=limit)
-        if not entries and not Queries(store).wants_named(request):
-            raise NotFound(kind="request", name=request)
+        if not entries:
+            Queries(store).known_wants(request)
     elif ref is not None:
         entries = ledger.of_ref(ref, most=limit)
         if not entries:

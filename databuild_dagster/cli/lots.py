@@ -64,12 +64,7 @@ def _by_name(queries: Queries) -> list[DatasetSpec]:
 
 def _known(queries: Queries, asset: str) -> DatasetSpec:
     """Raises `UnknownAsset`."""
-    from databuild_dagster.data.read_plan import unknown_asset
-
-    spec = queries.dataset(asset)
-    if spec is None:
-        raise unknown_asset(queries, asset)
-    return spec
+    return queries.known_dataset(asset)
 
 
 def _lots_of(queries: Queries, spec: DatasetSpec) -> list[LotView]:

@@ -7,7 +7,7 @@ import click
 from databuild_dagster.cli.options import as_of, common, moment
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
-from databuild_dagster.model.errors import NotFound, UnknownPartition
+from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import PartitionRef, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
@@ -44,9 +44,7 @@ def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None,
     """List every partition of ASSET with its state."""
     queries = the_queries()
     then = moment(queries, as_of)
-    dataset = queries.dataset(asset)
-    if dataset is None:
-        raise NotFound(kind="registered asset", name=asset)
+    dataset = queries.known_dataset(asset)
     from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
@@ -123,11 +121,9 @@ def _taints(queries: Queries, uuid: str) -> list[str]:
 
 
 def canonical_of(queries: Queries, ref: str) -> Canonical:
-    """Raises `NotFound` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
+    """Raises `UnknownAsset` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
     parsed = PartitionRef.parse(ref)
-    dataset = queries.dataset(parsed.asset)
-    if dataset is None:
-        raise NotFound(kind="registered asset", name=parsed.asset)
+    dataset = queries.known_dataset(parsed.asset)
     canonical = queries.canonical([ref])[ref]
     # Only now is Dagster worth its import: what has an instance has a key that was right.
     if canonical.state is None and (why := the_engine().catalog.why_not(dataset, parsed.partition_key)):

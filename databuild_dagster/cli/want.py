@@ -11,7 +11,6 @@ from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
-from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.states import WantState
 from databuild_dagster.store.queries.wants import WantView
 
@@ -88,9 +87,7 @@ def list_wants(every: bool, limit: int, as_json: bool) -> None:
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """Show one want, or every want of a request."""
     queries = the_queries()
-    wants = queries.wants_named(want_or_request)
-    if not wants:
-        raise NotFound(kind="want or request", name=want_or_request)
+    wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
         states = {each.id: queries.want_state_at(each.id, then.seq) for each in wants}
         wants = [_then(each, state, then.at) for each in wants if (state := states[each.id]) is not None]

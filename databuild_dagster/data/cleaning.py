@@ -20,7 +20,7 @@ from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage, ware
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
-from databuild_dagster.model.errors import DatabuildError, NotFound
+from databuild_dagster.model.errors import DatabuildError, UnknownAsset
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -110,7 +110,7 @@ class Cleaner:
     # What attempts left
 
     def plan_clean(self, assets: Sequence[str] = ()) -> Plan:
-        """What attempts have left that came to nothing, of these datasets or of all. Raises `NotFound`."""
+        """What attempts have left that came to nothing, of these datasets or of all. Raises `UnknownAsset`."""
         self._check_known(assets)
         plan = Plan(unfinished=self._unfinished(assets))
         seen = {each.uuid for each in plan.unfinished}
@@ -166,7 +166,7 @@ class Cleaner:
         """Instances that another one has taken the place of: but for the newest `keep` of each ref, and for those that
         readers saw not longer ago than that. With `tainted` also what is tainted and has no successor.
 
-        Raises `NotFound`.
+        Raises `UnknownAsset`.
         """
         self._check_known(assets)
         plan = Plan(tainted=tainted, unfinished=self._unfinished(assets))
@@ -276,7 +276,7 @@ class Cleaner:
         known = self._removals.assets() if assets else []
         for asset in assets:
             if asset not in known:
-                raise NotFound(kind="registered asset", name=asset)
+                raise UnknownAsset(asset=asset, names=known)
 
 
 def _succeeds(what: str, do: Callable[[], None], done: Done) -> bool:

@@ -12,8 +12,7 @@ from datetime import date, datetime
 
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
-from databuild_dagster.model.decide.context import near_names, what_there_is
-from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import NotFound, Refused, UnknownPartition, near_names
 from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
@@ -202,8 +201,7 @@ def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *,
     spec = queries.dataset(parsed.asset)
     canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
     if canonical.state is None:
-        if spec is None:
-            raise unknown_asset(queries, parsed.asset)
+        spec = queries.known_dataset(parsed.asset)
         # What has an instance by now has a key that is right.
         if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
             raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
@@ -224,8 +222,8 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
         else queries.canonical_of_dataset_at(asset, moment.seq)
     )
     spec = queries.dataset(asset)
-    if spec is None and not found:
-        raise unknown_asset(queries, asset)
+    if not found:
+        spec = queries.known_dataset(asset)
     live = [each for each in found if each.state is InstanceState.LIVE]
     if spec is not None:
         # A dataset that was given partitions since then still has the live ref it had before.
@@ -234,13 +232,6 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)
     return _readable(asset, live, spec)
-
-
-def unknown_asset(queries: Queries, asset: str) -> UnknownAsset:
-    """What to raise for a name that nobody has registered, with the nearest that somebody has."""
-    names = [spec.asset for spec in queries.datasets().values()]
-    suggestion = what_there_is(asset, names, "`databuild build` registers what it loads.")
-    return UnknownAsset(asset=asset, suggestion=suggestion)
 
 
 def unknown_sources(registered: Iterable[DatasetSpec], datasets: Iterable[DatasetSpec]) -> list[str]:

@@ -11,8 +11,8 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import events as e
-from databuild_dagster.model.catalog import Catalog
 from databuild_dagster.model.commands import Command
+from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.decide import Deciding, decide
 from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
@@ -150,11 +150,7 @@ class Engine:
             if not facts:
                 return Outcome(tuple(recording.events), claim=deciding.claim)
         raise IllegalMove(
-            seq=head.seq,
-            entity=type(command).__name__,
-            state="-",
-            on="follow-ups",
-            why=f"more than {MAX_FOLLOW_UPS}",
+            seq=head.seq, entity=type(command).__name__, on="follow-ups", why=f"more than {MAX_FOLLOW_UPS}"
         )
 
     def now(self) -> float:

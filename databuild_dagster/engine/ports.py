@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from databuild_dagster.model.catalog import Catalog
-from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.datasets import Catalog, DatasetKind
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.store.queries.job_runs import JobRunView
 

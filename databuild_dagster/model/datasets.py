@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
+from typing import Protocol
 
 import msgspec
 
@@ -98,6 +99,35 @@ def standing_of(told: DatasetSpec, present: DatasetSpec | None) -> Standing:
     if told.kind is DatasetKind.SOURCE:
         return Standing.KNOWN
     return Standing.OWN if present.kind is DatasetKind.SOURCE else Standing.TAKEN
+
+
+class Catalog(Protocol):
+    """Answers about partitions from registered datasets alone, by the floor that knows Dagster; no user code is imported."""
+
+    def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
+        """One sentence why the key is not a partition of the dataset, None if it is."""
+        ...
+
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
+        """The declared input refs of one partition, through the partition mappings; each once."""
+        ...
+
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        """The partition keys of a dataset that have a source's partition among their inputs: `inputs`, read backwards.
+
+        Only those that exist by now.
+        """
+        ...
+
+    def launchable(
+        self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
+    ) -> tuple[tuple[str | None, ...], ...]:
+        """The keys in the order of the definition, cut into sets that one Dagster run can host (SPEC 11.2)."""
+        ...
+
+    def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
+        """Whether an input's partitions depend on the output's partition key, by its declared mapping alone."""
+        ...
 
 
 _decoder = msgspec.json.Decoder(DatasetSpec)

@@ -1,19 +1,39 @@
-"""What can go wrong, told by what the caller should do about it.
+"""The errors of the model, by what their caller does.
 
-A class's docstring is its message, with the facts as fields; `hint` says what to do. `Refused` is shown to the
-user, `Conflict` means read again and retry, `NotFound` means there is nothing, `IllegalMove` is our own bug.
+The docstring of a class is its message, with the facts as fields; `hint` says what to do. The caller shows `Refused` to the
+user, reads again and retries after `Conflict`, has nothing to look at after `NotFound`; `IllegalMove` is our own bug.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Any, ClassVar
+
+from databuild_dagster.model.wording import few_of
+
+# The commands that hints name. The model knows the command line by these lines only.
+_BUILD = "`databuild build`"
+_CANCEL_JOB_RUN = "`databuild job-run cancel {job_run}`"
+_CANCEL_OPERATION = "`databuild operation cancel {id}`"
+_CHECK = "`databuild log check`"
+_FORGET_LOCATION = "`databuild location forget {location}`"
+_FORGET_OWNER = "`databuild location forget {owner}`"
+_HISTORY = "`databuild history {ref}`"
+_HISTORY_OF_ANY = "`databuild history REF`"
+_JOB_RUNS = "`databuild job-run list`"
+_OPERATIONS = "`databuild operation list`"
+_PARTITIONS = "`databuild partitions {asset}`"
+_SHOW = "`databuild show {ref}`"
+_WANT = "`databuild want create {ref}`"
+_WANTS = "`databuild want list`"
 
 
 class DatabuildError(Exception):
     """Something went wrong in databuild."""
 
-    #: What the user can do about it; fields of the facts may stand in it.
+    #: What the user can do about it, with fields of the facts.
     hint: ClassVar[str] = ""
 
     def __init__(self, **facts: Any) -> None:
@@ -31,6 +51,20 @@ def _restore(cls: type[DatabuildError], facts: dict[str, Any]) -> DatabuildError
     return cls(**facts)
 
 
+def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
+    """The names that are spelled almost alike; empty without one."""
+    return " or ".join(difflib.get_close_matches(name, sorted(set(names)), n=3, cutoff=likeness))
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str, likeness: float = 0.6) -> str:
+    """The hint for a name that does not exist: the names near to it, else another advice."""
+    return f"Did you mean {near}?" if (near := near_names(name, names, likeness)) else otherwise
+
+
+#: Ids are alike when all but a few letters are: those of one minute have half of their letters in common.
+LIKENESS_OF_IDS = 0.85
+
+
 class Refused(DatabuildError):
     """The command was refused: {why}"""
 
@@ -42,13 +76,35 @@ class Conflict(DatabuildError):
 class NotFound(DatabuildError):
     """There is no {kind} {name!r}."""
 
-    hint = "Check the spelling."
+    hint = "{suggestion}"
+
+    def __init__(self, *, names: Iterable[str] = (), **facts: Any) -> None:
+        """`names` are those that exist, as far as the caller knows."""
+        near = did_you_mean(str(facts.get("name")), names, "Check the spelling.", LIKENESS_OF_IDS)
+        facts.setdefault("suggestion", near)
+        super().__init__(**facts)
+
+
+class UnknownAsset(Refused):
+    """No code location has registered an asset {asset!r}."""
+
+    hint = "{suggestion}"
+
+    def __init__(self, *, asset: str, names: Iterable[str] = (), suggestion: str = "") -> None:
+        """`names` are the registered assets."""
+        registered = sorted(names)
+        some = f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
+        otherwise = some if registered else f"Load a code location that defines it: {_BUILD} registers what it loads."
+        super().__init__(asset=asset, suggestion=suggestion or did_you_mean(asset, registered, otherwise))
 
 
 class IllegalMove(DatabuildError):
     """Impossible at seq {seq}: {entity} in state {state} cannot take {on}: {why}"""
 
-    hint = "This is a bug or a damaged log: run `databuild log check` and report what it prints."
+    hint = f"This is a bug or a damaged log: run {_CHECK} and report what it prints."
+
+    def __init__(self, *, on: str, why: str, seq: int = 0, entity: str = "log", state: str = "-") -> None:
+        super().__init__(seq=seq, entity=entity, state=state, on=on, why=why)
 
 
 class InvalidRef(Refused):
@@ -63,20 +119,10 @@ class DuplicateRef(Refused):
     hint = "Name each ref once."
 
 
-class UnknownAsset(Refused):
-    """No code location has registered an asset {asset!r}."""
-
-    hint = "{suggestion}"
-
-
-class NoSuchDataset(UnknownAsset):
-    """No dataset named {asset!r} is registered, so it has nothing to taint."""
-
-
 class UnknownPartition(Refused):
     """{ref} cannot be built: {why}"""
 
-    hint = "`databuild partitions {asset}` lists the partitions that exist."
+    hint = f"{_PARTITIONS} lists the partitions that exist."
 
 
 class InvalidRequest(Refused):
@@ -87,22 +133,22 @@ class AssetTaken(Refused):
     """Code location {location!r} declares {assets}, which code location {owner!r} has registered."""
 
     hint = (
-        "Keep it in one of the two: when {owner!r} has loaded without it, {location!r} gets it. If {owner!r} is gone "
-        "for good: `databuild location forget {owner}`."
+        "Declare it in one of the two: when {owner!r} has loaded without it, {location!r} gets it. If {owner!r} no longer "
+        f"exists: {_FORGET_OWNER}."
     )
 
 
 class LocationTaken(Refused):
-    """Code location {location!r} has registered {assets}, and what calls itself so now declares none of them."""
+    """Code location {location!r} has registered {assets}, but the definitions now loaded under that name declare none of them."""
 
     hint = (
         "If these are two code locations, name each: build_definitions(…, location='…'). If everything was renamed: "
-        "`databuild location forget {location}`."
+        f"{_FORGET_LOCATION}."
     )
 
 
 class CanonicalMoved(Refused):
-    """{ref} has got another instance since it was looked at."""
+    """{ref} has a newer instance than the one that the command was about."""
 
     hint = "Nothing was recorded; look again and repeat the command."
 
@@ -110,11 +156,11 @@ class CanonicalMoved(Refused):
 class AlreadyStarted(Refused):
     """Launch {launch_id} was started already, by Dagster run {dagster_run_id}."""
 
-    hint = "Nothing to do: that run builds what this one would have."
+    hint = "Nothing to do: that run builds the same refs."
 
 
 class StaleJobRun(Refused):
-    """Job run {job_run_id} is {state}, so what it reports is not taken."""
+    """Job run {job_run_id} is {state}, so its report is not accepted."""
 
     hint = "Its data stays unread; the ref is built again when it is wanted."
 
@@ -122,43 +168,43 @@ class StaleJobRun(Refused):
 class BeingBuilt(Refused):
     """{ref} is being built by job run {job_run}."""
 
-    hint = "Wait until it has ended, or cancel it with `databuild job-run cancel {job_run}`."
+    hint = f"Wait until it has ended, or cancel it with {_CANCEL_JOB_RUN}."
 
 
 class NothingToTaint(Refused):
     """{ref} has nothing to taint: it is {state}."""
 
-    hint = "It will be built when it is wanted: `databuild want create {ref}`."
+    hint = f"It will be built when it is wanted: {_WANT}."
 
 
 class CannotRevert(Refused):
     """{ref} cannot go back to instance {uuid}: {why}."""
 
-    hint = "See `databuild history {ref}`."
+    hint = f"See {_HISTORY}."
 
 
 class NothingToRetry(Refused):
     """{ref} is {state}, so there is nothing to retry."""
 
-    hint = "Only what failed, or what needs something that failed, is opened by a retry; see `databuild show {ref}`."
+    hint = f"A retry opens refs that failed, or whose inputs failed; see {_SHOW}."
 
 
 class NothingToUntaint(Refused):
-    """Taint {taint_id} holds no canonical instance back: {why}."""
+    """Taint {taint_id} does not affect any canonical instance: {why}."""
 
-    hint = "`databuild history REF` shows every instance of a ref."
+    hint = f"{_HISTORY_OF_ANY} shows every instance of a ref."
 
 
 class WantEnded(Refused):
     """Want {want_id} is {state} already."""
 
-    hint = "Nothing to cancel; `databuild want list` shows what is open."
+    hint = f"Nothing to cancel; {_WANTS} shows the open wants."
 
 
 class JobRunEnded(Refused):
     """Job run {job_run_id} is {state} already."""
 
-    hint = "Nothing to cancel; `databuild job-run list` shows what is going on."
+    hint = f"Nothing to cancel; {_JOB_RUNS} shows the open job runs."
 
 
 class InstanceExists(Refused):
@@ -168,12 +214,52 @@ class InstanceExists(Refused):
 
 
 class PlanTooLarge(Refused):
-    """The plan for {wanted} refs is too large: with their inputs they come to more than {most:,} {what}."""
+    """The plan for {wanted} refs is too large: it has more than {most:,} {what}."""
 
     hint = "Ask for fewer partitions at once."
 
 
 class CyclicInputs(Refused):
-    """The declared inputs lead back to where they began: {cycle}."""
+    """The declared inputs form a cycle: {cycle}."""
 
-    hint = "Take one of these inputs out of its asset; what needs itself can never be built."
+    hint = "Remove one of these inputs from its asset; a ref that needs itself cannot be built."
+
+
+class UnknownOperationType(Refused):
+    """No operation of type {type_name!r} is known here, only {known}."""
+
+    hint = "Load the code location that registers it: build_definitions(operations=[…])."
+
+
+class NewerOperation(Refused):
+    """Operation {id} is of newer code: {why}."""
+
+    hint = f"Install that version here too, or cancel it: {_CANCEL_OPERATION}."
+
+
+class NewerOperations(NewerOperation):
+    """Newer code has listed the operations on {dataset}, in a shape that is not known here."""
+
+    hint = "Install that version here too."
+
+
+class InvalidOperation(Refused):
+    """{type_name} cannot start on {dataset}: {why}."""
+
+
+class IncompatibleOperation(Refused):
+    """{type_name} cannot start on {dataset}: {why}."""
+
+    hint = f"Wait until that has ended, or cancel it: {_OPERATIONS}."
+
+
+class OperationRace(Conflict):
+    """Another operation on {dataset} was started or ended in the same moment, so {type_name} was not started."""
+
+    hint = "Nothing was recorded; start it again."
+
+
+class LeaseLost(Conflict):
+    """This executor has lost the job of operation {id} on {partition!r}."""
+
+    hint = "Stop, and touch nothing: another executor has it, or the operation has ended."

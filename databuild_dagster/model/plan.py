@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from databuild_dagster.model.catalog import Catalog
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide.context import check_wantable, no_duplicates
 from databuild_dagster.model.errors import CyclicInputs, InvalidRequest, PlanTooLarge, Refused
 from databuild_dagster.model.refs import asset_of, partition_key_of

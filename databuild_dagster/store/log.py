@@ -99,5 +99,5 @@ def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:
         fact = decode(name, version, payload)
     except (msgspec.MsgspecError, KeyError) as error:
         why = f"version {version} of it cannot be read: {error}"
-        raise IllegalMove(seq=seq, entity="log", state="-", on=name, why=why) from error
+        raise IllegalMove(seq=seq, on=name, why=why) from error
     return Event(seq, at, fact, command_id, actor)

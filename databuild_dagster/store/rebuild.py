@@ -173,7 +173,7 @@ def _located(event: Event) -> Iterator[None]:
     except _CANNOT_BE as error:
         why = f"{type(error).__name__}: {error}"
         on = type(event.fact).__name__
-        raise IllegalMove(seq=event.seq, entity="log", state="-", on=on, why=why) from error
+        raise IllegalMove(seq=event.seq, on=on, why=why) from error
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> None:

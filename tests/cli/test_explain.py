@@ -95,7 +95,7 @@ def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
     [
         ("order@2024-01-29", "Did you mean orders?"),
         ("orders@1999-01-01", "begin with 2024-01-29"),
-        ("01890000-0000-7000-8000-000000000000", "no want, request or asset"),
+        ("01890000-0000-7000-8000-000000000000", "no want or request"),
     ],
 )
 def test_a_wrong_name_is_one_sentence(known_project: Project, name: str, words: str) -> None:

@@ -145,4 +145,4 @@ def test_a_home_that_nothing_was_loaded_in_says_what_to_do(project: Project) -> 
     done = project.call("plan", JANUARY)
 
     assert done.code == 2
-    assert "Load a code location that defines it first: `databuild tick` does." in done.err
+    assert "Load a code location that defines it: `databuild build` registers what it loads." in done.err

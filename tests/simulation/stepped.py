@@ -16,7 +16,7 @@ from typing import Any
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.catalog import Catalog
+from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema

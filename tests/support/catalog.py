@@ -50,7 +50,7 @@ def _inputs(named: Iterable[str | tuple[str, str]]) -> tuple[InputSpec, ...]:
 
 
 class SmallCatalog:
-    """`model.catalog.Catalog` over `dataset`s."""
+    """`model.datasets.Catalog` over `dataset`s."""
 
     def __init__(self, datasets: Iterable[DatasetSpec]) -> None:
         self.datasets = {spec.asset: spec for spec in datasets}

@@ -348,6 +348,9 @@ class MemoryView:
         self._number += 1
         return (self.seq << ROW_BITS) | self._number
 
+    def newest_names(self, row_type: type[Row], most: int) -> list[str]:
+        return list(reversed(self.rows[row_type].by_key))[:most]
+
     def add(self, row: Row) -> None:
         self.rows[type(row)].add(row)
 

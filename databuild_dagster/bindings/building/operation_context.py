@@ -18,7 +18,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of, manifests_in
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, told
-from databuild_dagster.model.operations.errors import LeaseLost
+from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.spark.errors import (
     BadSetting,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from databuild_dagster.bindings.reading.open_store import opened_store
-from databuild_dagster.data.read_plan import unknown_asset
 from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
@@ -122,8 +121,7 @@ def check_build_coordination(
         for canonical in queries.canonical(asked).values():
             by_answer[ANSWERS[canonical.state]].append(canonical)
         for asset in dict.fromkeys(asset_of(canonical.ref) for canonical in by_answer[Answer.BUILD]):
-            if queries.dataset(asset) is None:
-                raise unknown_asset(queries, asset)
+            queries.known_dataset(asset)
     return BuildCoordination(
         build=tuple(canonical.ref for canonical in by_answer[Answer.BUILD]),
         join={canonical.ref: canonical.job_run or "" for canonical in by_answer[Answer.JOIN]},

@@ -17,8 +17,9 @@ from databuild_dagster.engine.operations.job import MAX_ERROR, JobContext, backo
 from databuild_dagster.engine.operations.leases import gone_of
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.model import errors
 from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif
-from databuild_dagster.model.operations import errors, invokes, keys, records
+from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import Lease, Trouble, Unclean
 from databuild_dagster.model.operations.states import OperationState

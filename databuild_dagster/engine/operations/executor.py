@@ -32,9 +32,9 @@ from databuild_dagster.engine.operations.leases import abandoned, following
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.outcomes import Becomes, Befell, becomes, befell, why
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records
-from databuild_dagster.model.operations.errors import LeaseLost
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Lease, Mark, Trouble
 from databuild_dagster.model.operations.states import JobState

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import InvalidRequest, LeaseLost
 from databuild_dagster.model.operations import invokes, records
-from databuild_dagster.model.operations.errors import LeaseLost
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Lease, Mark
 from databuild_dagster.model.operations.states import JobState

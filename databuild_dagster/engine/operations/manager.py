@@ -13,11 +13,11 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
-from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model import errors
+from databuild_dagster.model.errors import NewerOperation, NewerOperations, NotFound, Refused, UnknownOperationType
 from databuild_dagster.model.meta_storage import LAST
-from databuild_dagster.model.operations import compatibility, errors, invokes, keys, records
+from databuild_dagster.model.operations import compatibility, invokes, keys, records
 from databuild_dagster.model.operations.compatibility import TypeRule
-from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations, UnknownOperationType
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import ArgRecord, Ended, Lease, Mark, Trouble, Unclean
 from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState, end_of
@@ -197,12 +197,11 @@ class DistributedOperationManager:
     ) -> OperationId:
         """Start an operation on every live partition, or on those named by key (SPEC 9.3).
 
-        Raises `UnknownOperationType`, `NotFound`, `InvalidOperation`, what the type's own check does,
+        Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, what the type's own check does,
         `IncompatibleOperation`; and `OperationRace` when another start or end came first. Then no key is written.
         """
         operation = self.type_named(type_id)
-        if self.engine.queries.dataset(dataset) is None:
-            raise NotFound(kind="dataset", name=dataset)
+        self.engine.queries.known_dataset(dataset)
         converted, raw = self._converted(operation, dataset, arg)
         object_id = operation.object_id(converted)
         if object_id is not None:
@@ -263,13 +262,16 @@ class DistributedOperationManager:
             run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries
             if state.value is None:
                 if self.meta.get(id.history).value is None:
-                    raise NotFound(kind="operation", name=str(id))
+                    raise self._not_found(id)
                 return False
             seen = self.read(id)
             ended = seen.ended(OperationCause.CANCELED, self.engine.now(), reason=reason)
             if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
                 return True
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
+
+    def _not_found(self, id: OperationId) -> NotFound:
+        return NotFound(kind="operation", name=str(id), names=map(str, self.running()))
 
     # Looking
 
@@ -312,7 +314,7 @@ class DistributedOperationManager:
             return self._running(seen)
         ended = self.meta.get(id.history).value
         if ended is None:
-            raise NotFound(kind="operation", name=str(id))
+            raise self._not_found(id)
         return _ended(id, ended)
 
     def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:

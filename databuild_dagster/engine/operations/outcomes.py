@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from databuild_dagster.engine.operations.job import Job, RetryJob
+from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.machine import Label
-from databuild_dagster.model.operations.errors import LeaseLost
 from databuild_dagster.model.operations.records import to_bytes
 
 

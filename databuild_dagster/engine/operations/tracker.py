@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.engine.operations.meta_storage import MetaStorage, Watch
+from databuild_dagster.model.errors import NewerOperations
 from databuild_dagster.model.meta_storage import CompactedRevision, Entry
 from databuild_dagster.model.operations import keys, records
-from databuild_dagster.model.operations.errors import NewerOperations
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import Lease, Trouble
 from databuild_dagster.model.operations.states import JobState, end_of

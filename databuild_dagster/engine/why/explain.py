@@ -126,7 +126,7 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
 def _check_known(engine: Engine, name: str) -> None:
     """A ref that something happened to can be explained, even if nothing builds it any more."""
     if len(name) == 36 and name.count("-") == 4 and engine.queries.dataset(name) is None:
-        raise NotFound(kind="want, request or asset", name=name)
+        engine.queries.known_wants(name)
     if engine.queries.states([name])[name] is None and not engine.queries.wanted([name])[name].n_open_wants:
         _check_wantable(engine, name)
 

@@ -1,13 +1,12 @@
-"""What every decision may look at: the state, the time, fresh ids, and what partitions exist."""
+"""The surroundings of a decision: the state, the time, fresh ids, and the partitions that exist."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from databuild_dagster.model.catalog import Catalog
-from databuild_dagster.model.datasets import DatasetSpec, dataset_from
+from databuild_dagster.model.datasets import Catalog, DatasetSpec, dataset_from
 from databuild_dagster.model.errors import (
     DuplicateRef,
     InstanceExists,
@@ -19,10 +18,9 @@ from databuild_dagster.model.errors import (
     UnknownPartition,
 )
 from databuild_dagster.model.refs import PartitionRef, checked_job_run_id, derive_partition_uuid
-from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, RefRow
+from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
-from databuild_dagster.model.wording import few_of
 
 #: First delay of the exponential backoff of failed attempts, and its ceiling (SPEC 6.8).
 BACKOFF_SECONDS = 5.0
@@ -31,11 +29,23 @@ MAX_BACKOFF_SECONDS = 600.0
 MAX_ATTEMPTS = 3
 #: Dep misses in a row before a ref fails for good (SPEC 6.7).
 MAX_MISSES = 20
+#: The newest names that a misspelt one is compared with.
+MAX_NAMES = 200
+
+R = TypeVar("R", bound=Row)
+
+_KINDS: dict[type[Row], str] = {
+    InstanceRow: "instance",
+    JobRunRow: "job run",
+    LaunchRow: "launch",
+    TaintRow: "taint",
+    WantRow: "want",
+}
 
 
 @dataclass
 class Claim:
-    """What a Dagster run gets for each ref it asked for (SPEC 8.1)."""
+    """The answer to a Dagster run for each ref that it asked for (SPEC 8.1)."""
 
     launch_id: str
     #: Ref to the job run of this claim that builds it.
@@ -58,11 +68,11 @@ class Deciding:
     catalog: Catalog
     #: Filled by the decision about `ClaimRefs`.
     claim: Claim | None = None
-    #: What was looked up of datasets; no decision changes them and looks again.
+    #: Registrations that were read before; no decision changes one and reads it again.
     _datasets: dict[str, DatasetSpec | None] = field(default_factory=dict)
 
     def dataset_of(self, asset: str) -> DatasetSpec | None:
-        """What is registered under a name now."""
+        """The present registration of an asset."""
         if asset not in self._datasets:
             row = self.view.datasets([asset]).get(asset)
             self._datasets[asset] = None if row is None or row.removed else spec_of(row)
@@ -80,7 +90,7 @@ class Deciding:
         return None
 
     def existing_refs(self, texts: Iterable[str]) -> dict[str, RefRow | None]:
-        """Rows of refs that must be well formed and wantable; None where nothing ever happened to one."""
+        """Rows of refs that must be well formed and wantable; None for a ref without any event."""
         checked = list(texts)
         no_duplicates(checked)
         rows = self.view.refs(checked)
@@ -89,20 +99,23 @@ class Deciding:
                 self.check_wantable(text)
         return {text: rows.get(text) for text in checked}
 
+    def found(self, rows: dict[str, R], names: Iterable[str], row_type: type[Row]) -> dict[str, R]:
+        """The rows of these names. Raises `NotFound`, with near names."""
+        for name in names:
+            if name not in rows:
+                raise NotFound(kind=_KINDS[row_type], name=name, names=self.view.newest_names(row_type, MAX_NAMES))
+        return rows
+
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
         """At least one, each once. Raises `InvalidRequest`, `NotFound`."""
         wanted = list(job_run_ids)
         if not wanted or len(set(wanted)) != len(wanted):
             why = "one is named twice" if wanted else "it names none"
             raise InvalidRequest(what="the list of job runs", value=wanted, why=why)
-        rows = self.view.job_runs(wanted)
-        for job_run_id in wanted:
-            if job_run_id not in rows:
-                raise NotFound(kind="job run", name=job_run_id)
-        return rows
+        return self.found(self.view.job_runs(wanted), wanted, JobRunRow)
 
     def running_job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        """Fencing: who is not running any more reports in vain (SPEC 6.9). Raises `StaleJobRun` too."""
+        """Fencing: a job run that is not running may not report (SPEC 6.9). Raises `StaleJobRun` too."""
         rows = self.job_runs(job_run_ids)
         for row in rows.values():
             if row.state is not JobRunState.RUNNING:
@@ -110,14 +123,14 @@ class Deciding:
         return rows
 
     def check_new_identities(self, job_run_ids: Iterable[tuple[str, str]], launch_id: str | None = None) -> None:
-        """Of (job run id, a ref it is to build), and of their launch: no instance is ever overwritten (SPEC 2.2).
+        """Of (job run id, a ref that it builds), and of their launch: no instance is overwritten (SPEC 2.2).
 
         Raises `InvalidRequest`, `InstanceExists`.
         """
         named = [(checked_job_run_id(job_run_id), ref) for job_run_id, ref in job_run_ids]
         taken = self.view.ids_taken(launch_id, [job_run_id for job_run_id, _ in named])
         if launch_id in taken:
-            raise InvalidRequest(what="launch id", value=launch_id, why="a launch has it already")
+            raise InvalidRequest(what="launch id", value=launch_id, why="another launch has it")
         for job_run_id, ref in named:
             if job_run_id in taken:
                 raise InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
@@ -132,18 +145,19 @@ class Deciding:
             found[instance.job_run_id].append((refs[instance.ref_id], instance))
         return found
 
+    def canonical_of(self, ref: RefRow) -> InstanceRow | None:
+        """The canonical instance of a ref."""
+        return None if ref.canonical_id is None else self.view.instances_by_id([ref.canonical_id])[ref.canonical_id]
+
     def builder_of(self, ref: RefRow) -> str:
         """The job run that made the canonical instance of a ref."""
-        instance = self.view.instances_by_id([ref.canonical_id or 0])[ref.canonical_id or 0]
+        instance = self.canonical_of(ref)
+        assert instance is not None, "a ref that is being built has an instance"
         return self.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id].job_run_id
 
     def backoff(self, attempts: int) -> float:
-        """When to try again after that many attempts (SPEC 6.8)."""
+        """The time of the next attempt after that many (SPEC 6.8)."""
         return self.now + min(BACKOFF_SECONDS * 2.0 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
-
-
-#: What to do about a name where none is registered at all.
-LOAD_IT = "Load a code location that defines it first: `databuild tick` does."
 
 
 def check_wantable(
@@ -152,31 +166,16 @@ def check_wantable(
     asset_names: Callable[[], Iterable[str]],
     catalog: Catalog,
 ) -> None:
-    """Whether something can build a ref, or it is a source's (SPEC 5.7).
+    """A ref is wantable if something can build it, or it is a source's (SPEC 5.7).
 
-    Raises `InvalidRef`; `UnknownAsset`, with the nearest names that exist; `UnknownPartition`.
+    Raises `InvalidRef`; `UnknownAsset`, with near names; `UnknownPartition`.
     """
     ref = PartitionRef.parse(text)
     spec = dataset_of(ref.asset)
     if spec is None:
-        raise UnknownAsset(asset=ref.asset, suggestion=what_there_is(ref.asset, asset_names()))
+        raise UnknownAsset(asset=ref.asset, names=asset_names())
     if why := catalog.why_not(spec, ref.partition_key):
         raise UnknownPartition(ref=text, why=why, asset=ref.asset)
-
-
-def near_names(name: str, names: Iterable[str]) -> str:
-    """Those that look like it; empty where none does."""
-    return " or ".join(difflib.get_close_matches(name, sorted(names), n=3))
-
-
-def what_there_is(asset: str, names: Iterable[str], otherwise: str = LOAD_IT) -> str:
-    """What to do about a name that nobody has registered: those that look like it, else some that there are."""
-    registered = sorted(names)
-    if near := near_names(asset, registered):
-        return f"Did you mean {near}?"
-    if registered:
-        return f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
-    return otherwise
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

@@ -6,8 +6,8 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
 from databuild_dagster.model.decide.wants import open_wants_of_job_runs
-from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound
-from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.errors import InvalidRequest, JobRunEnded
+from databuild_dagster.model.rows import InstanceRow, LaunchRow, RefRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 
@@ -33,12 +33,11 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
 
 def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:
     """Lineage names instances of the very refs that were read (SPEC 4.6)."""
-    known = deciding.view.instances_by_uuid({uuid for output in outputs for uuid in output.inputs.values()})
+    uuids = {uuid for output in outputs for uuid in output.inputs.values()}
+    known = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     refs = deciding.view.refs({ref for output in outputs for ref in output.inputs})
     for output in outputs:
         for ref, uuid in output.inputs.items():
-            if uuid not in known:
-                raise NotFound(kind="input instance", name=uuid)
             if ref not in refs or refs[ref].id != known[uuid].ref_id:
                 raise InvalidRequest(what=f"an input of {output.ref}", value=uuid, why=f"it is no instance of {ref}")
 
@@ -78,10 +77,7 @@ def _retries(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
 
 def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
     """Every job run of the launches that has not ended, queued ones included (SPEC 6.9). A repeated judgement is nothing."""
-    launches = deciding.view.launches(command.launch_ids)
-    for launch_id in command.launch_ids:
-        if launch_id not in launches:
-            raise NotFound(kind="launch", name=launch_id)
+    launches = deciding.found(deciding.view.launches(command.launch_ids), command.launch_ids, LaunchRow)
     runs = deciding.view.job_runs_of_launches(launch.id for launch in launches.values())
     lost = [run for run in runs if run.state in OPEN_JOB_RUNS]
     if not lost:

@@ -8,9 +8,9 @@ from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import answer, delegated, joining, opened
 from databuild_dagster.model.decide.misses import miss_facts
-from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest, NotFound
+from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest
 from databuild_dagster.model.fold.react import CLAIMANT
-from databuild_dagster.model.rows import RefRow
+from databuild_dagster.model.rows import LaunchRow, RefRow
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 
 
@@ -80,9 +80,8 @@ def _leased(command: c.BufferLaunch | c.BufferMissed, runs: list[e.BufferedRun],
 
 def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
     """Accepted once; job runs of it that ended meanwhile stay ended (SPEC 6.9)."""
-    launch = deciding.view.launches([command.launch_id]).get(command.launch_id)
-    if launch is None:
-        raise NotFound(kind="launch", name=command.launch_id)
+    named = [command.launch_id]
+    launch = deciding.found(deciding.view.launches(named), named, LaunchRow)[command.launch_id]
     if launch.dagster_run_id is not None:
         raise AlreadyStarted(launch_id=command.launch_id, dagster_run_id=launch.dagster_run_id)
     runs = deciding.view.job_runs_of_launches([launch.id])

@@ -7,7 +7,6 @@ from collections import defaultdict
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
-from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED, Held, left_by, why_kept
@@ -37,11 +36,7 @@ def finish_removals(command: c.FinishRemovals, deciding: Deciding) -> list[e.Fac
 def _instances(uuids: tuple[str, ...], deciding: Deciding) -> dict[str, InstanceRow]:
     """Raises `NotFound`, `DuplicateRef`."""
     no_duplicates(uuids)
-    instances = deciding.view.instances_by_uuid(uuids)
-    for uuid in uuids:
-        if uuid not in instances:
-            raise NotFound(kind="instance", name=uuid)
-    return instances
+    return deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
 
 
 def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:

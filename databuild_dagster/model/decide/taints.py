@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding, no_duplicates, what_there_is
+from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.errors import (
     BeingBuilt,
     CannotRevert,
     InvalidRequest,
-    NoSuchDataset,
-    NotFound,
     NothingToTaint,
     NothingToUntaint,
-    UnknownAsset,
 )
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.rows import InstanceRow, TaintRow
 from databuild_dagster.model.states import TAINTABLE, InstanceState
 
 
@@ -27,7 +24,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
     if not command.reason.strip():
         raise InvalidRequest(what="the reason of a taint", value=command.reason, why="nobody could tell what is wrong")
     _check_instances((*command.uuids, *command.seen), deciding)
-    for ref, row in _tainted(command.refs, deciding).items():
+    for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:
             raise NothingToTaint(ref=ref, state="missing")
         if row.leased:
@@ -76,23 +73,10 @@ def _with_the_same_rows(refs: tuple[str, ...], uuids: tuple[str, ...], deciding:
     return tuple(dict.fromkeys((*uuids, *(each.uuid for each in others.values()))))
 
 
-def _tainted(refs: tuple[str, ...], deciding: Deciding) -> dict[str, RefRow | None]:
-    """Raises `NoSuchDataset`: whoever taints has seen the data, so loading a code location is no advice."""
-    try:
-        return deciding.existing_refs(refs)
-    except UnknownAsset as unknown:
-        asset = unknown.facts["asset"]
-        otherwise = "`databuild location list` shows those that are."
-        suggestion = what_there_is(asset, deciding.view.asset_names(), otherwise)
-        raise NoSuchDataset(asset=asset, suggestion=suggestion) from None
-
-
 def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
     """What was never live was never read, so it can have spoilt nothing (SPEC 7.3)."""
-    instances = deciding.view.instances_by_uuid(uuids)
+    instances = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     for uuid in uuids:
-        if uuid not in instances:
-            raise NotFound(kind="instance", name=uuid)
         if not instances[uuid].was_live:
             raise InvalidRequest(what="the instance to taint", value=uuid, why="it was never live")
     no_duplicates(uuids)
@@ -100,9 +84,8 @@ def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
 
 def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list[e.Fact]:
     """Refused when no canonical instance would change, saying why."""
-    taint = deciding.view.taints([command.taint_id]).get(command.taint_id)
-    if taint is None:
-        raise NotFound(kind="taint", name=command.taint_id)
+    named = [command.taint_id]
+    taint = deciding.found(deciding.view.taints(named), named, TaintRow)[command.taint_id]
     if taint.canceled_at is not None:
         raise NothingToUntaint(taint_id=command.taint_id, why="it was canceled before")
     instances = deciding.view.instances_by_id(deciding.view.instances_of_taint(taint.id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
 from databuild_dagster.model.rows import NEVER, WantRow
@@ -109,11 +109,7 @@ def miss_slas(command: c.MissSlas, deciding: Deciding) -> list[e.Fact]:
 
 
 def _known(want_ids: tuple[str, ...], deciding: Deciding) -> list[WantRow]:
-    wants = deciding.view.wants(want_ids)
-    for want_id in want_ids:
-        if want_id not in wants:
-            raise NotFound(kind="want", name=want_id)
-    return list(wants.values())
+    return list(deciding.found(deciding.view.wants(want_ids), want_ids, WantRow).values())
 
 
 def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
@@ -122,7 +118,7 @@ def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
     requests = {want.request_id for want in of_requests}
     for wanted in command.ids:
         if wanted not in named and wanted not in requests:
-            raise NotFound(kind="want or request", name=wanted)
+            raise NotFound(kind="want or request", name=wanted, names=deciding.view.newest_names(WantRow, MAX_NAMES))
     wants = {want.id: want for want in [*named.values(), *of_requests]}
     if not wants:
         raise InvalidRequest(what="the list of wants", value=[], why="it names none")

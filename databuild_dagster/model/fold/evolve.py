@@ -23,7 +23,7 @@ def fold(view: View, event: e.Event) -> None:
     folding = Folding(view, event)
     evolve = _EVOLVES.get(type(event.fact))
     if evolve is None:
-        raise IllegalMove(seq=event.seq, entity="log", state="-", on=type(event.fact).__name__, why="no fold for it")
+        raise IllegalMove(seq=event.seq, on=type(event.fact).__name__, why="no fold for it")
     evolve(folding, event.fact)
     settle(folding)
 

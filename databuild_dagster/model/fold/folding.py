@@ -68,11 +68,7 @@ class Folding:
         for key in keys:
             if key not in rows:
                 raise IllegalMove(
-                    seq=self.seq,
-                    entity=f"{kind} {key}",
-                    state="-",
-                    on=type(self.event.fact).__name__,
-                    why="it does not exist",
+                    seq=self.seq, entity=f"{kind} {key}", on=type(self.event.fact).__name__, why="it does not exist"
                 )
         return rows
 

@@ -41,9 +41,7 @@ def settle(folding: Folding) -> None:
             _let_go(folding)
         else:
             return
-    raise IllegalMove(
-        seq=folding.seq, entity="log", state="-", on="settle", why=f"reactions go on after {MAX_ROUNDS} rounds"
-    )
+    raise IllegalMove(seq=folding.seq, on="settle", why=f"reactions go on after {MAX_ROUNDS} rounds")
 
 
 def _net(crossings: list[Crossing]) -> list[Crossing]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.operations.errors import InvalidOperation
+from databuild_dagster.model.errors import InvalidOperation, InvalidRequest
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.wording import few_of
 

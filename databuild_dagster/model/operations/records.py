@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from databuild_dagster.model.errors import NewerOperation, NewerOperations
 from databuild_dagster.model.meta_storage import Entry
-from databuild_dagster.model.operations.errors import NewerOperation, NewerOperations
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.states import JOB, OPERATION, JobCause, JobState, OperationCause, OperationState
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
+from databuild_dagster.model.errors import UnknownAsset
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.selection import Selection
@@ -26,6 +27,13 @@ class DatasetQueries(Asking):
     def dataset(self, asset: str) -> DatasetSpec | None:
         rows = self._all(f"SELECT spec FROM {PREFIX}datasets WHERE asset = ? AND removed = 0", asset)
         return dataset_from(rows[0][0]) if rows else None
+
+    def known_dataset(self, asset: str) -> DatasetSpec:
+        """Raises `UnknownAsset`, with near names."""
+        found = self.dataset(asset)
+        if found is None:
+            raise UnknownAsset(asset=asset, names=[spec.asset for spec in self.datasets().values()])
+        return found
 
     def datasets(self, location: str | None = None) -> dict[int, DatasetSpec]:
         """Registered datasets by row id, of one location or of all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
@@ -96,6 +97,14 @@ class WantQueries(Asking):
     def wants_named(self, name: str) -> list[WantView]:
         """By want id or by request id."""
         return _WANT.rows(self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name))
+
+    def known_wants(self, name: str) -> list[WantView]:
+        """`wants_named`, at least one. Raises `NotFound`, with near names."""
+        found = self.wants_named(name)
+        if not found:
+            names = [known for want in self.wants() for known in (want.id, want.request_id)]
+            raise NotFound(kind="want or request", name=name, names=names)
+        return found
 
     def wants_of_ref(self, ref: str) -> list[WantView]:
         """Every want that ever named a ref (SPEC 5.6)."""

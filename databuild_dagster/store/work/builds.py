@@ -62,9 +62,7 @@ class BuildWork(DatasetWork):
         for text in fresh:
             dataset = datasets.get(asset_of(text))
             if dataset is None:
-                raise IllegalMove(
-                    seq=0, entity=text, state="-", on="first mention", why="its dataset is not registered"
-                )
+                raise IllegalMove(entity=text, on="first mention", why="its dataset is not registered")
             row = RefRow(id=self.next_id(), ref=text, dataset_id=dataset.id)
             self._refs.add(row)
             rows[text] = row

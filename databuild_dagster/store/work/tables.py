@@ -49,17 +49,16 @@ class Tables(ABC):
             self._numbered, self._number = self.seq, -1
         self._number += 1
         if self._number >> BITS:
-            raise IllegalMove(
-                seq=self.seq,
-                entity="log",
-                state="-",
-                on="new row",
-                why=f"one event makes more than {1 << BITS:,} rows",
-            )
+            raise IllegalMove(seq=self.seq, on="new row", why=f"one event makes more than {1 << BITS:,} rows")
         return first_id(self.seq) | self._number
 
     def add(self, row: Row) -> None:
         self._rows[type(row)].add(row)
+
+    def newest_names(self, row_type: type[Row], most: int) -> list[str]:
+        shape = self._rows[row_type].shape
+        found = self.connection.execute(f"SELECT {shape.key} FROM {shape.table} ORDER BY id DESC LIMIT ?", (most,))
+        return [name for (name,) in found]
 
     def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
         """In order of writing: a want that is linked and ended by one event is linked first."""

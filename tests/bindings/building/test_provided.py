@@ -29,8 +29,7 @@ from databuild_dagster.data.read_plan import NothingLive, NotOurs
 from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.model.operations.errors import InvalidOperation
+from databuild_dagster.model.errors import DatabuildError, InvalidOperation, InvalidRequest
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState

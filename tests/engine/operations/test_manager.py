@@ -10,17 +10,20 @@ from databuild_dagster.engine.operations import coordinator as completing
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import RetryJob, backoff_seconds
 from databuild_dagster.engine.operations.tracker import Tracker
-from databuild_dagster.model.errors import InvalidRequest, NotFound, Refused
-from databuild_dagster.model.meta_storage import Put, do
-from databuild_dagster.model.operations import invokes, keys, records
-from databuild_dagster.model.operations.errors import (
+from databuild_dagster.model.errors import (
     IncompatibleOperation,
     InvalidOperation,
+    InvalidRequest,
     NewerOperation,
     NewerOperations,
+    NotFound,
     OperationRace,
+    Refused,
+    UnknownAsset,
     UnknownOperationType,
 )
+from databuild_dagster.model.meta_storage import Put, do
+from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
@@ -77,7 +80,7 @@ def test_starting_gives_the_instance_id_which_counts_for_each_type(operations):
     ("type_id", "dataset", "more", "error"),
     [
         ("unheard of", "days", {}, UnknownOperationType),
-        ("write", "nowhere", {}, NotFound),
+        ("write", "nowhere", {}, UnknownAsset),
         ("write", "empty", {}, InvalidOperation),
         ("write", "days", {"partitions": []}, InvalidOperation),
         ("write", "days", {"partitions": ["1", "31"]}, InvalidOperation),
@@ -903,7 +906,7 @@ def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operation
 
     assert outcome(operations, id) is OperationState.SUCCESS
     assert operations.manager.operations() == []
-    with pytest.raises(NewerOperations, match="on days is listed by newer code"):
+    with pytest.raises(NewerOperations, match="Newer code has listed the operations on days"):
         operations.manager.start("write", "days", {})
     operations.meta.remove(days.run_ops)
 

@@ -6,7 +6,7 @@ import pytest
 
 from databuild_dagster.engine.operations.job import Job, RetryJob
 from databuild_dagster.engine.operations.outcomes import RULES, Becomes, Befell, becomes, befell
-from databuild_dagster.model.operations.errors import LeaseLost
+from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.operations.states import JobState
 from tests.support.catalog import dataset
 from tests.support.operations import Operations

@@ -172,9 +172,9 @@ def test_an_arrival_for_a_ref_that_has_moved_on_is_refused(world):
     arrivals = tuple(Arrival(job_run_id=world.ids(), ref=ref, origin="files") for ref in ("a", "b"))
     before = world.seq
 
-    with pytest.raises(CanonicalMoved, match="a has got another instance"):
+    with pytest.raises(CanonicalMoved, match="a has a newer instance"):
         world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": None, "b": None}))
-    with pytest.raises(CanonicalMoved, match="b has got another instance"):
+    with pytest.raises(CanonicalMoved, match="b has a newer instance"):
         world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": uuid, "b": uuid}))
     assert world.seq == before
     world.handle(c.ArriveLots(arrivals=arrivals, seen={"a": uuid, "b": None}))

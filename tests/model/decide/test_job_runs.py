@@ -137,7 +137,7 @@ def test_success_names_inputs_that_exist_and_are_of_their_refs(world):
     job_run = world.job_run("b")
     before = world.seq
 
-    with pytest.raises(NotFound, match="input instance"):
+    with pytest.raises(NotFound, match="There is no instance"):
         world.handle(success(job_run, "b", inputs={"a": "00000000-0000-0000-0000-000000000000"}))
     for wrong in ({"a": c_}, {"a": a, "c": a}, {"nowhere": a}):
         with pytest.raises(InvalidRequest, match="no instance of"):

@@ -9,7 +9,6 @@ from databuild_dagster.model.errors import (
     BeingBuilt,
     DuplicateRef,
     InvalidRequest,
-    NoSuchDataset,
     NotFound,
     NothingToTaint,
     NothingToUntaint,
@@ -109,13 +108,13 @@ def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
 
 def test_an_unregistered_dataset_cannot_be_tainted_and_the_refusal_says_where_to_look(world):
     """SPEC 3.5: what is wrong, and what to do."""
-    with pytest.raises(NoSuchDataset) as unknown:
+    with pytest.raises(UnknownAsset) as unknown:
         world.taint("nowhere@1")
-    with pytest.raises(NoSuchDataset, match="No dataset named 'aa' is registered.* Did you mean a?"):
-        world.taint("aa")
+    with pytest.raises(UnknownAsset, match=r"an asset 'dayss'\. Did you mean days\?"):
+        world.taint("dayss")
 
     assert str(unknown.value) == (
-        "No dataset named 'nowhere' is registered, so it has nothing to taint. There are a, b, c, d, days and 3 more."
+        "No code location has registered an asset 'nowhere'. There are a, b, c, d, days and 3 more."
     )
 
 

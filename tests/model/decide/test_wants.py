@@ -455,6 +455,14 @@ def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
     assert [world.want_state(want) for want in outcome.want_ids] == [WantState.SUCCESSFUL, WantState.CANCELED]
 
 
+def test_a_misspelt_want_is_refused_with_the_near_one(world):
+    """SPEC 3.5"""
+    want = world.want("a")
+
+    with pytest.raises(NotFound, match=f"Did you mean {want}"):
+        world.cancel_want(f"{want[:-1]}_")
+
+
 def test_canceling_what_ended_or_never_was_is_refused(world):
     """SPEC 3.5"""
     want = world.want("a")

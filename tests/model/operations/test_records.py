@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.model.operations.errors import NewerOperation
+from databuild_dagster.model.errors import NewerOperation
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import arg_of, run_ops_of, run_ops_value
 
