@@ -1,4 +1,4 @@
-"""One call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
+"""One call of an asset's function: what it builds, how far it has come, and what all calls of a step share."""
 
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 @dataclass
 class Call:
-    """One call of the function and its results so far."""
+    """One call of the function, as far as it has come."""
 
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
@@ -36,7 +36,7 @@ class Call:
     is_retry: bool = False
     staged: dict[str, Staged] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
-    #: The manifests of a lot's parts, which are in place already.
+    #: The manifests of a lot's parts, which have their places already.
     children: tuple[str, ...] = ()
 
     @property
@@ -51,36 +51,36 @@ class Call:
         return [ref for run in self.runs for ref in run.refs if asset_of(ref) == asset]
 
     def closed(self, run: HostedRun) -> str | None:
-        """The blocking verdicts on a job run, as one text."""
+        """What the gates have against a job run."""
         against = [
-            f"check {verdict.gate} of {ref}: {verdict.why}"
+            f"check {each.gate} of {ref}: {each.why}"
             for ref in run.refs
-            for verdict in self.verdicts.get(ref, ())
-            if verdict.blocks
+            for each in self.verdicts.get(ref, ())
+            if each.blocks
         ]
         return "; ".join(against) or None
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools that every call of a step uses."""
+    """What every call of a step uses."""
 
     context: AssetExecutionContext
     body: AssetBody
     datasets: Mapping[str, DatasetSpec]
     frames: Frames
     arguments: Arguments
-    #: Asset to the author's name of the output.
+    #: Asset to what the author calls it.
     names: Mapping[str, str | None]
     launch_id: str
 
     @property
     def job(self) -> str:
-        """The name of the function in error messages."""
+        """What an error message calls the function."""
         return next(iter(self.datasets.values())).job
 
     def build_context(self, call: Call, used: Collection[dict[str, str]]) -> BuildContext:
-        """Refs that the function reads at run time are added to `used`."""
+        """What is read at run time is written into `used`."""
         return BuildContext(
             dagster_context=self.context,
             runs=call.runs,
@@ -100,24 +100,23 @@ class Tools:
 
 
 class Stops:
-    """The job runs of a step that were stopped from outside, and the calls that stop with them. Used by several
-    threads."""
+    """The job runs of a step that were ended from outside, and which calls end with them. Used by several threads."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        #: Job run to the reason of its stop.
+        #: Job run to why it was ended.
         self._why: dict[str, str] = {}
-        #: Job run to all job runs of its call.
+        #: Job run to those that its call builds with it, itself included.
         self._together: dict[str, tuple[HostedRun, ...]] = {}
 
     def begin(self, runs: tuple[HostedRun, ...]) -> None:
-        """Record that one call builds these job runs."""
+        """One call builds these."""
         self._together.update((run.id, runs) for run in runs)
 
     def stop(self, job_run_id: str, why: str) -> None:
-        """Stop a job run: its result will not count.
+        """End a job run: its answer will not count.
 
-        Its Spark work is interrupted once no job run of the same call is left.
+        Its Spark work is interrupted, unless it is also that of neighbours that are to go on.
         """
         self._why[job_run_id] = why
         together = self._together.get(job_run_id, ())
@@ -125,42 +124,41 @@ class Stops:
             self._frames.spark.begin_to_interrupt(together[0].id)
 
     def why(self, run: HostedRun) -> str | None:
-        """The reason of its stop; None while it runs."""
+        """Why it was ended; None for one that goes on."""
         return self._why.get(run.id)
 
     def are_all(self, runs: Sequence[HostedRun]) -> bool:
-        """Whether all of them are stopped."""
+        """Whether none of them goes on."""
         return all(run.id in self._why for run in runs)
 
     def raise_if_all(self, call: Call) -> None:
-        """Called between two phases of a call. Raises `StoppedEarly`."""
+        """Between two phases of a call. Raises `StoppedEarly`."""
         if self.are_all(call.runs):
             raise StoppedEarly
 
 
 class StoppedEarly(Exception):
-    """All job runs of a call were stopped from outside."""
+    """All job runs of a call were ended from outside."""
 
 
 class Leftovers:
-    """Files of this step's job runs, and of earlier attempts at their lots, that may have to be removed."""
+    """What job runs of a step, and earlier attempts at their lots, have left in the warehouse."""
 
     def __init__(self, context: AssetExecutionContext, frames: Frames) -> None:
         self._context = context
         self._frames = frames
-        #: Job run to the folder that marks files of earlier attempts.
+        #: Job run to the folder that stands for what earlier attempts have left.
         self._unsettled: dict[str, str] = {}
 
     def attempts_before(self, run: HostedRun, ref: str) -> list[str]:
-        """Instances whose kept parts this job run may reuse; they are removed once it has ended."""
+        """Instances whose kept parts this one may use; from here on they are to be removed once it has ended."""
         attempts = self._frames.writer.attempts_before(run.id, ref)
         if attempts:
             self._unsettled[run.id] = self._frames.writer.lasting_folder(run.id)
         return attempts
 
     def settle(self, run: HostedRun) -> None:
-        """The engine recorded the end of a job run: parts that earlier attempts kept are in it or useless, and are
-        removed."""
+        """The engine knows how it ended: what earlier attempts at its lot have kept is in it, or of no use any more."""
         folder = self._unsettled.pop(run.id, None)
         if folder is None:
             return
@@ -169,11 +167,11 @@ class Leftovers:
                 self._frames.writer.remove_attempts_before(run.id, ref)
             remove_tree(folder)
         except (DiskTrouble, StorageTrouble) as error:
-            # While the folder exists, the orchestrator retries after this process has ended.
-            self._context.log.warning(f"Files of earlier attempts at {few_of(run.refs)} are not removed yet: {error}")
+            # As long as the folder is there, the orchestrator tries again once this process is gone.
+            self._context.log.warning(f"What earlier attempts left of {few_of(run.refs)} is not removed yet: {error}")
 
     def discard(self, run: HostedRun) -> None:
-        """The engine rejected the result: its files are removed, and files that earlier attempts kept stay."""
+        """The engine did not take it: nothing may be left that looks like data. What earlier attempts keep stays theirs."""
         if (folder := self._unsettled.pop(run.id, None)) is not None:
             with suppress(DiskTrouble):
                 remove_tree(folder)
@@ -181,9 +179,9 @@ class Leftovers:
             try:
                 self._frames.writer.discard(run.id, ref)
             except DatabuildError as error:
-                self._context.log.warning(f"The files of {ref} could not be removed: {error}")
+                self._context.log.warning(f"What was written for {ref} could not be removed: {error}")
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback as Python prints it."""
+    """As Python prints it."""
     return "".join(traceback.format_exception(error))
