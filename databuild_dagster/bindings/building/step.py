@@ -31,8 +31,7 @@ from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages as sayings
 from databuild_dagster.bindings.claims.claims import Hosting, begin, claim
 from databuild_dagster.bindings.claims.run_request import asking
-from databuild_dagster.bindings.claims.slot_deadlock import in_the_way_of
-from databuild_dagster.bindings.claims.wait_for_builds import Waiting
+from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames

@@ -1,8 +1,7 @@
-"""Which job runs a step hosts: those of its launch, or those that its Dagster run is given when it asks (SPEC
-8.1).
+"""The job runs that a step hosts: those of its launch, or those that its Dagster run is granted on request (SPEC 8.1).
 
-This is where every build passes, whoever started it: the sensor's launches, the UI, a backfill, a schedule,
-automation, `dagster asset materialize`, `materialize()`. Nothing of the user's has run yet.
+Every build passes here before user code runs: launches of the sensor, the UI, backfills, schedules, automation,
+`dagster asset materialize`, `materialize()`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import JobRunState
 
-#: Of some refs, those that are to have job runs of their own.
+#: Selects the refs that get separate job runs.
 Apart = Callable[[Sequence[str]], set[str]]
 
 
@@ -36,18 +35,18 @@ class HostedRun:
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What a step was given."""
+    """The answer to a step's request."""
 
-    #: None when there is nothing to build, so nothing to keep alive.
+    #: None when there is nothing to build, so no launch to keep alive.
     launch_id: str | None
     job_runs: tuple[HostedRun, ...]
     #: Every ref that the Dagster run asked for.
     asked: tuple[str, ...]
-    #: Ref to the job run elsewhere that is building it.
+    #: Ref to the job run of another launch that builds it.
     join: Mapping[str, str] = field(default_factory=dict)
-    #: Ref to the live instance that serves.
+    #: Ref to the live instance.
     reuse: Mapping[str, str] = field(default_factory=dict)
-    #: Ref to why it was not given.
+    #: Ref to the reason of its refusal.
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,9 +59,9 @@ def begin(
     launch_id: str | None,
     apart: Apart,
 ) -> Hosting:
-    """Start the launch that the Dagster run was made for, if it was, or claim the refs it is about.
+    """Start the launch that the Dagster run was created for, or else claim the refs of its selection.
 
-    `datasets` are the outputs that were selected, by asset; `apart` is as for `claim`.
+    `datasets` are the selected outputs, by asset; `apart` is as for `claim`.
     """
     if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking)) is not None:
         return hosting
@@ -78,47 +77,57 @@ def claim(
     asking: Asking,
     apart: Apart = lambda refs: set(),
 ) -> Hosting:
-    """Ask for refs: decision and lease are one transaction, so of any number of askers one builds.
+    """Claim refs. Decision and lease are one transaction, so one of several concurrent requests builds.
 
-    What `apart` says of the refs gets a job run of its own.
+    The refs that `apart` selects get separate job runs.
     """
     asked = tuple(refs)
     if not asked:
         return Hosting(None, (), ())
-    dataset = next(iter(datasets.values()))
-    launch_id = engine.new_id()
-    set_apart = apart(asked)
-    together: dict[tuple[str | None, bool], list[str]] = {}
-    for ref in asked:
-        together.setdefault((partition_key_of(ref), ref in set_apart), []).append(ref)
-    outcome = engine.handle(
-        ClaimRefs(
-            launch_id=launch_id,
-            job=dataset.job,
-            location=dataset.location,
-            dagster_run_id=asking.dagster_run_id,
-            holder=this_process(),
-            runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for (key, _), refs in together.items()),
-            by_person=asking.by_person,
-            rebuild_before=asking.rebuild_before,
-            code_version=dataset.code_version,
-            made_with=asking.made_with,
-        ),
-        actor=f"dagster run {asking.dagster_run_id}",
-    )
-    given = outcome.claim
-    assert given is not None, "a claim that was not repeated is answered"
+    command = claim_of(engine, next(iter(datasets.values())), asked, asking, apart=apart)
+    given = engine.handle(command, actor=f"dagster run {asking.dagster_run_id}").claim
+    assert given is not None, "a claim that was not repeated has an answer"
     refs_of_run: dict[str, list[str]] = {}
     for ref, job_run_id in given.build.items():
         refs_of_run.setdefault(job_run_id, []).append(ref)
     job_runs = tuple(HostedRun(job_run_id, tuple(refs)) for job_run_id, refs in refs_of_run.items())
-    return Hosting(launch_id if job_runs else None, job_runs, asked, given.join, given.reuse, given.refused)
+    launch_id = command.launch_id if job_runs else None
+    return Hosting(launch_id, job_runs, asked, given.join, given.reuse, given.refused)
+
+
+def claim_of(
+    engine: Engine,
+    dataset: DatasetSpec,
+    refs: Sequence[str],
+    asking: Asking,
+    *,
+    apart: Apart = lambda refs: set(),
+    may_build: bool = True,
+) -> ClaimRefs:
+    """The command that claims refs of one job, with a job run per partition key and `apart`."""
+    set_apart = apart(refs)
+    together: dict[tuple[str | None, bool], list[str]] = {}
+    for ref in refs:
+        together.setdefault((partition_key_of(ref), ref in set_apart), []).append(ref)
+    return ClaimRefs(
+        launch_id=engine.new_id(),
+        job=dataset.job,
+        location=dataset.location,
+        dagster_run_id=asking.dagster_run_id,
+        holder=this_process(),
+        runs=tuple(BufferedRun(engine.new_id(), tuple(refs), key) for (key, _), refs in together.items()),
+        by_person=asking.by_person,
+        may_build=may_build,
+        rebuild_before=asking.rebuild_before,
+        code_version=dataset.code_version,
+        made_with=asking.made_with,
+    )
 
 
 def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: str, asking: Asking) -> Hosting | None:
-    """Start the launch of a job run that is still queued, in place of the Dagster run that was to do it (SPEC 8.2).
+    """Start the launch of a queued job run instead of its own Dagster run (SPEC 8.2).
 
-    None when it has begun, or makes more than this step can.
+    None when the launch has begun, or has outputs that this step cannot build.
     """
     job_run = engine.queries.job_run(job_run_id)
     if job_run is None or job_run.state is not JobRunState.QUEUED:
@@ -130,7 +139,7 @@ def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: s
 
 
 def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, asking: Asking) -> Hosting | None:
-    """None when the launch is not ours to start: another asset's, or started already (a re-execution)."""
+    """None when the launch belongs to another asset, or has started already (a re-execution)."""
     job_runs = engine.queries.job_runs_of_launch(launch_id)
     if not any(asset_of(ref) in datasets for run in job_runs for ref in run.refs):
         return None

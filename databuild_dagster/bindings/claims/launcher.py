@@ -1,22 +1,13 @@
-"""The engine's `Launcher`: orders become Dagster runs of the implicit asset job.
+"""The engine's `Launcher`: launch orders become Dagster runs of the implicit asset job.
 
-Two ways lead to the same run: the sensor returns run requests that Dagster's daemon brings to life, the
-command line executes the runs itself (`inprocess`). Both look runs up by their tag, so that each sees what
-the other started.
+The sensor returns run requests, which Dagster's daemon starts; the command line executes the runs itself (`inprocess`).
+Both find runs by their tag, so that each sees the runs of the other.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dagster import (
-    AssetKey,
-    DagsterInstance,
-    JobDefinition,
-    RepositoryDefinition,
-    RunRecord,
-    RunRequest,
-    RunsFilter,
-)
+from dagster import AssetKey, DagsterInstance, JobDefinition, RepositoryDefinition, RunRecord, RunRequest, RunsFilter
 from dagster import DagsterRunStatus as Status
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
@@ -33,9 +24,9 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
-#: Launches asked about in one query.
+#: Launches looked up in one query.
 LAUNCHES_PER_QUERY = 200
-#: How long a run may be there without being submitted, where Dagster's own patience is switched off.
+#: How long a run may exist without being submitted, if Dagster's own start timeout is switched off.
 FORGOTTEN_SECONDS = 180
 
 _STATUS = {
@@ -52,7 +43,7 @@ _STATUS = {
 
 
 class OrderCollector:
-    """A `Launcher` that keeps the orders of a tick for whoever brings them to life."""
+    """A `Launcher` that collects the orders of a tick; its owner starts them."""
 
     def __init__(self, instance: DagsterInstance) -> None:
         self._instance = instance
@@ -62,12 +53,12 @@ class OrderCollector:
         self._orders[order.launch_id] = order
 
     def take_orders(self) -> list[LaunchOrder]:
-        """The orders since the last call, the first first."""
+        """The orders since the last call, oldest first."""
         orders, self._orders = list(self._orders.values()), {}
         return orders
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        """The Dagster runs of launches; of several with a launch's tag (re-executions) the first counts."""
+        """The Dagster runs of launches. If re-executions have a launch's tag too, its first run counts."""
         found: dict[str, DagsterRunState] = {}
         by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
         for run_ids in _chunks(list(by_run)):
@@ -82,27 +73,24 @@ class OrderCollector:
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
-        """A lost launch's Dagster run is failed too, since nothing else would end it."""
+        """Fail the Dagster run of a lost launch, because nothing else would end it."""
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
 
     def was_forgotten(self, record: RunRecord) -> bool:
-        """Made by a daemon that was killed, or that found no code server, before it could submit it, and gave up.
+        """Whether a daemon created the run and was killed, or found no code server, before it submitted the run.
 
-        As good as not there: asked for again by the same key, Dagster submits the run that it has.
+        Such a run counts as absent: at the next request with the same run key, Dagster submits it.
         """
         run = record.dagster_run
         if run.status is not Status.NOT_STARTED or PROCESS_TAG in run.tags:
             return False
         patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
-        return self._now() - record.update_timestamp.timestamp() > patience
-
-    def _now(self) -> float:
-        return engine_for(self._instance).clock()
+        return engine_for(self._instance).clock() - record.update_timestamp.timestamp() > patience
 
     def state_of(self, record: RunRecord) -> DagsterRunState:
-        """What is known of a run and its process."""
+        """The state of a run and its process."""
         run = record.dagster_run
         return DagsterRunState(
             run.run_id,
@@ -113,10 +101,10 @@ class OrderCollector:
         )
 
     def _begin_by(self, record: RunRecord) -> float | None:
-        """As long as Dagster's own monitoring gives a run, which is off by default."""
+        """When Dagster's run monitoring would give the run up; None if it is off, as by default."""
         patience = self._instance.run_monitoring_start_timeout_seconds
         run = record.dagster_run
-        # With another executor the step may have to wait for its turn before it has a process that could say so.
+        # With another executor the step may wait for its turn before it has a process that reports.
         is_in_process = run.run_config == IN_PROCESS or OPERATION_TAG in run.tags
         is_begun_at_once = run.status is Status.STARTED and is_in_process
         if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
@@ -125,9 +113,9 @@ class OrderCollector:
 
 
 def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
-    """What a sensor returns for an order; Dagster starts one run per run key, however often it is asked.
+    """The run request of an order. Dagster starts one run per run key, however often it is requested.
 
-    A plain asset's run is as its author has configured it.
+    A plain asset's run has its author's configuration.
     """
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME)
     return RunRequest(
@@ -139,7 +127,7 @@ def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequ
 
 
 def run_tags(order: LaunchOrder) -> dict[str, str]:
-    """Everything else about a launch is in the store."""
+    """The tags of an order's run; everything else about the launch is in the store."""
     tags = {**order.tags, LAUNCH_TAG: order.launch_id, **partition_tags(order.partition_keys)}
     if order.kind is DatasetKind.PLAIN:
         tags[PLAIN_TAG] = "true"
@@ -148,15 +136,13 @@ def run_tags(order: LaunchOrder) -> dict[str, str]:
     return tags
 
 
-#: All steps in the process of the run.
+#: Executes all steps in the process of the run.
 IN_PROCESS: Final[dict[str, object]] = {"execution": {"config": {"in_process": {}}}}
 
 
 def run_config(job: JobDefinition) -> dict[str, object]:
-    """All steps in one process, for a step of its own costs 4.5 s. A job with another executor keeps it."""
-    if job.executor_def.name == "multi_or_in_process_executor":
-        return IN_PROCESS
-    return {}
+    """Execute all steps in one process, because a process per step costs 4.5 s. A job with another executor keeps it."""
+    return IN_PROCESS if job.executor_def.name == "multi_or_in_process_executor" else {}
 
 
 def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:

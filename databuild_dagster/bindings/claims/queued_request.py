@@ -1,8 +1,7 @@
-"""A Dagster run that is submitted, or held, becomes the refs that it asks for; nothing of the user's is imported.
+"""Reads the refs that a submitted or held Dagster run asks for, without importing user code.
 
-The plan that Dagster keeps with a run says which steps it would execute, its tags say for which partitions, and the
-store says whose the assets are. It is a request only if others could answer all of it: every step builds assets of
-ours, and what is live will do.
+Dagster's execution plan has the run's steps, its tags have the partitions, and the store has the assets' locations. A run
+is a request only if other runs could answer all of it: every step builds assets of ours, and live instances are enough.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,22 +20,20 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.claims.claims import claim_of
 from databuild_dagster.bindings.claims.run_request import Asking, asking
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_process
-from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRef
-from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
+from databuild_dagster.model.refs import asset_of, make_ref
 from databuild_dagster.model.states import InstanceState
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one Dagster run asks for, all of it ours."""
+    """The refs that one Dagster run asks for, all of assets of ours."""
 
     run: DagsterRun
     asking: Asking
@@ -44,12 +41,12 @@ class Request:
     datasets: Mapping[str, DatasetSpec]
     #: Asset to the step that would build it.
     steps: Mapping[str, str]
-    #: Assets whose check for taints the run is to give, too.
+    #: Assets whose taint check the run executes too.
     taint_checks: tuple[str, ...]
     refs: tuple[str, ...]
 
     def by_job(self) -> Iterator[tuple[DatasetSpec, list[str]]]:
-        """Each job by one of its datasets, with the refs that the run asks of it."""
+        """Each job, as one of its datasets, with the refs asked of it."""
         refs: dict[str, list[str]] = {}
         for ref in self.refs:
             refs.setdefault(self.datasets[asset_of(ref)].job, []).append(ref)
@@ -57,9 +54,9 @@ class Request:
 
 
 def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Request | None:
-    """None for a run that has to execute: other assets are in it, or checks, or it rebuilds.
+    """None for a run that has to execute: it has other assets, or checks, or it rebuilds.
 
-    Raises whatever Dagster raises for a range whose ends are no partitions.
+    Raises Dagster's errors for a range whose ends are no partitions.
     """
     asker = asking(instance, run, rebuild=_rebuilds(run.run_config))
     if asker.rebuild_before is not None or (plan := _plan(instance, run)) is None:
@@ -77,41 +74,28 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
 
 
 def answers(engine: Engine, request: Request) -> dict[str, Answer]:
-    """What each ref would get now (SPEC 8.1). Only reads."""
+    """The answer that each ref would get now (SPEC 8.1). Only reads."""
     return answers_by(engine.queries.states(request.refs), request)
 
 
 def answers_by(states: Mapping[str, InstanceState | None], request: Request) -> dict[str, Answer]:
-    """The same, by canonical states that were read before."""
+    """The same, from canonical states that were read before."""
     found = {ref: ANSWERS[states[ref]] for ref in request.refs}
     if request.asking.by_person:
-        # A person's request opens what has failed.
-        return {ref: Answer.BUILD if each is Answer.REFUSE else each for ref, each in found.items()}
+        # A person's request builds failed refs again.
+        return {ref: Answer.BUILD if answer is Answer.REFUSE else answer for ref, answer in found.items()}
     return found
 
 
 def claim(engine: Engine, request: Request) -> bool:
-    """Record that others answer the request; False when something of it is to be built after all.
+    """Record that other runs answer the request; False when something has to be built.
 
-    What was recorded before stays so: a step of the run says the same again, and nothing is recorded twice.
+    Records stay when a later job returns False: a step of the run repeats the request, and it is recorded once.
     """
+    run_id = request.run.run_id
     for dataset, refs in request.by_job():
-        by_key: dict[str | None, list[str]] = {}
-        for ref in refs:
-            by_key.setdefault(partition_key_of(ref), []).append(ref)
-        run_id = request.run.run_id
         outcome = engine.handle(
-            ClaimRefs(
-                launch_id=engine.new_id(),
-                job=dataset.job,
-                location=dataset.location,
-                dagster_run_id=run_id,
-                holder=this_process(),
-                runs=tuple(BufferedRun(engine.new_id(), tuple(of_key), key) for key, of_key in by_key.items()),
-                by_person=request.asking.by_person,
-                may_build=False,
-                code_version=dataset.code_version,
-            ),
+            claim_of(engine, dataset, refs, request.asking, may_build=False),
             command_id=f"{run_id} asks for {dataset.job}",
             actor=f"dagster run {run_id}",
         )
@@ -121,16 +105,13 @@ def claim(engine: Engine, request: Request) -> bool:
 
 
 def _rebuilds(run_config: Mapping[str, Any]) -> bool:
-    """Whether the Launchpad says so; anything but a plain no is one for the step to understand."""
+    """Whether the Launchpad config asks for a rebuild; the step validates the value."""
     of_deployment = (run_config.get("resources") or {}).get(DEPLOYMENT) or {}
     return bool((of_deployment.get("config") or {}).get("rebuild"))
 
 
 def _plan(instance: DagsterInstance, run: DagsterRun) -> tuple[dict[str, str], list[str]] | None:
-    """Asset to step key, and the assets whose taints are checked.
-
-    None where a step builds no asset, or one that no ref can name.
-    """
+    """Asset to step key, and the assets whose taints are checked; None if a step builds no asset that a ref can name."""
     if run.execution_plan_snapshot_id is None:
         return None
     plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
@@ -153,7 +134,7 @@ def _plan(instance: DagsterInstance, run: DagsterRun) -> tuple[dict[str, str], l
 
 
 def _partition_keys(instance: DagsterInstance, run: DagsterRun, dataset: DatasetSpec) -> Sequence[str | None]:
-    """As the step would see them; none where the run does not say."""
+    """The partition keys that the step would get; empty if the run's tags have none."""
     if dataset.partitions is None:
         return [None]
     tags = run.tags
@@ -164,7 +145,7 @@ def _partition_keys(instance: DagsterInstance, run: DagsterRun, dataset: Dataset
     if not {ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG} <= tags.keys():
         return []
     partitions = partitions_from(dataset.partitions)
-    assert partitions is not None, "it has partitions"
+    assert partitions is not None, "the dataset has partitions"
     ends = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
     with partition_loading_context(dynamic_partitions_store=instance):
         return [str(key) for key in partitions.get_partition_keys_in_range(ends)]

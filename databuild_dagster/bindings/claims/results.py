@@ -1,4 +1,4 @@
-"""What became of job runs, on the way from the threads that build to the step that tells."""
+"""The results of job runs, passed from the building threads to the step that reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class WrittenInstance:
 
 @dataclass(frozen=True, slots=True)
 class BuiltOutput:
-    """One ref's new instance: written, and live when the engine says so."""
+    """The new instance of one ref. It is written; the engine makes it live."""
 
     fact: OutputFact
     instance: WrittenInstance
@@ -45,29 +45,29 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Refs it needs are not live."""
+    """The job run needs refs that are not live."""
 
     run: HostedRun
-    #: Each output that is held up, to what it misses.
+    #: Output to the refs that it misses.
     impacted: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It raised, or its answer was no answer, or a gate was closed."""
+    """The function raised, returned no valid result, or a gate did not pass."""
 
     run: HostedRun
     error: str
     is_transient: bool
     #: For Dagster's log.
     details: str
-    #: Output to what its gates said, where it came to that.
+    #: Output to the verdicts of its gates, if they ran.
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """It was ended from outside, so nobody waits for its answer."""
+    """The job run was ended from outside, so its result is not used."""
 
     run: HostedRun
     why: str
@@ -78,8 +78,8 @@ Result = Built | Missed | Failed | Stopped
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one call of an asset's function came to."""
+    """The outcome of one call of an asset's function."""
 
     results: tuple[Result, ...]
-    #: Job runs that are to be called for once more, each of these without the others.
+    #: Groups of job runs that need another call, one call per group.
     again: tuple[tuple[HostedRun, ...], ...] = ()

@@ -1,4 +1,4 @@
-"""What a Dagster run asks for besides its refs: whether a person asks, and whether what is there will do (SPEC 8.1, 8.7)."""
+"""How a Dagster run asks for its refs: for a person or not, and to rebuild or not (SPEC 8.1, 8.7)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from databuild_dagster.model.events import MadeWith
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The one who asks."""
+    """A Dagster run as a requester of refs."""
 
     dagster_run_id: str
-    #: A person opens what has failed; others are refused.
+    #: A person's request builds failed refs again; other requests are refused.
     by_person: bool
-    #: What was made before this time is to be made anew; None where what is live will do.
+    #: Instances from before this time are rebuilt; None if live instances are enough.
     rebuild_before: float | None = None
-    #: What it builds with what it gets; None for one that only asks.
+    #: The versions that it builds with; None for a run that does not build.
     made_with: MadeWith | None = None
 
 
 def asking(
     instance: DagsterInstance, run: DagsterRun, *, rebuild: bool = False, ahead_seconds: Callable[[], float] = float
 ) -> Asking:
-    """As the run's tags say; `rebuild` is what its Launchpad config says.
+    """The requester by the run's tags; `rebuild` is the value of its Launchpad config.
 
-    Dagster records when it was asked by the clock, and that is compared with the log's times, which may be ahead of it;
-    `ahead_seconds` says by how much, and is asked for a rebuild only.
+    Dagster records the request by the clock, and the event log may be ahead of the clock. `ahead_seconds` returns by how
+    much; it is called for a rebuild only.
     """
     rebuilds = rebuild or run.tags.get(REBUILD_TAG) == "true"
     return Asking(
@@ -40,15 +40,15 @@ def asking(
 
 
 def _is_re_executed(run: DagsterRun) -> bool:
-    """By a person, from the UI: such a run has the tags of the one before it, a sensor's or a schedule's too."""
+    """A person re-executed it in the UI. The run copies the tags of its parent, also those of a sensor or schedule."""
     automatic = RETRY_NUMBER_TAG in run.tags or BACKFILL_ID_TAG in run.tags
     return run.parent_run_id is not None and not automatic
 
 
 def _asked_at(instance: DagsterInstance, run: DagsterRun) -> float:
-    """A retry goes on where the run before it ended: what that one has rebuilt is what was asked for."""
-    goes_on = RETRY_NUMBER_TAG in run.tags or RESUME_RETRY_TAG in run.tags
-    first = run.root_run_id if goes_on and run.root_run_id is not None else run.run_id
+    """When the run, or the first run of its retries, was created. A retry keeps what the run before it has rebuilt."""
+    is_retry = RETRY_NUMBER_TAG in run.tags or RESUME_RETRY_TAG in run.tags
+    first = run.root_run_id if is_retry and run.root_run_id is not None else run.run_id
     record = instance.get_run_record_by_id(first) or instance.get_run_record_by_id(run.run_id)
-    assert record is not None, "a run that is executed is recorded"
+    assert record is not None, "Dagster records every run that it executes"
     return record.create_timestamp.timestamp()

@@ -1,46 +1,57 @@
-"""Waiting for what others build, holding nothing: until it is live or failed, or is this run's to build after all (SPEC 8.3).
+"""A step waits for refs that other runs build, until each is live or failed, or this run has to build it (SPEC 8.3).
 
 An active delegation follows the ref from job run to job run, through dep miss, retry, loss and cancellation. It holds no
-lease, but where Dagster counts runs it does hold a slot; if that is what the others wait for, it gives way.
+lease, but where Dagster limits runs, of all kinds, by tag or by pool, it holds a slot. Dagster does not know that a launch
+queued for a slot may build inputs of the refs that the holder waits for. Such a run would wait until its time limit, so it
+ends like a run that misses an input; the want that it left builds its refs (decision 0023).
 """
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 
-from dagster import Failure
+from dagster import DagsterInstance, DagsterRunStatus, Failure, RunsFilter
 
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG
 from databuild_dagster.bindings.claims.claims import Hosting, take_over
+from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY
 from databuild_dagster.bindings.claims.run_messages import gave_way, stalled
 from databuild_dagster.bindings.claims.run_request import Asking
-from databuild_dagster.bindings.claims.slot_deadlock import patience
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.why.standstill import launches_not_begun
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 
-#: How often it looks whether others are done.
+#: Time between two looks at the store.
 POLL_SECONDS = 1.0
-#: How long it waits for a launch that has not begun before it does that work itself.
+#: A launch that has not begun after this time is started by the waiting run.
 TAKE_OVER_SECONDS = 10.0
+#: A run gives its slot up when it has waited, and a launch has been queued, for one to two times as long. A launch leaves
+#: the queue in a few seconds if a slot is free. The time is random because one freed slot is mostly enough.
+GIVE_WAY_SECONDS = 30.0
+
+#: The launch has a slot.
+_BEGINNING = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
 
 
 @dataclass(slots=True)
 class News:
-    """What one look at the refs that are waited for has found."""
+    """The changes that one look at the store has found."""
 
-    #: Ref to the instance that serves.
+    #: Ref to its live instance.
     live: dict[str, str] = field(default_factory=dict)
-    #: Ref to why its build failed.
+    #: Ref to the reason of its failure.
     failed: dict[str, str] = field(default_factory=dict)
-    #: What the waiting run is to build itself, and goes on waiting for.
+    #: The job runs that the waiting run has to build itself, and the refs that it still waits for.
     hosting: Hosting | None = None
-    #: Ref, not waited for any more, to what is to be built before it and waits for the slot of this run.
+    #: Ref that the run has given up, to the refs built before it that are queued for this run's slot.
     left: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Waiting:
-    """A context manager around the wait of one step; whatever ends it early is told to the ledger."""
+    """A context manager around the wait of one step. If an error ends the wait, the ledger records the reason."""
 
     def __init__(
         self,
@@ -54,7 +65,7 @@ class Waiting:
         claim: Callable[[Sequence[str]], Hosting],
         in_the_way_of: Callable[[Iterable[str], float], tuple[str, ...]],
     ) -> None:
-        #: Ref to the job run that builds it at present.
+        #: Ref to the job run that builds it now.
         self.waiting = dict(join)
         self._engine = engine
         self._datasets = datasets
@@ -62,8 +73,8 @@ class Waiting:
         self._timeout_seconds = timeout_seconds
         self._claim = claim
         self._in_the_way_of = in_the_way_of
-        self._patience_seconds = patience()
-        #: When this run began to wait for anything, as the engine's `steady` measures.
+        self._patience_seconds = GIVE_WAY_SECONDS * random.uniform(1, 2)
+        #: When this run began to wait, by the engine's `steady` clock.
         self._since = since
         self._pause = Event()
 
@@ -77,12 +88,12 @@ class Waiting:
         self._give_up(why or "its Dagster run was interrupted")
 
     def look(self) -> News:
-        """Look once. Raises Dagster's `Failure`, which names the stalled job run, when the time is up."""
+        """Read the store once. Raises Dagster's `Failure`, which names the stalled job run, at the time limit."""
         news = News()
         free = []
         now = self._engine.now()
         for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
-            # What backs off is tried again later, by whoever is first then.
+            # After its backoff the first claim or tick retries the ref.
             if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                 self.waiting[ref] = canonical.job_run or self.waiting[ref]
                 continue
@@ -107,21 +118,21 @@ class Waiting:
         return news
 
     def pause(self) -> None:
-        """Until the next look."""
+        """Wait for the next look."""
         self._pause.wait(POLL_SECONDS)
 
     def _take_over(self) -> Hosting | None:
-        """A launch that never begins may be waiting for the very slot that this Dagster run holds (SPEC 8.2)."""
+        """Start a launch that has not begun: it may be queued for the slot of this Dagster run (SPEC 8.2)."""
         for job_run_id in dict.fromkeys(self.waiting.values()):
             hosting = take_over(self._engine, self._datasets, job_run_id, self._asking)
             if hosting is not None and hosting.launch_id is not None:
                 built_here = {ref for run in hosting.job_runs for ref in run.refs}
-                left = {ref: each for ref, each in self.waiting.items() if ref not in built_here}
-                return replace(hosting, join=left)
+                others = {ref: job_run for ref, job_run in self.waiting.items() if ref not in built_here}
+                return replace(hosting, join=others)
         return None
 
     def _give_way(self) -> dict[str, tuple[str, ...]]:
-        """What waits for inputs that wait for the slot of this Dagster run is not waited for any more."""
+        """Stop waiting if launches before the refs are queued for the slot of this Dagster run."""
         needed = self._in_the_way_of(self.waiting, self._patience_seconds)
         if not needed:
             return {}
@@ -138,3 +149,28 @@ class Waiting:
             GiveUpDelegations(requester=run_id, reason=why, refs=tuple(self.waiting)),
             actor=f"dagster run {run_id}",
         )
+
+
+def in_the_way_of(
+    engine: Engine, instance: DagsterInstance, waiting: Iterable[str], patience_seconds: float
+) -> tuple[str, ...]:
+    """The refs that the awaited refs need and whose launches have been queued for a slot longer than the patience.
+
+    Empty while any of these launches runs.
+    """
+    needed_by = launches_not_begun(engine, waiting)
+    if not needed_by:
+        return ()
+    # Of more launches it suffices that none of these runs.
+    launches = list(needed_by)[:LAUNCHES_PER_QUERY]
+    records = instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: launches}))
+    if any(record.dagster_run.status in _BEGINNING for record in records):
+        return ()
+    now = engine.clock()
+    behind = [
+        record.dagster_run.tags[LAUNCH_TAG]
+        for record in records
+        if record.dagster_run.status is DagsterRunStatus.QUEUED
+        and now - record.create_timestamp.timestamp() > patience_seconds
+    ]
+    return tuple(dict.fromkeys(ref for launch_id in behind for ref in needed_by[launch_id]))

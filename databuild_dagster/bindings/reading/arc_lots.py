@@ -1,6 +1,6 @@
-"""The lots of an arc and how far it is with each (SPEC 10.5): the store's word, and the warehouse's on what failed attempts left.
+"""The state of an arc for each of its lots (SPEC 10.5), from the store.
 
-Loads no user code. Only for lots that have failed or been tainted the warehouse is asked.
+The warehouse is read only for failed or tainted lots, to find data that attempts left. No user code is loaded.
 """
 
 from collections.abc import Iterator
@@ -30,19 +30,19 @@ class ArcLot(NamedTuple):
 
     arc: str
     ref: str
-    #: Its lot id, None where the arc's partitions are no lots.
+    #: The lot id, None if the arc's partitions are no lots.
     lot: str | None
     state: ArcState
-    #: Of its canonical instance, None where there is none.
+    #: The canonical instance, None if there is none.
     uuid: str | None
-    #: Live, and a source has got a new instance since.
+    #: It is live, and a source has a newer instance.
     is_stale: bool
 
 
 def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpec) -> Iterator[ArcLot]:
-    """Every partition that exists by now, in the order of the definition, and whatever else was ever built of it."""
-    seen = {each.ref: each for each in queries.canonical_of_dataset(dataset.asset)}
-    live = [each.uuid for each in seen.values() if each.uuid is not None]
+    """Every partition that exists now, in the order of the definition, then other partitions that have instances."""
+    seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
+    live = [canonical.uuid for canonical in seen.values() if canonical.uuid is not None]
     stale = queries.stale(live) if live else set()
     left = _Left(queries, instance, dataset.asset)
     keys = lot_keys_of(dataset) if has_lots(dataset) else None
@@ -54,7 +54,7 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
 
 
 def _lot_of(keys: LotKeys | None, ref: str) -> str | None:
-    """None also for a partition of a definition that the dataset had before."""
+    """The lot of a ref; None also for a partition of an earlier partitions definition."""
     try:
         return None if keys is None else str(keys.lot_of(partition_key_of(ref) or ""))
     except NoLotKey:
@@ -67,7 +67,7 @@ class _Left:
     def __init__(self, queries: Queries, instance: DagsterInstance, asset: str) -> None:
         self._asset = asset
         newest = queries.newest_live(asset)
-        # Where its data is, as far as there is any; else where it would be if nobody said otherwise.
+        # The place of the asset's newest data, or else the instance's default warehouse.
         known = newest.manifest_uri if newest is not None else None
         self._warehouse = Warehouse.of_manifest(known, asset) if known else Warehouse(warehouse_of(instance))
 
@@ -75,7 +75,7 @@ class _Left:
         if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
             return False
         if canonical.live_at is not None and canonical.manifest_uri is None:
-            return True  # A plain asset's, in a place of its own.
+            return True  # A plain asset's data is in its own place.
         uri = canonical.manifest_uri
         warehouse = self._warehouse if uri is None else Warehouse.of_manifest(uri, self._asset)
         try:

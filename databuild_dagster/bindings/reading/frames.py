@@ -1,7 +1,4 @@
-"""Frames for one step: instances through Spark or pandas, plain assets through Dagster's own loading.
-
-Many threads may call it.
-"""
+"""Frames for one step: instances through Spark or pandas, plain assets through Dagster's loading. Thread-safe."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,9 +18,7 @@ from databuild_dagster.data.read_plan import manifests_in, neighbour
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
-from databuild_dagster.spark.staging import (
-    PARTITION_KEY,
-)
+from databuild_dagster.spark.staging import PARTITION_KEY
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
@@ -32,16 +27,16 @@ from databuild_dagster.warehouse.manifest import FileEntry, Manifest
 
 _log = logging.getLogger(__name__)
 
-#: Hears, by instance, how many files of how many are read.
+#: Receives, by instance, how many files of how many are read.
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 
 
 class CannotLoad(Exception):
-    """A plain asset's value is not what the parameter is annotated with; the message says both."""
+    """A plain asset's value has another type than the parameter's annotation; the message names both."""
 
 
 class Frames:
-    """Reads for the job runs of one step; `writer` writes for them, in the session of `spark`."""
+    """Reads for the job runs of one step. `writer` writes for them, in the session of `spark`."""
 
     def __init__(
         self,
@@ -53,17 +48,12 @@ class Frames:
         on_session: Callable[[Any], None] = lambda session: None,
     ) -> None:
         self.spark = SparkUse(spark_resource, on_session)
-        self._warehouse = Warehouse(warehouse)
+        self.warehouse = Warehouse(warehouse)
         self._instance = instance
         self._graph = graph
-        self.writer = InstanceWriter(self._warehouse, instance, self.spark)
-        #: Dagster's loading keeps its resources in one place and is not made for threads.
+        self.writer = InstanceWriter(self.warehouse, instance, self.spark)
+        #: Dagster's loading shares its resources and is not thread-safe.
         self._foreign_lock = Lock()
-
-    @property
-    def warehouse(self) -> Warehouse:
-        """Where it writes."""
-        return self._warehouse
 
     def read(
         self,
@@ -75,13 +65,13 @@ class Frames:
         where: str | None = None,
         on_narrowed: OnNarrowed | None = None,
     ) -> Any:
-        """One frame of instances of one asset; of some of their `files` only, as `file_sizes` names them, if given, and
-        of the rows that a condition lets through.
+        """One frame of instances of one asset: the rows that meet the condition `where`.
 
-        `on_narrowed` hears what the condition spares. Raises `BadFilter` too.
+        `files`, named as by `file_sizes`, restricts it to some files. `on_narrowed` receives the number of files read.
+        Raises `BadFilter`, and errors of reading.
         """
         wanted = self._filter(where, pandas=pandas)
-        manifests = self._with_columns(asset, self.manifests(canonical, asset))
+        manifests = self._with_columns(asset, manifests_in(self.warehouse, asset, canonical))
         if files is not None:
             manifests = [_narrowed(manifest, files) for manifest in manifests]
         elif wanted is not None:
@@ -89,8 +79,8 @@ class Frames:
         if not manifests:
             return no_rows(None if pandas else self.spark.session)
         if pandas:
-            return read_pandas(self._warehouse, manifests, where=wanted)
-        frame = read_instances(self.spark.session, self._warehouse, manifests)
+            return read_pandas(self.warehouse, manifests, where=wanted)
+        frame = read_instances(self.spark.session, self.warehouse, manifests)
         return frame if wanted is None else filtered(frame, wanted)
 
     def read_by_key(
@@ -105,27 +95,26 @@ class Frames:
     ) -> Any:
         """One frame of instances of one asset, with the column of the output's partition key.
 
-        What Spark reads hangs on `folder`, which is made here. The rest is as for `read`.
+        It creates `folder`, which must stay until Spark has read the frame. Everything else is as for `read`.
         """
         wanted = self._filter(where, pandas=pandas)
-        distinct = {each.uuid: each for found in by_key.values() for each in found}
-        known = {manifest.instance_uuid: manifest for manifest in self.manifests(list(distinct.values()), asset)}
-        usable = self._with_columns(asset, list(known.values()))
+        distinct = {instance.uuid: instance for found in by_key.values() for instance in found}
+        usable = self._with_columns(asset, manifests_in(self.warehouse, asset, list(distinct.values())))
         if not usable:
             return no_rows(None if pandas else self.spark.session, PARTITION_KEY)
         if wanted is not None:
             usable = self._needed(usable, wanted, on_narrowed)
         of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
-        keyed = {key: [of_uuid[e.uuid] for e in found if e.uuid in of_uuid] for key, found in by_key.items()}
+        keyed = {key: [of_uuid[one.uuid] for one in found if one.uuid in of_uuid] for key, found in by_key.items()}
         if not any(keyed.values()):
             keyed = dict.fromkeys(list(by_key)[:1], usable)
         if pandas:
-            return read_keyed_pandas(self._warehouse, keyed, where=wanted)
-        frame = read_keyed(self.spark.session, self._warehouse, keyed, folder)
+            return read_keyed_pandas(self.warehouse, keyed, where=wanted)
+        frame = read_keyed(self.spark.session, self.warehouse, keyed, folder)
         return frame if wanted is None else filtered(frame, wanted)
 
     def filtered(self, frame: Any, where: str, *, pandas: bool) -> Any:
-        """The rows of any frame that a condition lets through. Raises `BadFilter`."""
+        """The rows of any frame that meet a condition. Raises `BadFilter`."""
         if pandas:
             return frame.iloc[matching_places(frame, parsed_filter(where))]
         return filtered(frame, filter_in(self.spark.session, where))
@@ -136,15 +125,11 @@ class Frames:
         return parsed_filter(where) if pandas else filter_in(self.spark.session, where)
 
     def _needed(self, manifests: Sequence[Manifest], wanted: Filter, on_narrowed: OnNarrowed | None) -> list[Manifest]:
-        """Without the files of which an index says that no row of theirs can match."""
-        needed, _ = narrowed(self._warehouse, manifests, wanted)
+        """The manifests without the files in which, by their index, no row can match."""
+        needed, _ = narrowed(self.warehouse, manifests, wanted)
         if on_narrowed is not None:
-            on_narrowed(
-                {
-                    left.instance_uuid: FilesRead(len(left.files), len(whole.files))
-                    for left, whole in zip(needed, manifests, strict=True)
-                }
-            )
+            both = zip(needed, manifests, strict=True)
+            on_narrowed({left.instance_uuid: FilesRead(len(left.files), len(all_of.files)) for left, all_of in both})
         return needed
 
     def file_sizes(
@@ -156,22 +141,16 @@ class Frames:
         where: str | None = None,
         on_narrowed: OnNarrowed | None = None,
     ) -> dict[str, int]:
-        """The files of instances of one asset, each by its name and that of its instance, and its bytes; without those
-        that a condition spares."""
-        manifests = self.manifests(canonical, asset)
+        """The bytes of each file of instances of one asset, without the files that a condition excludes."""
+        manifests = manifests_in(self.warehouse, asset, canonical)
         if (wanted := self._filter(where, pandas=pandas)) is not None:
             manifests = self._needed(manifests, wanted, on_narrowed)
         return {_file_name(manifest, file): file.bytes for manifest in manifests for file in manifest.files}
 
-    def manifests(self, canonical: Sequence[Canonical], asset: str) -> list[Manifest]:
-        """What instances of one asset hold."""
-        return manifests_in(self._warehouse, asset, canonical)
-
     def _with_columns(self, asset: str, manifests: list[Manifest]) -> list[Manifest]:
-        """Where EMPTY was returned before any neighbour had columns, the others' columns are its own too.
+        """The manifests that have columns: one returned as EMPTY before any other instance existed has none.
 
-        Where there is no partition at all, as for yesterday on the first day, or nothing but EMPTY: no rows, but
-        a neighbour's columns.
+        If none has, as for the day before the first, the result is a neighbour's manifest without its files.
         """
         usable = [manifest for manifest in manifests if manifest.schema.columns]
         if not usable and (newest := neighbour(engine_for(self._instance).queries, asset)) is not None:
@@ -179,10 +158,10 @@ class Frames:
         return usable
 
     def load_foreign(self, asset: str, refs: Sequence[str], annotation: type, *, pandas: bool) -> Any:
-        """A plain asset's partitions, loaded as Dagster loads them and united. Raises `CannotLoad`."""
+        """A plain asset's partitions, loaded by Dagster and united. Raises `CannotLoad`."""
         assert self._graph is not None, "only a step loads plain assets"
         key = asset_key(asset)
-        loaders = {each: self._graph.get(each).assets_def for each in self._graph.get_all_asset_keys()}
+        loaders = {known: self._graph.get(known).assets_def for known in self._graph.get_all_asset_keys()}
         with self._foreign_lock, AssetValueLoader(loaders, instance=self._instance) as loader:
             values = [
                 loader.load_asset_value(key, python_type=annotation, partition_key=partition_key_of(ref))
@@ -196,7 +175,7 @@ class Frames:
     ) -> Any:
         """The same with the column of the output's partition key. Raises `CannotLoad`."""
         frames = []
-        # The first day has no yesterday, and no columns.
+        # An input without refs has no columns: the first day has no yesterday.
         for key, refs in ({key: refs for key, refs in by_key.items() if refs} or by_key).items():
             frame = self.load_foreign(asset, refs, annotation, pandas=pandas)
             frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
@@ -216,7 +195,7 @@ class Frames:
         wanted = "a pandas" if pandas else "a Spark"
         raise CannotLoad(
             f"{ref} is a plain Dagster asset whose value is a {type(value).__qualname__}, "
-            f"not {wanted} DataFrame; let it return a DataFrame, or name it in deps= and read it yourself."
+            f"not {wanted} DataFrame; return a DataFrame there, or name it in deps= and read it yourself."
         )
 
 

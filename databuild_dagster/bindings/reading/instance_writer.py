@@ -1,4 +1,4 @@
-"""What a step writes: staged frames become instances with a manifest, or are discarded."""
+"""Writes the instances of a step: staged frames get a place and a manifest, or are discarded."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -30,12 +30,12 @@ from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, TableSchema, read_manifests
 
-#: Columns of what was never anything but EMPTY.
+#: The schema of an asset that has returned only EMPTY so far.
 NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
 
 
 class InstanceWriter:
-    """Writes for the job runs of one step. Many threads may call it."""
+    """Writes for the job runs of one step. Thread-safe."""
 
     def __init__(self, warehouse: Warehouse, instance: DagsterInstance, spark: SparkUse) -> None:
         self._warehouse = warehouse
@@ -47,7 +47,7 @@ class InstanceWriter:
         return staging(self._warehouse, name)
 
     def stage(self, frame: Any, folder: str, ref: str, inputs: Mapping[str, str]) -> Staged:
-        """Write what was returned for one ref, None for intentionally nothing. Raises what writing raises."""
+        """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
         return stage_instance(frame, folder, ref=ref, coalesce=files_wanted(self._input_manifests(inputs)))
@@ -55,16 +55,16 @@ class InstanceWriter:
     def stage_batch(
         self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[str, str]]
     ) -> dict[str, Staged]:
-        """Write what was returned for a batch of partition keys in one go; `inputs` by key."""
+        """Write the frame of a batch of partition keys at once; `inputs` is by key."""
         if _is_nothing(frame) or (list(frame.columns) == [PARTITION_KEY] and _has_no_rows(frame)):
             return dict.fromkeys(keys, self._nothing(asset, folder))
         everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
         of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
-        by_key = {key: [of_uuid[u] for u in found.values() if u in of_uuid] for key, found in inputs.items()}
+        by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
         return stage_batch(frame, folder, asset=asset, keys=keys, is_large=is_large(by_key.values()))
 
     def staged(self, staged: Mapping[str | None, Staged], *, pandas: bool, by_key: bool) -> Any:
-        """What was staged as one frame; with the column of the partition key where it is of a batch."""
+        """The staged rows as one frame, with the column of the partition key if `by_key`."""
         return read_staged(None if pandas else self._spark.session, staged, by_key=by_key)
 
     def publish(
@@ -79,7 +79,7 @@ class InstanceWriter:
         children: Sequence[str] = (),
         lot_id: str | None = None,
     ) -> WrittenInstance:
-        """Give what is staged its place and its manifest, or those `children` one together. Raises what writing raises."""
+        """Move staged files to their place and write the manifest, or one over `children`. Raises errors of writing."""
         uuid = derive_partition_uuid(job_run_id, ref)
         manifest = publish(
             staged,
@@ -105,32 +105,32 @@ class InstanceWriter:
         )
 
     def discard(self, job_run_id: str, ref: str) -> None:
-        """Remove what was written for a ref, if anything was."""
+        """Remove the files that the job run has written for a ref."""
         self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(job_run_id, ref))
 
     def attempts_before(self, job_run_id: str, ref: str) -> list[str]:
-        """The instances of failed attempts since the ref was last live, the newest first."""
+        """The instances of failed attempts since the ref was last live, newest first."""
         return attempts_before(self._queries(), ref, derive_partition_uuid(job_run_id, ref))
 
     def remove_attempts_before(self, job_run_id: str, ref: str) -> None:
-        """Raises what removing raises."""
+        """Remove the parts that these attempts kept. Raises errors of removing."""
         uuid = derive_partition_uuid(job_run_id, ref)
         remove_attempts_before(self._queries(), self._warehouse, ref, uuid)
 
     def lasting_folder(self, job_run_id: str) -> str:
-        """A folder in which nothing is staged, and that is there until somebody removes it: whoever finds it without its
-        process knows that the job run left something to be cleaned up (`remains`)."""
+        """A new staging folder of the job run, which stays empty. Without its process, it shows that the job run left
+        files to clean up (`data.lost_run_output`)."""
         folder = self._warehouse.new_staging_dir(job_run_id)
         disk.make_dirs(folder)
         return folder
 
     def columns_of(self, asset: str) -> Columns | None:
-        """Those of the live instance of an asset that was made last, None where there is nothing to compare with."""
+        """The columns of the newest live instance of an asset, None if there is none."""
         newest = neighbour(self._queries(), asset)
         return None if newest is None else Columns(newest.ref, newest.schema)
 
     def attempts(self, refs: Iterable[str]) -> dict[str, int]:
-        """How often each was tried since it was last live or tainted (SPEC 6.8)."""
+        """The number of attempts at each ref since it was last live or tainted (SPEC 6.8)."""
         return self._queries().attempts(refs)
 
     def _queries(self) -> Queries:
@@ -141,7 +141,7 @@ class InstanceWriter:
         return Staged(folder, (), newest.schema if newest else NO_COLUMNS)
 
     def _input_manifests(self, inputs: Mapping[str, str]) -> list[Manifest]:
-        """What a plain asset has is not ours to measure."""
+        """The manifests of inputs, none if one is missing: a plain asset has no manifest."""
         by_asset: dict[str, list[str]] = {}
         for ref, uuid in inputs.items():
             by_asset.setdefault(asset_of(ref), []).append(uuid)
@@ -152,7 +152,7 @@ class InstanceWriter:
 
 
 def _is_nothing(frame: Any) -> bool:
-    """Parquet has no files without columns; such a frame is made of nothing but EMPTY inputs."""
+    """True also for a frame without columns, which has only EMPTY inputs: Parquet cannot store it."""
     return frame is None or len(frame.columns) == 0
 
 

@@ -1,9 +1,9 @@
-"""From Dagster runs whose process is gone to the end of what they still run on a Spark server.
+"""Interrupts the Spark operations of Dagster runs whose process is gone.
 
-While a Dagster run has a session on a server, a note beside the heartbeats says so. What is left of the notes when
-the process is dead, or when the Dagster run has ended behind its back, is an orphan; every tick looks for them, so
-that a lost launch's next try does not share the cores with its last one. A process canceled from elsewhere that
-still lives hears of it by its heartbeat and interrupts its own work.
+A note beside the heartbeats names each session that a Dagster run has on a server. It is an orphan if the process is dead,
+or if the Dagster run has ended without its process. Every tick interrupts orphans, so that the retry of a lost launch does
+not share the cores with them. A living process of a canceled run learns of it from its heartbeat and interrupts its own
+operations.
 """
 
 import logging
@@ -18,14 +18,14 @@ from databuild_dagster.spark.orphans import interrupt_orphans, session_address
 from databuild_dagster.spark.session import SparkSettings
 from databuild_dagster.store.backends.heartbeats import NotedSession
 
-#: After this long a note is dropped that nobody could follow up: by then a server has forgotten the session itself.
+#: A note that could not be handled is dropped after this time: a server has closed the session by then.
 MAX_AGE_SECONDS = 24 * 3600.0
 
 _log = logging.getLogger(__name__)
 
 
 class SessionUse:
-    """One Dagster run's sessions, noted from opening to the end of the run."""
+    """The sessions of one Dagster run, each noted from its opening to the end of the run."""
 
     def __init__(self, instance: DagsterInstance, dagster_run_id: str) -> None:
         self._instance = instance
@@ -33,7 +33,7 @@ class SessionUse:
         self._addresses: set[str] = set()
 
     def begin(self, spark: Any) -> None:
-        """A session was opened, or is used on; one in a JVM of this process ends with it and needs no note."""
+        """Note a session that was opened or is used again. One in a JVM of this process ends with it and needs no note."""
         address = session_address(spark)
         if address is None:
             return
@@ -42,20 +42,20 @@ class SessionUse:
         self._addresses.add(address)
 
     def end(self) -> None:
-        """The Dagster run is done, whatever became of it."""
+        """Drop the notes, because the Dagster run has ended."""
         while self._addresses:
             engine_for(self._instance).heartbeats.forget_session(self._dagster_run_id, self._addresses.pop())
 
 
 def interrupt_orphaned_sessions(instance: DagsterInstance, spark_resource: Any) -> list[str]:
-    """Interrupt what dead Dagster runs left running; returns their ids. Cheap when there is none.
+    """Interrupt the operations of dead Dagster runs; returns the ids of these runs. Cheap when there is none.
 
-    `spark_resource` is that of the code location, which knows how to be let in to a remote server. A server that
-    does not answer is gone, and its jobs with it. What else goes wrong is logged, and tried again by the next tick.
+    `spark_resource` is that of the code location, because it has the credentials of a remote server. A server that does
+    not answer is gone with its operations. Other errors are logged, and the next tick tries again.
     """
     engine = engine_for(instance)
     noted = engine.heartbeats.sessions()
-    seen_to: list[str] = []
+    handled: list[str] = []
     for session in noted:
         if not _is_orphaned(instance, session, noted):
             continue
@@ -64,20 +64,20 @@ def interrupt_orphaned_sessions(instance: DagsterInstance, spark_resource: Any) 
         except SparkUnreachable:
             interrupted = ()
         except Exception:
-            _log.exception("databuild: the Spark session of Dagster run %s is not let go of", session.dagster_run_id)
+            _log.exception("databuild: the Spark session of Dagster run %s is not closed", session.dagster_run_id)
             if engine.clock() - session.at < MAX_AGE_SECONDS:
                 continue
             interrupted = ()
         engine.heartbeats.forget_session(session.dagster_run_id, session.address)
-        seen_to.append(session.dagster_run_id)
+        handled.append(session.dagster_run_id)
         if interrupted:
             run = session.dagster_run_id
-            _log.warning("databuild: %d Spark operations of dead Dagster run %s were stopped", len(interrupted), run)
-    return seen_to
+            _log.warning("databuild: stopped %d Spark operations of the dead Dagster run %s", len(interrupted), run)
+    return handled
 
 
 def _settings(instance: DagsterInstance, spark_resource: Any) -> SparkSettings:
-    """What sessions are opened with; where the resource is not ours, those of the home's own server."""
+    """The settings of the resource's sessions; without a resource of ours, those of the home's server."""
     home = None if instance.is_ephemeral else instance.root_directory
     if not hasattr(spark_resource, "settings_at"):
         return SparkSettings(home=home)
@@ -91,9 +91,9 @@ def _is_orphaned(instance: DagsterInstance, session: NotedSession, noted: list[N
         return True
     if not _has_ended(instance, session.dagster_run_id):
         return False
-    # Its process may live on, and have the same session for its next Dagster run.
-    others = (each for each in noted if each.address == session.address and each is not session)
-    return all(_has_ended(instance, each.dagster_run_id) for each in others)
+    # Its process may be alive and use the same session for its next Dagster run.
+    others = (other for other in noted if other.address == session.address and other is not session)
+    return all(_has_ended(instance, other.dagster_run_id) for other in others)
 
 
 def _has_ended(instance: DagsterInstance, dagster_run_id: str) -> bool:

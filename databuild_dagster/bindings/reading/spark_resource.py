@@ -1,4 +1,4 @@
-"""Resources a code location gets: the Spark session, and wanting."""
+"""Resources of a code location: the Spark session, and the creation of wants."""
 
 import json
 import os
@@ -9,12 +9,7 @@ from datetime import datetime
 from threading import Lock, Thread
 from typing import Any, Final, Literal
 
-from dagster import (
-    ConfigurableResource,
-    DagsterInstance,
-    EnvVar,
-    InitResourceContext,
-)
+from dagster import ConfigurableResource, DagsterInstance, EnvVar, InitResourceContext
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
@@ -30,8 +25,7 @@ from databuild_dagster.spark.session import SparkSettings, abandon, open_session
 from databuild_dagster.spark.temporary import temporary
 from databuild_dagster.store.queries.wants import WantView
 
-#: Sessions of this process by settings: opening one costs seconds, and a process that hosts many Dagster runs
-#: asks often.
+#: Sessions of this process by settings: opening one takes seconds, and a process may host many Dagster runs.
 _sessions: dict[tuple[int, str], Any] = {}
 _sessions_lock = Lock()
 
@@ -44,25 +38,23 @@ Refs = Iterable[AnyRef]
 class DatabuildSpark(LazyPySparkResource):
     """The Spark session of a code location, opened when it is first needed.
 
-    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` a JVM per
-    process; `remote` a Spark that others run, at `url`: a Spark Connect server (`sc://host:port`) or a master
-    (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per process.
+    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` is a JVM per process;
+    `remote` is an existing Spark at `url`: a Spark Connect server (`sc://host:port`) or a master (`spark://host:port`,
+    `yarn`, `k8s://https://host:port`), whose driver is a JVM per process.
 
     Opening raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
     `SessionModesMixed` or `TooManyServers`.
     """
 
     mode: Literal["shared", "classic", "remote"] = Field(
-        default="shared", description="How processes come to their session."
+        default="shared", description="How a process gets its session."
     )
     url: str | None = Field(
         default=None, description="For mode remote: sc://host:port, or a master such as spark://host:port."
     )
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own settings, flat or nested.")
-    home: str | None = Field(
-        default=None, description="Whose server is shared; by default that of the Dagster instance."
-    )
-    app_name: str = Field(default="databuild", description="How Spark's UI names us.")
+    home: str | None = Field(default=None, description="The home with the shared server, by default the instance's.")
+    app_name: str = Field(default="databuild", description="The name in Spark's UI.")
 
     _instance_home: str | None = PrivateAttr(default=None)
     _run_config: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -70,7 +62,7 @@ class DatabuildSpark(LazyPySparkResource):
     _is_temporary: bool = PrivateAttr(default=False)
 
     def setup_for_execution(self, context: InitResourceContext) -> None:
-        # An ephemeral instance's directory ends with it: its runs share a server of this process, which ends too.
+        # An ephemeral instance's directory is removed with it, so its runs share a server that ends with this process.
         self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
         if context.instance is not None and not context.instance.is_ephemeral:
             self._instance_home = context.instance.root_directory
@@ -78,7 +70,7 @@ class DatabuildSpark(LazyPySparkResource):
                 self._use = SessionUse(context.instance, context.run.run_id)
         if context.run is not None and (text := context.run.tags.get(SPARK_CONFIG_TAG)) is not None:
             self._run_config = _config_of_tag(text)
-        # Wrong settings end the Dagster run here, before it has claimed anything.
+        # Wrong settings fail the Dagster run here, before it has claimed refs.
         self.settings().check()
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
@@ -92,19 +84,20 @@ class DatabuildSpark(LazyPySparkResource):
                 self._use.begin(self._spark_session)
 
     def forget_session(self) -> None:
-        """The session was lost; who asks next gets another one."""
+        """Drop the lost session; the next use opens another one."""
         self._spark_session = None
-        lost = _forget(self.settings())
+        with _sessions_lock:
+            lost = _sessions.pop(_key(self.settings()), None)
         if lost is not None:
             abandon(lost)
 
     def settings(self) -> SparkSettings:
-        """What the session is opened with."""
+        """The settings of the session."""
         settings = replace(self.settings_at(self._instance_home), run_config=self._run_config)
         return temporary(settings) if self._is_temporary else settings
 
     def settings_at(self, home: str | None) -> SparkSettings:
-        """The same for any Dagster run of an instance, which has its files at `home`."""
+        """The settings of sessions of all Dagster runs of the instance at `home`."""
         return SparkSettings(
             mode=self.mode,
             url=_of_the_environment(self.url),
@@ -115,9 +108,9 @@ class DatabuildSpark(LazyPySparkResource):
 
 
 def forget_session_of(resource: Any, session: Any) -> None:
-    """A resource's session was lost: whoever asks next gets another one, also from dagster-pyspark's own resources.
+    """Drop a resource's lost session, also of dagster-pyspark's own resources; the next use opens another one.
 
-    `getOrCreate`, by which those open theirs, otherwise answers with the dead one for the life of the process.
+    Those use `getOrCreate`, which otherwise returns the dead session as long as the process lives.
     """
     forget = getattr(resource, "forget_session", None)
     if forget is not None:
@@ -129,7 +122,7 @@ def forget_session_of(resource: Any, session: Any) -> None:
 
 
 class Wants(ConfigurableResource[Any]):
-    """Wanting refs, for sensors and schedules: what is wanted gets built, with everything it needs."""
+    """Creates wants from sensors and schedules: wanted refs get built, with everything they need."""
 
     location: str = Field(default="", description="The code location whose assets are wanted.")
 
@@ -151,13 +144,12 @@ class Wants(ConfigurableResource[Any]):
         source_id: str | None = None,
         command_id: str | None = None,
     ) -> str:
-        """Want each ref; returns the request's id. Raises a subclass of `Refused`, with nothing recorded.
+        """Create a want for each ref; returns the request's id. Raises a subclass of `Refused`, and then creates none.
 
-        The SLA counts from `data_timestamp`, of when the data is, or else from now (SPEC 5.5). `source` and `source_id`
-        say who asks, a sensor by its name for instance. The same `command_id` again gives the same request and wants
-        nothing new.
+        The SLA counts from `data_timestamp`, the time of the data, or else from now (SPEC 5.5). `source` and `source_id`
+        name the requester, for example a sensor. A second call with the same `command_id` returns the same request.
         """
-        of_when = _seconds_since_1970(data_timestamp)
+        data_time = _seconds_since_1970(data_timestamp)
         engine = self._engine()
         outcome = engine.handle(
             CreateWants(
@@ -168,7 +160,7 @@ class Wants(ConfigurableResource[Any]):
                 priority=priority,
                 ttl_seconds=ttl_seconds,
                 sla_seconds=sla_seconds,
-                data_timestamp=of_when,
+                data_timestamp=data_time,
             ),
             command_id=command_id,
             actor=source if source_id is None else f"{source} {source_id}",
@@ -177,11 +169,11 @@ class Wants(ConfigurableResource[Any]):
         return outcome.request_id
 
     def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> None:
-        """Take wants back, by want id or request id."""
+        """Cancel wants, by want id or request id."""
         self._engine().handle(CancelWants(ids=ids, reason=reason, terminate=terminate), actor="sensor")
 
     def status(self, name: str) -> Sequence[WantView]:
-        """The wants of a request, or one want."""
+        """The wants of a request id, or the want of a want id."""
         return self._engine().queries.wants_named(name)
 
     def _engine(self) -> Engine:
@@ -191,27 +183,28 @@ class Wants(ConfigurableResource[Any]):
         return engine
 
 
-def _seconds_since_1970(told: object) -> float | None:
-    """Raises `InvalidRequest`: nobody knows which moment a time without a zone is."""
-    if told is None:
+def _seconds_since_1970(at: object) -> float | None:
+    """Raises `InvalidRequest`: a time without a zone names no moment."""
+    if at is None:
         return None
-    if not isinstance(told, datetime) or told.utcoffset() is None:
-        raise InvalidRequest(what="data_timestamp", value=told, why="it must be a datetime with a time zone")
-    return told.timestamp()
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidRequest(what="data_timestamp", value=at, why="it must be a datetime with a time zone")
+    return at.timestamp()
+
+
+def _key(settings: SparkSettings) -> tuple[int, str]:
+    return os.getpid(), repr(settings)
 
 
 def _session_for(settings: SparkSettings) -> Any:
     with _sessions_lock:
-        key = (os.getpid(), repr(settings))
-        if key not in _sessions:
-            _sessions[key] = open_session(settings)
-        return _sessions[key]
+        if _key(settings) not in _sessions:
+            _sessions[_key(settings)] = open_session(settings)
+        return _sessions[_key(settings)]
 
 
 def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
-    """Begin to open the session that Dagster runs of an instance will ask for, in a thread; they wait for it, or see
-    for themselves why it cannot be opened.
-    """
+    """Open the session of an instance's Dagster runs in a thread. The runs wait for it, or get the error themselves."""
 
     def try_it() -> None:
         with suppress(Exception):
@@ -221,24 +214,19 @@ def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
 
 
 def temporary_session() -> Any:
-    """The session of Dagster runs on ephemeral instances, which ends with this process, its server too."""
+    """The session of Dagster runs on ephemeral instances. It ends with this process, and its server too."""
     return _session_for(temporary(DatabuildSpark().settings_at(None)))
 
 
 def close_sessions() -> None:
-    """Close this process's sessions: once their server is stopped, closing them takes long and fails."""
+    """Close this process's sessions. Call it before their server stops: afterwards closing takes long and fails."""
     with _sessions_lock:
         while _sessions:
             _sessions.popitem()[1].stop()
 
 
-def _forget(settings: SparkSettings) -> Any:
-    with _sessions_lock:
-        return _sessions.pop((os.getpid(), repr(settings)), None)
-
-
 def _config_of_tag(text: str) -> dict[str, str]:
-    """The settings of one Dagster run, from its tag. Raises `BadSetting`."""
+    """The settings of one Dagster run from its tag. Raises `BadSetting`."""
     what = f"Tag {SPARK_CONFIG_TAG} = {text!r}"
     try:
         config = json.loads(text)
@@ -254,7 +242,7 @@ def _config_of_tag(text: str) -> dict[str, str]:
 
 
 def _of_the_environment(value: str | None) -> str | None:
-    """Dagster replaces an `EnvVar` when it sets a resource up, and we also ask one that nobody has set up."""
+    """The value of an `EnvVar`: Dagster replaces it only when it sets the resource up."""
     return value.get_value() if isinstance(value, EnvVar) else value
 
 

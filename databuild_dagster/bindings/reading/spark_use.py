@@ -1,7 +1,7 @@
-"""The Spark session of one step, and what its threads run in it.
+"""The Spark session of one step, shared by its threads.
 
-The session is opened by the thread that first needs it, so an asset of pandas alone starts no Spark. What a thread runs
-inside `interruptible` carries tags, by which any thread can stop it.
+The first thread that needs the session opens it, so an asset of pandas alone starts no Spark. Operations inside of
+`interruptible` carry tags, by which any thread can stop them.
 """
 
 import logging
@@ -20,7 +20,7 @@ from databuild_dagster.spark.session import interrupt, tag_operations
 
 _log = logging.getLogger(__name__)
 
-#: How long a call that is to stop may go on asking Spark for more; after that all that carries its tag is interrupted once.
+#: A stopped call may start operations for so long; then all operations with its tag are interrupted once more.
 LONGEST_STOP_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.1
 
@@ -39,20 +39,18 @@ class SparkUse:
 
     def __init__(self, resource: Any, on_session: Callable[[Any], None] = lambda session: None) -> None:
         self.resource = resource
-        #: Receives the session when it is open.
         self._on_session = on_session
         self._session: Any = None
         self._lock = Lock()
-        #: Of each thread, the call that it is in.
+        #: Per thread, its current call.
         self._local = local()
-        #: How many running calls carry a tag.
+        #: Tag to the number of running calls that carry it.
         self._in_use: Counter[str] = Counter()
         self._in_use_lock = Lock()
 
     @property
     def session(self) -> Any:
-        """The Spark session; inside `interruptible` what this thread runs in it carries the tags. Raises what
-        opening it raises."""
+        """The session. Inside of `interruptible`, this thread's operations carry the tags. Raises errors of opening."""
         with self._lock:
             is_new = self._session is None
             if is_new:
@@ -69,7 +67,7 @@ class SparkUse:
 
     @contextmanager
     def interruptible(self, *tags: str) -> Iterator[None]:
-        """What this thread runs in Spark inside the block can be stopped by any of its tags."""
+        """This thread's Spark operations inside of the block can be stopped by any of these tags."""
         with ExitStack() as held:
             self._local.call = _Call(tags, held)
             with self._in_use_lock:
@@ -81,9 +79,9 @@ class SparkUse:
                     self._in_use.subtract(tags)
 
     def interrupt(self, tag: str) -> None:
-        """Stop what runs with the tag, from any thread; a server that does not answer has nothing to stop.
+        """Stop the operations with a tag, from any thread. A server that does not answer has nothing to stop.
 
-        As long as calls with the tag go on, what Spark begins for them is stopped as it begins (`interrupt_begun`).
+        While calls with the tag run, each new operation of theirs is stopped when it begins (`interrupt_begun`).
         """
         until = time.monotonic() + LONGEST_STOP_SECONDS
         try:
@@ -94,15 +92,15 @@ class SparkUse:
                 time.sleep(LOOK_EVERY_SECONDS)
             if self._session is not None:
                 interrupt(self._session, tag)
-        except Exception as error:  # PySpark's, grpc's and py4j's have no class in common.
-            _log.warning("databuild: what runs as %s could not be interrupted: %s", tag, explain_failure(error))
+        except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+            _log.warning("databuild: the Spark operations of %s cannot be interrupted: %s", tag, explain_failure(error))
 
     def begin_to_interrupt(self, tag: str) -> None:
-        """`interrupt` in a thread of its own: it may wait, and a server that hangs must not stop whoever stops others."""
+        """`interrupt` in a new thread: it may wait, and one server that hangs must not delay other interrupts."""
         Thread(target=self.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
 
     def forget_lost_session(self) -> None:
-        """The session that this thread's last call used is not used again; who was faster has another by now."""
+        """Drop the session that this thread's last call used, unless another thread has replaced it already."""
         call = getattr(self._local, "call", None)
         with self._lock:
             if call is not None and self._session is not None and self._session is call.session:

@@ -24,7 +24,6 @@ from databuild_dagster.bindings.adapter.run_tags import (
     REBUILD_TAG,
 )
 from databuild_dagster.bindings.building import step
-from databuild_dagster.bindings.claims import slot_deadlock as giving_way
 from databuild_dagster.bindings.claims import wait_for_builds as waiting
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.claims.run_request import asking
@@ -229,7 +228,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
     said = [record.user_message for record in site.instance.all_logs(run.run_id)]
-    assert any("is built by nobody else any more; this run builds it." in each for each in said)
+    assert any("is no longer built by another run; this run builds it." in each for each in said)
 
 
 def test_a_run_that_has_waited_too_long_fails_and_names_the_stalled_job_run(
@@ -311,7 +310,7 @@ def sums(numbers: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
 @pytest.fixture
 def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dg.DagsterRun]:
     """`sums` waits for `numbers`, whose launch has a Dagster run; a run that asks for `sums` waits one second, if at all."""
-    monkeypatch.setattr(giving_way, "GIVE_WAY_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "GIVE_WAY_SECONDS", 0.0)
     monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
     site = deploy(numbers, sums, delegation_timeout_seconds=1.0)
     assert site.launch(["sums"], [DAY]).tags[OUTCOME_TAG] == OUTCOME_DEP_MISS
@@ -364,7 +363,7 @@ def test_a_run_does_not_give_way_while_slots_may_just_be_given_out(
     behind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A launch is queued for some seconds though slots are free."""
-    monkeypatch.setattr(giving_way, "GIVE_WAY_SECONDS", 60.0)
+    monkeypatch.setattr(waiting, "GIVE_WAY_SECONDS", 60.0)
     site, queued = behind
     told(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
 
