@@ -25,9 +25,9 @@ MAX_STRETCHES = 10
 MAX_SOURCES = 1_000
 
 
-def fire_arcs(engine: Engine, actor: str) -> list[str]:
-    """The lots that were wanted because something that their arcs subscribe to became live."""
-    follower = LogFollower(engine, "arcs", Cursor)
+def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[str]:
+    """The lots that were wanted because a source of their arcs became live. `head`: as for `LogFollower`."""
+    follower = LogFollower(engine, "arcs", Cursor, head=head)
     head, followed = follower.head, (follower.load() or Cursor()).seq
     if head == followed:
         return []

@@ -27,9 +27,11 @@ class _Watch(Cursor, frozen=True, kw_only=True):
     waiting: dict[str, None]
 
 
-def give_up_for_ended(engine: Engine, launcher: Launcher, judge: Judge, actor: str) -> list[str]:
-    """The Dagster runs that have ended and still waited; recorded is that they do so no more."""
-    waiting = _waiting(engine)
+def give_up_for_ended(
+    engine: Engine, launcher: Launcher, judge: Judge, actor: str, *, head: int | None = None
+) -> list[str]:
+    """The Dagster runs that have ended and still waited; recorded is that they do so no more. `head`: as for `LogFollower`."""
+    waiting = _waiting(engine, head)
     if not waiting:
         return []
     known = list(waiting)
@@ -65,8 +67,8 @@ def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
     return "the process of its Dagster run is gone" if judge.died_with_its_process(dagster_run) else None
 
 
-def _waiting(engine: Engine) -> dict[str, None]:
-    follower = LogFollower(engine, "ended waiters", _Watch)
+def _waiting(engine: Engine, head: int | None) -> dict[str, None]:
+    follower = LogFollower(engine, "ended waiters", _Watch, head=head)
     watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
     for event in follower.events(watch, ("PartitionDelegated",)):
         assert isinstance(event.fact, e.PartitionDelegated)

@@ -153,9 +153,12 @@ class Engine:
             seq=head.seq, entity=type(command).__name__, on="follow-ups", why=f"more than {MAX_FOLLOW_UPS}"
         )
 
-    def now(self) -> float:
-        """The time by which the log decides: what a command of this moment would be recorded with (`log_time`)."""
-        return self._now(self.queries.head())
+    def now(self, head: log.Head | None = None) -> float:
+        """The time by which the log decides: what a command of this moment would be recorded with (`log_time`).
+
+        `head` is the log's end for a caller that has just asked.
+        """
+        return self._now(head or self.queries.head())
 
     def note_time(self, now: float) -> None:
         """Tell processes that begin later how far time has come, where no clock says so."""

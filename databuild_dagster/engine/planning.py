@@ -39,10 +39,16 @@ class Plan:
     observed: list[str] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
+    #: Whether more refs may be due than were looked at.
+    is_cut_off: bool = False
 
     @property
-    def nothing(self) -> bool:
-        return not (self.observed or self.missed or self.launches)
+    def makes_due(self) -> bool:
+        """Whether the next level may find refs due that this one did not.
+
+        A launch makes no ref due, and its refs are not due any more: it matters where they hid others behind the limit.
+        """
+        return bool(self.observed or self.missed or (self.launches and self.is_cut_off))
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,14 @@ class RoomLeft:
         """What the limits leave to a location whose tick has started `n_launched` launches by now."""
         out = Counter(launch.job for launch in open_launches if launch.location == location)
         return cls(limits.launches - n_launched, limits.open_launches - out.total(), out)
+
+    def without(self, launched: Sequence[str]) -> RoomLeft:
+        """What is left after these jobs were launched, once for each launch.
+
+        What other processes launch or end meanwhile is counted by the next tick.
+        """
+        n = len(launched)
+        return RoomLeft(self.of_tick - n, self.of_location - n, self.out + Counter(launched))
 
     @property
     def is_none(self) -> bool:
@@ -151,23 +165,24 @@ def decide_level(
 
 
 def plan_due(
-    this: Pass, datasets: Mapping[int, DatasetSpec], *, now: float, room: RoomLeft, is_last: bool = False
+    this: Pass, known: Mapping[int, DatasetSpec], *, now: float, room: RoomLeft, is_last: bool = False
 ) -> Plan:
-    """One level: of the refs that are due, those with missing inputs miss; when none does, or on the last level, the
-    others are launched as far as there is room.
+    """One level: due refs of the location with missing inputs miss; when none does, or on the last level, the others are
+    launched as far as there is room. `known` are the registered datasets of all locations.
 
     What is missed becomes due by that, and may belong into the same launches, or be more urgent than they are. Those
     that learned of an input which is being built wait for it; nothing is recorded of them.
     """
     engine = this.engine
-    plan = Plan()
+    datasets = {id: spec for id, spec in known.items() if spec.location == this.location}
     due = engine.queries.due_refs(datasets, now, this.limits.due_refs)
+    plan = Plan(is_cut_off=len(due) >= this.limits.due_refs)
     if not due:
         return plan
     if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
         plan.observed += observe(engine, this.foreign, foreign_refs)
     inputs = inputs_of(engine, datasets, due)
-    states = _states_of_inputs(this, inputs, plan)
+    states = _states_of_inputs(this, known, inputs, plan)
     if plan.observed:
         return plan
     missing = missing_inputs(datasets, due, inputs, states)
@@ -189,15 +204,12 @@ def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable
     return {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
 
 
-def _states_of_inputs(this: Pass, inputs: dict[str, tuple[str, ...]], plan: Plan) -> dict[str, InstanceState | None]:
+def _states_of_inputs(
+    this: Pass, known: Mapping[int, DatasetSpec], inputs: dict[str, tuple[str, ...]], plan: Plan
+) -> dict[str, InstanceState | None]:
     engine = this.engine
     wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
-    not_ours = set()
-    for asset in dict.fromkeys(map(asset_of, wanted)):
-        spec = engine.queries.dataset(asset)
-        if spec is not None and spec.kind.is_foreign:
-            not_ours.add(asset)
-    if not_ours:
+    if not_ours := {spec.asset for spec in known.values() if spec.kind.is_foreign}.intersection(map(asset_of, wanted)):
         plan.observed += observe(engine, this.foreign, [ref for ref in wanted if asset_of(ref) in not_ours])
     return engine.queries.states(wanted)
 

@@ -81,7 +81,9 @@ class TickReport:
 def tick(this: Pass) -> TickReport:
     """Look after what is out, then launch what is due."""
     engine = this.engine
-    now = engine.now()
+    # One look at the log's end for all followers: later events are the next tick's.
+    head = engine.queries.head()
+    now = engine.now(head)
     engine.note_time(now)
     this.judge.look(engine.clock(), interval_seconds=this.interval_seconds)
     note_tick(engine, this.location, this.limits, this.interval_seconds)
@@ -91,18 +93,18 @@ def tick(this: Pass) -> TickReport:
     if open_launches := engine.queries.open_launches():
         _look_after(this, open_launches, now, report)
         open_launches = engine.queries.open_launches()
+        head = engine.queries.head()
         # A ref that was lost just now may be tried again at once.
-        now = engine.now()
-    report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR)
-    report.fired = fire_arcs(engine, ACTOR)
-    datasets = engine.queries.datasets(this.location)
+        now = engine.now(head)
+    report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
+    report.fired = fire_arcs(engine, ACTOR, head=head.seq)
+    datasets = engine.queries.datasets() if this.datasets is None else this.datasets
+    room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
     for level in range(1, MAX_LEVELS + 1):
-        room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
         plan = plan_due(this, datasets, now=now, room=room, is_last=level == MAX_LEVELS)
-        if plan.nothing:
+        room = room.without(_carry_out(this, plan, report))
+        if not plan.makes_due:
             break
-        _carry_out(this, plan, report)
-        open_launches = engine.queries.open_launches()
     return report
 
 
@@ -130,7 +132,9 @@ def _handle(engine: Engine, command: c.Command) -> Outcome | None:
         return None
 
 
-def _carry_out(this: Pass, plan: Plan, report: TickReport) -> None:
+def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
+    """Returns the jobs that were launched, once for each launch."""
+    launched: list[str] = []
     report.arrived += plan.observed
     for miss in plan.missed:
         if this.engine.handle(miss, actor=ACTOR).events:
@@ -139,6 +143,8 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> None:
         if this.engine.handle(command, actor=ACTOR).events:
             this.launcher.launch(order)
             report.launched.append(order.launch_id)
+            launched.append(order.job)
+    return launched
 
 
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import Foreign, Launcher, Remains
+from databuild_dagster.model.datasets import DatasetSpec
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,5 @@ class Pass:
     remains: Remains | None = None
     #: After how many seconds the next tick begins; 0 if this one is the only one.
     interval_seconds: float = 0.0
+    #: The registered datasets of all locations by id, for a caller that has just asked; the tick asks otherwise.
+    datasets: Mapping[int, DatasetSpec] | None = None

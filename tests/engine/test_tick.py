@@ -182,6 +182,19 @@ def test_a_job_runs_only_as_many_launches_at_once_as_it_allows(make_world):
     assert len(here.tick().launched) == 1
 
 
+@pytest.mark.parametrize(("concurrency", "launches", "n_launched"), [(None, 20, 5), (None, 3, 3), (3, 20, 3)])
+def test_a_tick_also_launches_the_refs_behind_the_limit_of_one_look(make_world, concurrency, launches, n_launched):
+    """SPEC 11.1: each level looks at a bounded number of refs, and counts what the levels before it have launched."""
+    world = make_world(dataset("raw", keys=DAYS, most=1, concurrency=concurrency))
+    here = Orchestrator(world)
+    for day in DAYS:
+        world.want(f"raw@{day}")
+
+    here.tick(due_refs=2, launches=launches)
+
+    assert [order.partition_keys for order in here.launcher.orders] == [(day,) for day in DAYS[:n_launched]]
+
+
 def test_a_tick_launches_only_its_own_locations_jobs(graph):
     """SPEC 5.7"""
     graph.handle(c.RegisterDatasets(location="there", datasets=(dataset("away", location="there"),)))

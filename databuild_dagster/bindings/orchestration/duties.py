@@ -5,7 +5,7 @@ the engine's tick there is nothing that the other duties could act on.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -46,10 +46,15 @@ class Work:
     interval_seconds: float
     #: The last event before the tick.
     began_at: int
-    #: The location's registered datasets.
-    datasets: Collection[DatasetSpec]
+    #: The registered datasets of all locations, by id.
+    registered: Mapping[int, DatasetSpec]
     #: What the tick of the engine did; filled by it.
     report: TickReport = field(default_factory=TickReport)
+
+    @cached_property
+    def datasets(self) -> Collection[DatasetSpec]:
+        """The location's own."""
+        return [spec for spec in self.registered.values() if spec.location == self.deployment.location]
 
     @cached_property
     def head(self) -> int:
@@ -83,6 +88,7 @@ def _tick(work: Work) -> None:
             limits=deployment.limits,
             remains=work.remains,
             interval_seconds=work.interval_seconds,
+            datasets=work.registered,
         )
     )
     work.report.add(done)

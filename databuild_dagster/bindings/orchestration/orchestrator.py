@@ -99,7 +99,7 @@ def run_tick(
         remains=WarehouseRemains(engine, warehouse),
         interval_seconds=interval_seconds,
         began_at=engine.queries.head().seq if began_at is None else began_at,
-        datasets=datasets,
+        registered=registered.datasets,
     )
     failed = do_duties(DUTIES, work)
     for name, error in failed.items():

@@ -28,7 +28,7 @@ def work(tmp_path: object) -> Work:
         remains=WarehouseRemains(engine, str(tmp_path)),
         interval_seconds=0.0,
         began_at=0,
-        datasets=(),
+        registered={},
     )
 
 
