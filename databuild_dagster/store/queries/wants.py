@@ -127,12 +127,17 @@ class WantQueries(Asking):
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
         """(open wants whose time to live has ended, wants past the deadline of their SLA), the first first."""
-        expiring = (
-            f"SELECT want_id FROM {PREFIX}wants WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?"
-        )
-        late = f"SELECT want_id FROM {PREFIX}wants WHERE sla_at IS NOT NULL AND sla_at <= ? ORDER BY sla_at LIMIT ?"
-        found = [[str(name) for (name,) in self._all(sql, now, most)] for sql in (expiring, late)]
-        return found[0], found[1]
+        sql = f"""
+            SELECT * FROM (SELECT 0 AS late, want_id FROM {PREFIX}wants
+                           WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?) expiring
+            UNION ALL
+            SELECT * FROM (SELECT 1 AS late, want_id FROM {PREFIX}wants
+                           WHERE sla_at IS NOT NULL AND sla_at <= ? ORDER BY sla_at LIMIT ?) missed
+        """
+        found: tuple[list[str], list[str]] = ([], [])
+        for late, name in self._all(sql, now, most, now, most):
+            found[late].append(str(name))
+        return found
 
     def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
         """By asset, how many of its refs are not live though an open want's SLA has passed, and the first of them.
