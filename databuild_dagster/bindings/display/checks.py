@@ -44,17 +44,16 @@ def selected_taint_checks(context: AssetExecutionContext) -> Iterable[AssetCheck
         yield AssetCheckResult(asset_key=key, check_name=TAINT_CHECK, **_verdict(*found[asset_text(key)]))
 
 
-def report_taint_checks(instance: DagsterInstance, engine: Engine, assets: Sequence[str]) -> dict[str, int]:
-    """Report to Dagster, without a run, how many refs of each asset are tainted, where the number has changed.
+def report_taint_checks(instance: DagsterInstance, engine: Engine, assets: Sequence[str]) -> None:
+    """Report to Dagster, without a run, how many refs of each asset are tainted, where the number has changed."""
+    report_tainted(instance, engine.queries.tainted_refs(assets, MAX_NAMED) if assets else {})
 
-    Returns the numbers by asset.
-    """
-    if not assets:
-        return {}
-    found = engine.queries.tainted_refs(assets, MAX_NAMED)
+
+def report_tainted(instance: DagsterInstance, found: Mapping[str, tuple[int, Sequence[str]]]) -> None:
+    """The same for a caller that has asked: asset to the number of its tainted refs, and at most `MAX_NAMED` of them."""
     verdicts = {AssetCheckKey(asset_key(asset), TAINT_CHECK): _verdict(*tainted) for asset, tainted in found.items()}
-    report_changed(instance, verdicts, _COUNT)
-    return {asset: count for asset, (count, _) in found.items()}
+    if verdicts:
+        report_changed(instance, verdicts, _COUNT)
 
 
 def report_changed(instance: DagsterInstance, verdicts: Mapping[AssetCheckKey, Mapping[str, Any]], entry: str) -> None:

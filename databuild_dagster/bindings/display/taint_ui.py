@@ -20,7 +20,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     DagsterRunAlreadyExists,
 )
 from databuild_dagster.bindings.adapter.run_tags import TAINT_TAG
-from databuild_dagster.bindings.display.checks import report_taint_checks
+from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
 from databuild_dagster.bindings.display.partition_status import (
     clear_cached_status,
     plan_runs,
@@ -86,14 +86,17 @@ def paint_taints(
     else:
         # Dagster was never painted, or the store is another one.
         seq, untainted, not_rebuilt = follower.head, set[str](), set[str]()
-        tainted = {ref for _, refs in engine.queries.tainted_refs(sorted(ours), MAX_REFS).values() for ref in refs}
+        found = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
+        tainted = {ref for _, refs in found.values() for ref in refs}
     # A ref that loses one of several taints shows the reason of another.
     _paint_red(instance, engine, tainted | untainted | not_rebuilt)
     _paint_green(instance, engine, untainted)
-    counts = engine.queries.tainted_refs(sorted(checked), 0)
-    changed = {asset for asset, (count, _) in counts.items() if cursor.tainted.get(asset) != count}
+    if cursor.seq:
+        found = engine.queries.tainted_refs(sorted(checked), MAX_NAMED)
+    changed = {asset for asset in checked if cursor.tainted.get(asset) != found[asset][0]}
     to_report = changed | ({asset_of(ref) for ref in tainted | untainted} & checked)
-    reported = report_taint_checks(instance, engine, sorted(to_report)[:MAX_CHECKS])
+    reported = {asset: found[asset][0] for asset in sorted(to_report)[:MAX_CHECKS]}
+    report_tainted(instance, {asset: (count, found[asset][1][:MAX_NAMED]) for asset, count in reported.items()})
     known = {asset: count for asset, count in cursor.tainted.items() if asset in checked}
     follower.keep(_Painted(seq, tainted=known | reported))
     if reported.keys() >= to_report:

@@ -156,7 +156,7 @@ DUTIES = (
     ),
     Duty(
         "keep copies of lots",
-        lambda work: keep_copies(work.instance, work.deployment, head=work.head),
+        lambda work: keep_copies(work.instance, work.deployment, work.datasets, head=work.head),
         (TICK,),
         "it may take minutes, and no other duty depends on it, so it is the last one",
     ),

@@ -7,7 +7,7 @@ location's keys lie in. A tick asks where the log ends and, if it has not grown,
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -78,8 +78,17 @@ class Keys(NamedTuple):
 
 
 @apart("the keys that other tools look at could not be brought up to date", DiskTrouble, StorageTrouble)
-def keep_copies(instance: DagsterInstance, deployment: Deployment, *, head: int | None = None) -> None:
-    """Bring the keys of a location's lots up to date, as far as a tick may. What goes wrong is logged, and tried again."""
+def keep_copies(
+    instance: DagsterInstance,
+    deployment: Deployment,
+    datasets: Collection[DatasetSpec] | None = None,
+    *,
+    head: int | None = None,
+) -> None:
+    """Bring the keys of a location's lots up to date, as far as a tick may. An error is logged, and the next tick tries again.
+
+    `datasets` are the location's registered ones, for a caller that has just asked.
+    """
     engine, location = engine_for(instance), deployment.location
     root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
     follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root, head=head)
@@ -87,7 +96,7 @@ def keep_copies(instance: DagsterInstance, deployment: Deployment, *, head: int 
         return
     kept = follower.load()
     cursor = kept if kept is not None and kept.warehouse == root else CopiesCursor(warehouse=root)
-    writer = Writer(engine.queries, Warehouse(root), location)
+    writer = Writer(engine.queries, Warehouse(root), location, datasets)
     until = time.monotonic() + MAX_SECONDS
     waiting, done = dict.fromkeys(cursor.waiting), set[str]()
     states = engine.queries.states(waiting) if waiting else {}
@@ -125,11 +134,17 @@ def _name(location: str) -> str:
 class Writer:
     """Writes the keys of a location's refs into one warehouse."""
 
-    def __init__(self, queries: Queries, warehouse: Warehouse, location: str) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        warehouse: Warehouse,
+        location: str,
+        datasets: Collection[DatasetSpec] | None = None,
+    ) -> None:
         self._queries = queries
         self.warehouse = warehouse
-        found = (each for each in queries.datasets(location).values() if not each.kind.is_foreign)
-        self.datasets = {each.asset: each for each in found}
+        found = queries.datasets(location).values() if datasets is None else datasets
+        self.datasets = {spec.asset: spec for spec in found if not spec.kind.is_foreign}
 
     def write(self, refs: Iterable[str]) -> list[str]:
         """Have each ref's folders hold what they should; those that wait for inputs. Others' refs are left out.
@@ -140,12 +155,15 @@ class Writer:
         written: dict[str, Canonical] = {}
         for _ in range(MAX_MOVES):
             seen = self._queries.canonical(left) if left else {}
-            # Looked at once more after it was written: whoever writes last has seen the newest.
             left = [ref for ref in left if written.get(ref) != seen[ref]]
             if not left:
                 break
-            self.put([seen[ref] for ref in left])
+            put = self.put([seen[ref] for ref in left])
             written |= {ref: seen[ref] for ref in left}
+            # The last writer has to have seen the newest state, so a ref is looked at once more after it was written.
+            # A process that found its folders as they should be is not the last writer.
+            if put == Put(0, 0):
+                break
         return [
             ref
             for ref, canonical in written.items()
