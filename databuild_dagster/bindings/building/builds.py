@@ -60,13 +60,9 @@ class Builder:
         self._leftovers = Leftovers(context, frames)
         self._outputs = Outputs(self._tools, self._stops, self._leftovers)
         self._parts = PartsCaller(self._tools, self._outputs, self._stops, self._leftovers, threads=threads)
-        #: How often each ref was tried before.
-        self._tried: dict[str, int] = {}
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; what passes emptiness on is in none with what does not."""
-        # Asked once for all: each call is in a thread of its own, with a connection of its own.
-        self._tried.update(self._frames.writer.attempts(ref for run in runs for ref in run.refs))
         if not self._body.is_batched:
             return [(run,) for run in runs]
         passing = {run.id for run in runs if self._passes_on(run, inputs)}
@@ -94,7 +90,7 @@ class Builder:
         if not left:
             return Attempt(stopped)
         used = {ref: inputs[ref].uuids for run in left for ref in run.refs}
-        call = Call(left, used, is_retry=any(self._tried.get(ref) for run in left for ref in run.refs))
+        call = Call(left, used)
         self._stops.begin(left)
         try:
             # By the launch everything of it can be stopped, also by others; by its first job run only this call.
@@ -189,8 +185,11 @@ class Builder:
         """Whether one of a batch may be guilty alone."""
         if isinstance(error, _OF_ALL) or is_of_the_machine(error):
             return False
-        # Once it is bad luck. Twice, it may be what one of them does to a server, or to a service.
-        return call.is_retry if lost or isinstance(error, Transient) else True
+        if not lost and not isinstance(error, Transient):
+            return True
+        # Once it is bad luck. Twice, it may be what one of them does to a server, or to a service. This attempt is not
+        # counted yet: its job runs have not ended.
+        return any(self._frames.writer.attempts(call.refs).values())
 
 
 def _not_one_of(names: Iterable[str | None]) -> str:

@@ -32,8 +32,6 @@ class Call:
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
     used: dict[str, dict[str, str]]
-    #: Whether one of them was tried before, and something other than its data was to blame.
-    is_retry: bool = False
     staged: dict[str, Staged] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
     #: The manifests of a lot's parts, which have their places already.
