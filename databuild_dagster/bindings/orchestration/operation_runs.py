@@ -53,6 +53,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import JobContext
+from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
@@ -190,6 +191,8 @@ class Pass(NamedTuple):
 
 
 _NOTHING = Coordination({}, {}, {}, 0)
+#: The events that begin, change and end operations: all that is known of them is in meta entries.
+_ABOUT = e.names_of(e.MetaInvoked)
 
 
 class OperationsTick:
@@ -205,23 +208,28 @@ class OperationsTick:
         self.coordinator = Coordinator(manager, judge=self._judge, contexts=OperationContext)
         self._runs = OrderCollector(instance)
         self._lock = Lock()
-        #: The log's end when there was nothing to look after.
-        self._quiet_at: int | None = None
+        #: Up to which event no operation left anything to do; 0 while one does.
+        self._quiet_at = 0
         #: How many jobs of an operation were done, and since when, as far as this process has seen it.
         self._done: dict[OperationId, tuple[int, float]] = {}
 
     def __call__(self, *, interval_seconds: float = 0.0) -> Pass:
-        """Where nothing has happened since nothing ran, this is a look at the log's end."""
+        """One question where no operation has changed since none had anything to do.
+
+        Then no executor is left either, since only an operation with jobs is given one.
+        """
         with self._lock:
             self._judge.look(self._engine.clock(), interval_seconds=interval_seconds)
-            head = self._engine.queries.head().seq
-            if head == self._quiet_at:
+            queries = self._engine.queries
+            head, is_news = queries.news(_ABOUT, self._quiet_at) if self._quiet_at else (queries.head(), True)
+            if not is_news and self._quiet_at <= head.seq:
+                self._quiet_at = head.seq
                 return Pass(_NOTHING, [])
             done = self.coordinator.coordinate(interval_seconds=interval_seconds)
             self._look_how_far_they_are()
             running = self._running()
             is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
-            self._quiet_at = head if is_quiet else None
+            self._quiet_at = head.seq if is_quiet else 0
             problems = {id: why for id, why in done.problems.items() if self._is_ours(id)}
             requests = [
                 request

@@ -48,6 +48,15 @@ class EventQueries(Asking):
         with self._store.reading() as connection:
             return log.events_named(connection, Keys(names), after_seq, last_seq)
 
+    def news(self, names: Iterable[str], after_seq: int) -> tuple[log.Head, bool]:
+        """Where the log ends, and whether an event of some types comes after another event; in one question."""
+        sql = f"""
+            SELECT seq, at,
+                   EXISTS (SELECT 1 FROM {PREFIX}events WHERE seq > ? AND type IN (SELECT value FROM json_each(?)))
+            FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"""
+        rows = self._all(sql, after_seq, Keys(names))
+        return (log.Head(*rows[0][:2]), bool(rows[0][2])) if rows else (log.Head(0, 0.0), False)
+
     def raw_events(self, after_seq: int = 0, most: int = 1000) -> list[tuple[Any, ...]]:
         """(seq, at, type, version, command_id, actor, payload as JSON text), as stored."""
         return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)

@@ -17,7 +17,7 @@ from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_
 from databuild_dagster.bindings.building.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.bindings.orchestration.operation_runs import OPERATION_JOB, operations_tick
-from databuild_dagster.model.commands import TaintPartitions
+from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
@@ -27,6 +27,7 @@ from databuild_dagster.warehouse import disk
 from tests.support.dagster_files import fresh_instance
 from tests.support.dead_process import dead_process
 from tests.support.endless import ENDLESS
+from tests.support.questions import recorded_questions
 
 from ..conftest import Site
 from ..module_site import module_site
@@ -178,6 +179,21 @@ def output_metadata(site: Site, run: dg.DagsterRun) -> dict[str, Any]:
         if event is not None and event.event_type_value == "STEP_OUTPUT":
             return dict(event.step_output_data.metadata)
     raise AssertionError("there was no output")
+
+
+def test_a_tick_without_operations_asks_one_question_and_the_next_finds_a_new_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = operations_tick(site.instance, site.deployment)
+    tick()
+    site.engine.handle(CreateWants(wants=(("orders@mon",),)))
+    asked = recorded_questions(monkeypatch)
+
+    assert tick().requests == []
+    assert len(asked) == 1
+    id = started(site, "helpless")
+    assert len(tick().requests) == 1
+    manager(site).cancel(id)
 
 
 def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_again(site: Site) -> None:

@@ -96,3 +96,14 @@ def test_events_are_picked_by_type_within_a_stretch_of_the_log(world):
     found = world.queries.events_named(["TaintCreated"], 0, first)
 
     assert [event.fact.reason for event in found] == ["one"]
+
+
+def test_one_question_finds_the_end_of_the_log_and_whether_there_is_news(world):
+    world.live("a")
+    before = world.seq
+    world.taint("a", reason="one")
+
+    assert world.queries.news(["TaintCreated"], before) == (world.queries.head(), True)
+    assert world.queries.news(["TaintCreated"], world.seq) == (world.queries.head(), False)
+    assert world.queries.news(["WantCanceled"], before) == (world.queries.head(), False)
+    assert World().queries.news(["WantCanceled"], 0) == ((0, 0.0), False)
