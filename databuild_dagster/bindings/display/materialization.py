@@ -72,16 +72,14 @@ class Describer:
 
     def metadata(self, built: Sequence[Built]) -> dict[str, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
-        runs = self._engine.queries.job_runs_named(success.run.id for success in built)
-        wants = self._engine.queries.wants_served_by(
-            output.instance.uuid for success in built for output in success.outputs
-        )
-        last = {output.instance.asset: output.fact.ref for success in built for output in success.outputs}
+        outputs = [output for success in built for output in success.outputs]
+        origins = self._engine.queries.origins(output.instance.uuid for output in outputs)
+        last = {output.instance.asset: output.fact.ref for output in outputs}
         found = {}
         for success in built:
-            run = runs[success.run.id]
             for output in success.outputs:
                 instance = output.instance
+                origin = origins[instance.uuid]
                 metadata: dict[str, Any] = {
                     "databuild/instance": instance.uuid,
                     "databuild/job_run": success.run.id,
@@ -89,11 +87,11 @@ class Describer:
                     "databuild/bytes": instance.bytes,
                     "databuild/files": instance.files,
                     "databuild/manifest": MetadataValue.path(instance.uri),
-                    "databuild/wants": list(wants.get(instance.uuid, ())),
+                    "databuild/wants": origin.wants,
                 }
-                if run.started_at is not None and run.ended_at is not None:
+                if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.
-                    metadata["databuild/seconds"] = round(run.ended_at - run.started_at, 3)
+                    metadata["databuild/seconds"] = round(origin.seconds, 3)
                 if self._details_left > 0 or last[instance.asset] == output.fact.ref:
                     self._details_left -= 1
                     metadata |= self._details(output)

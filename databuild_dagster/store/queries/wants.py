@@ -50,6 +50,15 @@ class Asker(NamedTuple):
     actor: str
 
 
+class Origin(NamedTuple):
+    """How an instance came to be."""
+
+    #: From the start of its job run to the end; None for an instance without one, and before the end.
+    seconds: float | None
+    #: The ids of the wants that were open when it became live.
+    wants: list[str]
+
+
 class LastWant(NamedTuple):
     """The newest want of a ref."""
 
@@ -187,17 +196,20 @@ class WantQueries(Asking):
         ((n,),) = self._all(sql, Keys(refs))
         return int(n)
 
-    def wants_served_by(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The wants that were open when instances became live, by uuid of the instance."""
+    def origins(self, uuids: Iterable[str]) -> dict[str, Origin]:
+        """How instances came to be, by uuid."""
         sql = f"""
-            SELECT i.uuid, w.want_id FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id
-            JOIN {PREFIX}wants w ON w.id = h.want_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND w.created_at <= i.live_at
-              AND coalesce(w.ended_at, i.live_at) >= i.live_at ORDER BY w.id"""
-        found: dict[str, list[str]] = {}
-        for uuid, want_id in self._all(sql, Keys(uuids)):
-            found.setdefault(uuid, []).append(want_id)
-        return {uuid: tuple(want_ids) for uuid, want_ids in found.items()}
+            SELECT i.uuid, j.ended_at - j.started_at, w.want_id FROM {PREFIX}instances i
+            LEFT JOIN {PREFIX}job_runs j ON j.id = i.job_run_id LEFT JOIN {PREFIX}holds h ON h.ref_id = i.ref_id
+            LEFT JOIN {PREFIX}wants w ON w.id = h.want_id AND w.created_at <= i.live_at
+                AND coalesce(w.ended_at, i.live_at) >= i.live_at
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY w.id"""
+        found: dict[str, Origin] = {}
+        for uuid, seconds, want_id in self._all(sql, Keys(uuids)):
+            origin = found.setdefault(uuid, Origin(seconds, []))
+            if want_id is not None:
+                origin.wants.append(want_id)
+        return found
 
     def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
         """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""

@@ -58,7 +58,7 @@ ASKED = [
     ("what is held against refs", lambda world: world.queries.taints_to_show(["a", "d"])),
     ("the refs of a taint", lambda world: world.queries.tainted_by("none")),
     ("how many refs are tainted", lambda world: world.queries.tainted_refs(["a", "d"], 5)),
-    ("the wants that instances served", lambda world: world.queries.wants_served_by([world.uuid("d")])),
+    ("how instances came to be", lambda world: world.queries.origins([world.uuid("d")])),
     ("some events", lambda world: world.queries.events_named(["TaintCreated"], 1, 5)),
     ("who asked for instances", lambda world: world.queries.askers([world.uuid("d"), world.uuid("a")])),
     ("what instances were made with", lambda world: world.queries.made_with([world.uuid("d")])),

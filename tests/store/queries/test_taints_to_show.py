@@ -81,10 +81,11 @@ def test_an_instance_was_built_for_the_wants_that_were_open_when_it_became_live(
     world.clock.turn(1)
     world.want("a")
 
-    served = world.queries.wants_served_by([world.uuid("a")])
+    found = world.queries.origins([world.uuid("a")])
 
     before, _ = world.queries.wants_of_ref("a")
-    assert served == {world.uuid("a"): (before.id,)}
+    (run,) = world.queries.job_runs_named([world.canonical("a").job_run]).values()
+    assert found == {world.uuid("a"): (run.ended_at - run.started_at, [before.id])}
 
 
 def test_events_are_picked_by_type_within_a_stretch_of_the_log(world):
