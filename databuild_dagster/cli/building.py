@@ -69,11 +69,8 @@ class Workshop:
         engine = engine_for(instance)
         return cls(instance, engine, locations, register_all(engine, locations))
 
-    def tick(self, progress: Progress | None = None, began_at: int | None = None) -> TickReport:
-        """One tick for every location, and the launches that it gave, executed here.
-
-        `began_at` is where the log ended before, for a caller that knows.
-        """
+    def tick(self, progress: Progress | None = None) -> TickReport:
+        """One tick for every location, and the launches that it gave, executed here."""
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import execute_order
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
@@ -84,7 +81,7 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             launcher = OrderCollector(self.instance)
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
-            report = run_tick(self.instance, location.repository, deployment, launcher, began_at=began_at)
+            report = run_tick(self.instance, location.repository, deployment, launcher)
             whole.add(report)
             coordination, _ = operations_tick(self.instance, location.deployment)()
             if progress is not None:
@@ -104,7 +101,9 @@ class Workshop:
 
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
-            keep_copies(self.instance, location.deployment)
+            own = location.deployment.location
+            datasets = [spec for spec in self.datasets.values() if spec.location == own]
+            keep_copies(self.instance, location.deployment, datasets)
 
 
 class NotLive(NamedTuple):
@@ -192,8 +191,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
     engine = workshop.engine
     pause = threading.Event()
     while _is_open(engine, built.request_id):
-        head = engine.queries.head()
-        report = workshop.tick(progress, head.seq)
+        report = workshop.tick(progress)
         if not report.idle or not _is_open(engine, built.request_id):
             continue
         if launches := engine.queries.open_launches():
@@ -201,7 +199,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry_at()) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
-        elif engine.queries.head() != head:
+        elif engine.queries.head().seq != report.began_at:
             # A launch that was out during the tick has ended since; the next tick sees what became due by that.
             continue
         else:

@@ -59,7 +59,8 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
     for _ in range(2):
         taken: dict[str, tuple[AssetTaken, ...]] = {}
         for repository, name in left:
-            datasets, taken[name] = register(engine, name, datasets_of(repository.asset_graph, name))
+            registered = register(engine, name, datasets_of(repository.asset_graph, name))
+            datasets, taken[name] = registered.datasets, registered.taken
         left = [(repository, name) for repository, name in left if taken[name]]
     for refusal in chain.from_iterable(taken.values()):
         click.echo(f"Warning: {refusal}", err=True)

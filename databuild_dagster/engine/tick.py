@@ -42,6 +42,8 @@ ACTOR = "orchestrator"
 class TickReport:
     """What one tick did."""
 
+    #: The last event before it; of several ticks, before the first.
+    began_at: int = 0
     #: Launches handed to the launcher, new or again.
     launched: list[str] = field(default_factory=list)
     #: Wants whose time to live has ended, and wants past the deadline of their SLA.
@@ -62,6 +64,7 @@ class TickReport:
 
     def add(self, other: TickReport) -> None:
         """Count another tick's doings with this one's."""
+        self.began_at = self.began_at or other.began_at
         self.launched += other.launched
         self.expired += other.expired
         self.sla_missed += other.sla_missed
@@ -82,13 +85,13 @@ def tick(this: Pass) -> TickReport:
     """Look after what is out, then launch what is due."""
     engine = this.engine
     # One look at the log's end for all followers: later events are the next tick's.
-    head = engine.queries.head()
+    head = engine.queries.head() if this.head is None else this.head
     now = engine.now(head)
     engine.note_time(now)
     this.judge.look(engine.clock(), interval_seconds=this.interval_seconds)
     note_tick(engine, this.location, this.limits, this.interval_seconds)
     forget_old_heartbeats(engine)
-    report = TickReport()
+    report = TickReport(began_at=head.seq)
     _end_overdue(engine, now, report)
     if open_launches := engine.queries.open_launches():
         _look_after(this, open_launches, now, report)

@@ -9,6 +9,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import Foreign, Launcher, Remains
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.store.log import Head
 
 
 @dataclass(frozen=True)
@@ -44,5 +45,7 @@ class Pass:
     remains: Remains | None = None
     #: After how many seconds the next tick begins; 0 if this one is the only one.
     interval_seconds: float = 0.0
-    #: The registered datasets of all locations by id, for a caller that has just asked; the tick asks otherwise.
+    #: The registered datasets of all locations by id, and the log's end, for a caller that has just asked; the tick asks
+    #: otherwise.
     datasets: Mapping[int, DatasetSpec] | None = None
+    head: Head | None = None

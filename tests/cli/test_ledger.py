@@ -75,10 +75,8 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
     project.wait_until_held("2024-01-29")
     tick = Workshop.tick
 
-    def tick_before_the_other_ends(
-        workshop: Workshop, progress: Progress | None = None, began_at: int | None = None
-    ) -> TickReport:
-        report = tick(workshop, progress, began_at)
+    def tick_before_the_other_ends(workshop: Workshop, progress: Progress | None = None) -> TickReport:
+        report = tick(workshop, progress)
         if report.idle:
             project.release("2024-01-29")
             builder.communicate(timeout=MAX_SECONDS)

@@ -22,6 +22,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
     LAUNCH_TAG,
     OUTCOME_DENIED,
     OUTCOME_DEP_MISS,
+    PROCESS_TAG,
     SPARK_UI_TAG,
 )
 from databuild_dagster.bindings.building.builds import Builder
@@ -39,6 +40,7 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.data.inputs import InputFinder
+from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
@@ -124,7 +126,10 @@ class _Step:
             known = register_ad_hoc(self.engine, location, datasets)
         else:
             outputs = map(asset_text, self.context.assets_def.keys_by_output_name.values())
-            known = register(self.engine, location, datasets, building=outputs)
+            tags = self.context.run.tags
+            # A launch is executed right after the tick that made it, which has registered in the same process.
+            is_current = LAUNCH_TAG in tags and tags.get(PROCESS_TAG) == this_process()
+            known = register(self.engine, location, datasets, building=outputs, is_current=is_current)
         return {spec.asset: spec for spec in known.datasets.values()}
 
     def _selected(self) -> list[str]:

@@ -5,7 +5,7 @@ the engine's tick there is nothing that the other duties could act on.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
 from databuild_dagster.bindings.orchestration.tend_held_runs import look_after
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
+from databuild_dagster.bindings.registry.registration import Registered
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -44,17 +45,15 @@ class Work:
     launcher: OrderCollector
     remains: WarehouseRemains
     interval_seconds: float
-    #: The last event before the tick.
-    began_at: int
-    #: The registered datasets of all locations, by id.
-    registered: Mapping[int, DatasetSpec]
+    #: The datasets of all locations, and where the log ended before the tick.
+    registered: Registered
     #: What the tick of the engine did; filled by it.
     report: TickReport = field(default_factory=TickReport)
 
     @cached_property
     def datasets(self) -> Collection[DatasetSpec]:
         """The location's own."""
-        return [spec for spec in self.registered.values() if spec.location == self.deployment.location]
+        return self.registered.of(self.deployment.location).values()
 
     @cached_property
     def head(self) -> int:
@@ -88,7 +87,8 @@ def _tick(work: Work) -> None:
             limits=deployment.limits,
             remains=work.remains,
             interval_seconds=work.interval_seconds,
-            datasets=work.registered,
+            datasets=work.registered.datasets,
+            head=work.registered.head,
         )
     )
     work.report.add(done)
@@ -130,7 +130,7 @@ DUTIES = (
             work.engine,
             work.deployment.location,
             work.deployment.alerts,
-            began_at=work.began_at,
+            began_at=work.registered.head.seq,
             head=work.head,
         ),
         (TICK,),

@@ -74,20 +74,18 @@ def run_tick(
     *,
     tell: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
-    began_at: int | None = None,
 ) -> TickReport:
     """One tick for a loaded code location, with all its duties; the same for the sensor and the command line.
 
     `tell` gets a sentence for each asset that another location owns, which this tick leaves alone, for each arc without
-    its source, and for each duty that failed. `interval_seconds` is the time between regular ticks, `began_at` the last
-    event before this one, which is looked up unless given. Raises `LocationTaken`, and what the engine's tick raises.
+    its source, and for each duty that failed. `interval_seconds` is the time between regular ticks. Raises
+    `LocationTaken`, and what the engine's tick raises.
     """
     engine = engine_for(instance)
     registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
     for taken in registered.taken:
         tell(str(taken))
-    datasets = registered.of(deployment.location).values()
-    for sentence in unknown_sources(registered.datasets.values(), datasets):
+    for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
         tell(sentence)
     warehouse = deployment.warehouse or warehouse_of(instance)
     work = Work(
@@ -98,8 +96,7 @@ def run_tick(
         launcher,
         remains=WarehouseRemains(engine, warehouse),
         interval_seconds=interval_seconds,
-        began_at=engine.queries.head().seq if began_at is None else began_at,
-        registered=registered.datasets,
+        registered=registered,
     )
     failed = do_duties(DUTIES, work)
     for name, error in failed.items():

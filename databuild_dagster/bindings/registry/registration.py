@@ -29,7 +29,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
 from databuild_dagster.model.errors import AssetTaken
+from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.store.log import Head
+
+#: The events that change what is registered.
+_REGISTERING = names_of(DatasetRegistered)
 
 #: How often what was read is read again, because another location registered something at the same moment.
 MAX_RACES = 3
@@ -42,12 +47,14 @@ _graphs: dict[str, Callable[[], AssetGraph]] = {}
 
 
 class Registered(NamedTuple):
-    """The datasets that the store knows right after a location was registered."""
+    """The datasets of the store after a location was registered."""
 
     #: Of every location, by row id.
     datasets: dict[int, DatasetSpec]
     #: One refusal for each location that owns assets of this one.
     taken: tuple[AssetTaken, ...] = ()
+    #: Where the log ended when this was known to be so.
+    head: Head = Head(0, 0.0)
 
     def of(self, location: str) -> dict[int, DatasetSpec]:
         """The datasets of one location, by row id."""
@@ -76,21 +83,38 @@ def _declared(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
 
 
 def register(
-    engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], *, building: Iterable[str] = ()
+    engine: Engine,
+    location: str,
+    datasets: tuple[DatasetSpec, ...],
+    *,
+    building: Iterable[str] = (),
+    is_current: bool = False,
 ) -> Registered:
-    """Record what the location can build, if the store does not know it yet. One question where it does.
+    """Record what the location can build, if the store does not know it yet.
 
-    Assets of other locations are left out, and returned. Raises `AssetTaken` when one of them is among `building`, whose
-    owner might build it otherwise, and `LocationTaken` (SPEC 5.7).
+    A process that has done so asks one question: whether any location has registered anything since. With `is_current`
+    it does not even ask that. Assets of other locations are left out, and returned.
+    Raises `AssetTaken` when one of them is among `building`, whose owner might build it otherwise, and `LocationTaken`
+    (SPEC 5.7).
     """
-    registered = _register_own(engine, location, datasets)
+    kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
+    declared, registered = kept.get(location, (None, Registered({})))
+    if declared is None or declared != datasets:
+        registered = _register_own(engine, location, datasets, engine.queries.head())
+    elif not is_current:
+        head, is_news = engine.queries.news(_REGISTERING, registered.head.seq)
+        # A log that ends earlier is another one.
+        is_news = is_news or head.seq < registered.head.seq
+        registered = _register_own(engine, location, datasets, head) if is_news else registered._replace(head=head)
+    kept[location] = datasets, registered
     for refusal in registered.taken:
         if not set(building).isdisjoint(refusal.facts["taken"]):
             raise refusal
     return registered
 
 
-def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...]) -> Registered:
+def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], head: Head) -> Registered:
+    """`head` is the log's end: the datasets are asked for after it."""
     for races in range(1, MAX_RACES + 1):
         known = engine.queries.datasets()
         present = {spec.asset: spec for spec in known.values()}
@@ -101,7 +125,7 @@ def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ..
             if standing is Standing.TAKEN:
                 of_owner.setdefault(present[asset].location, []).append(asset)
         try:
-            known = _recorded(engine, location, own, known)
+            known, head = _recorded(engine, location, own, known, head)
         except AssetTaken:
             if races < MAX_RACES:
                 continue
@@ -111,7 +135,7 @@ def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ..
         AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
         for owner, assets in of_owner.items()
     )
-    return Registered(known, tuple(taken))
+    return Registered(known, tuple(taken), head)
 
 
 def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> Registered:
@@ -123,18 +147,22 @@ def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpe
     own = {spec.asset: spec for spec in known.values() if spec.location == location}
     of_others = {spec.asset for spec in known.values() if spec.location != location}
     new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
-    return Registered(_recorded(engine, location, {**own, **new}, known))
+    known, _ = _recorded(engine, location, {**own, **new}, known, Head(0, 0.0))
+    return Registered(known)
 
 
 def _recorded(
-    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec]
-) -> dict[int, DatasetSpec]:
-    """The datasets of all locations, after those of one are recorded as `own`. Raises `AssetTaken`, `LocationTaken`."""
+    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec], head: Head
+) -> tuple[dict[int, DatasetSpec], Head]:
+    """The datasets of all locations, after those of one are recorded as `own`, and the last event that they are newer than.
+
+    `known` are the datasets as of `head` or later. Raises `AssetTaken`, `LocationTaken`.
+    """
     if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
-        return known
+        return known, head
     command = RegisterDatasets(location=location, datasets=tuple(own.values()))
-    engine.handle(command, actor=f"code location {location}")
-    return engine.queries.datasets()
+    events = engine.handle(command, actor=f"code location {location}").events
+    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head
 
 
 def remember(location: str, graph: Callable[[], AssetGraph]) -> None:

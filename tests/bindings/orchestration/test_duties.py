@@ -11,6 +11,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Duty, Work, check_duties, do_duties
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.bindings.registry.registration import Registered
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 
 
@@ -27,8 +28,7 @@ def work(tmp_path: object) -> Work:
         OrderCollector(instance),
         remains=WarehouseRemains(engine, str(tmp_path)),
         interval_seconds=0.0,
-        began_at=0,
-        registered={},
+        registered=Registered({}),
     )
 
 

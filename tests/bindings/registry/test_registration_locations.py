@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster import BuildContext, build_definitions, databuild_asset
 from databuild_dagster.bindings.authoring.location import load_code_locations
@@ -13,6 +14,7 @@ from databuild_dagster.bindings.building.deployment import deployment_of_reposit
 from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import AssetTaken, LocationTaken
 from databuild_dagster.model.states import InstanceState
 from tests.support.questions import recorded_questions
@@ -94,6 +96,26 @@ def test_a_graph_is_read_once_and_a_known_location_costs_one_question(
     assert datasets_of(site.repository.asset_graph, "first") is datasets
     assert set(registered.of("first").values()) == set(datasets)
     assert (len(asked), registered.taken) == (1, ())
+    assert register(site.engine, "first", datasets, is_current=True).datasets == registered.datasets
+    assert len(asked) == 1, "what the process remembers is not looked at"
+
+
+def test_a_process_that_remembers_a_location_sees_later_registrations(deploy: Any) -> None:
+    """SPEC 5.7"""
+    site = deploy(numbers, other, location="first")
+    datasets = datasets_of(site.repository.asset_graph, "first")
+    by_asset = {spec.asset: spec for spec in datasets}
+    elsewhere = Engine(site.engine.store, site.engine.catalog)
+
+    # An older version of the location's code runs there, and `other` moves to another location.
+    register(elsewhere, "first", (by_asset["numbers"],))
+    register(elsewhere, "second", (replace(by_asset["other"], location="second"),))
+    registered = register(site.engine, "first", datasets)
+
+    assert owners(site.engine) == {"numbers": "first", "other": "second"}
+    assert registered.datasets == site.engine.queries.datasets()
+    assert [refusal.facts["owner"] for refusal in registered.taken] == ["second"]
+    assert register(site.engine, "first", datasets) == registered
 
 
 def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> None:
