@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from databuild_dagster.data.part_attempts import remove_attempts_before
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
-from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
+from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact, missing_files, read_manifest
 
 #: Of a process on another host nobody knows when it is gone. It hears that its job run has ended by its next heartbeat.
 LATE_SECONDS = 3600.0
@@ -104,11 +104,5 @@ class WarehouseRemains:
             ref=ref,
             inputs=manifest.inputs,
             code_version=self._engine.queries.canonical([ref])[ref].code_version,
-            manifest=ManifestFact(
-                state=manifest.state.value,
-                uri=self._warehouse.manifest_path(asset, uuid),
-                files=len(manifest.files),
-                rows=manifest.rows,
-                bytes=manifest.bytes,
-            ),
+            manifest=manifest_fact(manifest, self._warehouse.manifest_path(asset, uuid)),
         )

@@ -27,6 +27,7 @@ __all__ = [
     "SparkMode",
     "SparkSettings",
     "abandon",
+    "active_in_thread",
     "interrupt",
     "is_client",
     "open_session",
@@ -103,6 +104,26 @@ def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
                 spark.removeTag(tag)
             else:
                 spark.sparkContext.removeJobTag(tag)
+
+
+@contextmanager
+def active_in_thread(spark: SparkSession) -> Iterator[None]:
+    """Inside the block, PySpark's functions that name no session use this one in this thread.
+
+    `F.udf("int")` parses its type in the active session, else in the process's default one, which may be the client of
+    a server that has stopped. PySpark has no public way to set the active session of a client. A JVM in this process
+    has one context, so nothing is set there.
+    """
+    if not is_client(spark):
+        yield
+        return
+    active = cast("Any", type(spark))._active_session
+    before = getattr(active, "session", None)
+    active.session = spark
+    try:
+        yield
+    finally:
+        active.session = before
 
 
 def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:

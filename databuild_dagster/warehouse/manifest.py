@@ -16,6 +16,7 @@ from importlib.resources import files as package_files
 
 import msgspec
 
+from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
@@ -112,6 +113,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+def manifest_fact(manifest: Manifest, uri: str) -> ManifestFact:
+    """The summary of a manifest that the event log keeps."""
+    return ManifestFact(
+        state=manifest.state.value, uri=uri, files=len(manifest.files), rows=manifest.rows, bytes=manifest.bytes
+    )
 
 
 class _Version(msgspec.Struct):

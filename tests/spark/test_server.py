@@ -18,7 +18,14 @@ from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import check_reachable, server_status, server_statuses, stop_server, use_server
-from databuild_dagster.spark.session import SparkSettings, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.session import (
+    SparkSettings,
+    active_in_thread,
+    interrupt,
+    open_session,
+    spark_ui_url,
+    tag_operations,
+)
 from tests.spark.stand_in import complaining_spark, listening_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
@@ -199,6 +206,18 @@ def test_two_sessions_do_not_see_each_others_views(spark, home):
     other = open_session(SparkSettings(home=home))
 
     assert not other.catalog.tableExists("mine")
+
+
+def test_a_function_of_spark_uses_the_session_of_its_call_and_not_the_default_one(spark, home):
+    """The default one of the process may belong to a server that has stopped."""
+    default, other = type(spark).active(), open_session(SparkSettings(home=home))
+
+    with active_in_thread(other):
+        in_the_block = type(spark).active()
+
+    assert in_the_block is other
+    assert in_the_block is not default
+    assert type(spark).active() is default
 
 
 def test_what_others_must_not_read_is_readable_by_this_user_only(new_home):

@@ -1,7 +1,7 @@
-"""What an asset's function is called with: each parameter filled by its kind.
+"""The arguments of an asset's function, each parameter filled by its kind.
 
-In a batch an input whose partitions depend on the output's key comes with that key as a column, and any other
-input without; the declared mapping decides, never what happens to be in the batch.
+In a batch, an input whose partitions depend on the output's key has that key as a column. The declared mapping decides
+that, not the partitions that happen to be in the batch.
 """
 
 import os
@@ -47,7 +47,7 @@ class Arguments:
         self._dataset = next(iter(datasets.values()))
         self._frames = frames
         self._finder = finder
-        #: What filters have spared.
+        #: The files that filters let through, and all files.
         self.files_read = FilesReadOfStep()
 
     def of(
@@ -58,19 +58,21 @@ class Arguments:
         folder: str,
         given: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """By parameter; what is `given` is not read. What Spark reads of a batch hangs on `folder` until the results
-        are written."""
+        """The argument of each parameter; one in `given` is not read.
+
+        Data that Spark reads for a batch needs `folder` until the results are written.
+        """
         return {
-            each.name: given[each.name]
-            if each.name in given
-            else self._input(each, runs, inputs, os.path.join(folder, f"input-{number}"))
-            if each.kind.is_input
-            else self.tool(each, context)
-            for number, each in enumerate(self._body.parameters)
+            parameter.name: given[parameter.name]
+            if parameter.name in given
+            else self._input(parameter, runs, inputs, os.path.join(folder, f"input-{number}"))
+            if parameter.kind.is_input
+            else self.tool(parameter, context)
+            for number, parameter in enumerate(self._body.parameters)
         }
 
     def tool(self, parameter: Parameter, context: BuildContext) -> Any:
-        """What is not an input."""
+        """The argument of a parameter that is no input."""
         match parameter.kind:
             case ParameterKind.SPARK_SESSION:
                 return self._frames.spark.session
@@ -88,7 +90,7 @@ class Arguments:
                 assert_never(parameter.kind)
 
     def read(self, refs: tuple[str, ...], used: Iterable[dict[str, str]]) -> Any:
-        """A frame of refs named at run time, and written down as read. Raises `DepMiss` for those not live."""
+        """A frame of refs named at run time, recorded as read in `used`. Raises `DepMiss` for refs that are not live."""
         pinned = self._finder.pin(refs)
         if missing := [ref for ref in refs if pinned[ref].state is not InstanceState.LIVE]:
             raise DepMiss(*missing)
@@ -100,48 +102,15 @@ class Arguments:
             return self._frames.load_foreign(asset, refs, frame_type(), pandas=False)
         return self._frames.read([pinned[ref] for ref in refs], asset, pandas=False)
 
-    def whole(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> Any:
-        """The frame of one parameter by itself."""
-        return self._input(self._named(name), [run], inputs, folder="")
-
-    def file_sizes(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> dict[str, int]:
-        """The files that one parameter's frame is made of, each with its bytes. Raises `BadResult` for a plain asset."""
-        parameter = self._named(name)
-        asset = self._upstream(parameter)
-        if self._finder.is_foreign(asset):
-            raise BadResult(
-                f"{asset} is a plain Dagster asset, whose files only Dagster knows; split {self._dataset.job} "
-                "with parts=ByKey(…)."
-            )
-        found = inputs[run.refs[0]]
-        pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
-        return self._frames.file_sizes(
-            pinned,
-            asset,
-            pandas=parameter.kind is ParameterKind.PANDAS_FRAME,
-            where=self._body.filters.get(name),
-            on_narrowed=self._noting(name, [(run.partition_key, pinned)]),
-        )
-
-    def of_files(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs], files: Collection[str]) -> Any:
-        """The frame of one parameter, of some of its files only."""
-        parameter = self._named(name)
-        asset, found = self._upstream(parameter), inputs[run.refs[0]]
-        pinned = [found.pinned[ref] for ref in found.refs_of_asset.get(asset, ())]
-        pandas = parameter.kind is ParameterKind.PANDAS_FRAME
-        return self._frames.read(pinned, asset, pandas=pandas, files=files, where=self._body.filters.get(name))
-
     def are_current(self, uuids: Mapping[str, str]) -> bool:
-        """Whether these instances, input ref to uuid, are what would be read now."""
+        """Whether a read would return these instances now; given as input ref to uuid."""
         pinned = self._finder.pin(uuids) if uuids else {}
         return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
 
-    def upstream_of(self, name: str) -> str:
-        """The asset that a parameter stands for."""
-        return self._upstream(self._named(name))
-
-    def _named(self, name: str) -> Parameter:
-        return next(each for each in self._body.parameters if each.name == name)
+    def split_input(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> "SplitInput":
+        """The input of one lot that its parts share."""
+        parameter = next(parameter for parameter in self._body.parameters if parameter.name == name)
+        return SplitInput(self, parameter, run, inputs)
 
     def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)
@@ -149,7 +118,7 @@ class Arguments:
         where = self._body.filters.get(parameter.name)
         found = {run.partition_key: inputs[run.refs[0]] for run in runs}
         if self._body.is_batched and self._finder.follows_key(self._dataset, asset):
-            keyed = {key: each.refs_of_asset.get(asset, ()) for key, each in found.items() if key is not None}
+            keyed = {key: given.refs_of_asset.get(asset, ()) for key, given in found.items() if key is not None}
             if self._finder.is_foreign(asset):
                 frame = self._frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
                 has_columns = any(keyed.values())
@@ -167,12 +136,12 @@ class Arguments:
         return self._frames.read(instances, asset, pandas=pandas, where=where, on_narrowed=noting)
 
     def _noting(self, name: str, read: Iterable[tuple[str | None, Sequence[Canonical]]]) -> OnNarrowed:
-        """What hears how many files are read: of each partition for the materializations, of all for the log."""
+        """A callback for the number of files read: per partition for the materializations, in total for the log."""
 
         def note(of_uuid: Mapping[str, FilesRead]) -> None:
             for key, found in read:
-                known = (of_uuid.get(each.uuid or "") for each in found)
-                self.files_read.note(key, name, summed(each for each in known if each is not None))
+                known = (of_uuid.get(instance.uuid or "") for instance in found)
+                self.files_read.note(key, name, summed(instance for instance in known if instance is not None))
             total = summed(of_uuid.values())
             self._context.log.info(
                 f"{total.files} of {total.of} files of {name} are read where {self._body.filters[name]}."
@@ -181,8 +150,44 @@ class Arguments:
         return note
 
     def _upstream(self, parameter: Parameter) -> str:
-        """As registered; Dagster may have put a prefix before what the author wrote."""
+        """The asset of a parameter as registered; Dagster may have added a prefix to the author's name."""
         for spec in self._dataset.inputs:
             if spec.param == parameter.name:
                 return spec.asset
         return asset_text(self._body.upstreams[parameter.name])
+
+
+class SplitInput:
+    """The one input that the parts of a lot share."""
+
+    def __init__(self, arguments: Arguments, parameter: Parameter, run: HostedRun, inputs: Mapping[str, Inputs]):
+        self._arguments, self._parameter, self._run, self._inputs = arguments, parameter, run, inputs
+        #: Its asset.
+        self.asset = arguments._upstream(parameter)
+
+    def whole(self) -> Any:
+        """Its frame."""
+        return self._arguments._input(self._parameter, [self._run], self._inputs, folder="")
+
+    def file_sizes(self) -> dict[str, int]:
+        """Its files, each with its bytes. Raises `BadResult` for a plain asset."""
+        arguments = self._arguments
+        if arguments._finder.is_foreign(self.asset):
+            raise BadResult(
+                f"{self.asset} is a plain Dagster asset, whose files only Dagster knows; "
+                f"split {arguments._dataset.job} with parts=ByKey(…)."
+            )
+        noting = arguments._noting(self._parameter.name, [(self._run.partition_key, self._pinned())])
+        return arguments._frames.file_sizes(self._pinned(), self.asset, on_narrowed=noting, **self._how())
+
+    def of_files(self, files: Collection[str]) -> Any:
+        """A frame of some of its files."""
+        return self._arguments._frames.read(self._pinned(), self.asset, files=files, **self._how())
+
+    def _pinned(self) -> list[Canonical]:
+        found = self._inputs[self._run.refs[0]]
+        return [found.pinned[ref] for ref in found.refs_of_asset.get(self.asset, ())]
+
+    def _how(self) -> dict[str, Any]:
+        where = self._arguments._body.filters.get(self._parameter.name)
+        return {"pandas": self._parameter.kind is ParameterKind.PANDAS_FRAME, "where": where}

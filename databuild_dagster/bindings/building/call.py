@@ -1,4 +1,4 @@
-"""One call of an asset's function: what it builds, how far it has come, and what all calls of a step share."""
+"""One call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
 
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -27,14 +27,14 @@ from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 @dataclass
 class Call:
-    """One call of the function, as far as it has come."""
+    """One call of the function and its results so far."""
 
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
     used: dict[str, dict[str, str]]
     staged: dict[str, Staged] = field(default_factory=dict)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
-    #: The manifests of a lot's parts, which have their places already.
+    #: The manifests of a lot's parts, which are in place already.
     children: tuple[str, ...] = ()
 
     @property
@@ -49,36 +49,36 @@ class Call:
         return [ref for run in self.runs for ref in run.refs if asset_of(ref) == asset]
 
     def closed(self, run: HostedRun) -> str | None:
-        """What the gates have against a job run."""
+        """The blocking verdicts on a job run, as one text."""
         against = [
-            f"check {each.gate} of {ref}: {each.why}"
+            f"check {verdict.gate} of {ref}: {verdict.why}"
             for ref in run.refs
-            for each in self.verdicts.get(ref, ())
-            if each.blocks
+            for verdict in self.verdicts.get(ref, ())
+            if verdict.blocks
         ]
         return "; ".join(against) or None
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What every call of a step uses."""
+    """The tools that every call of a step uses."""
 
     context: AssetExecutionContext
     body: AssetBody
     datasets: Mapping[str, DatasetSpec]
     frames: Frames
     arguments: Arguments
-    #: Asset to what the author calls it.
+    #: Asset to the author's name of the output.
     names: Mapping[str, str | None]
     launch_id: str
 
     @property
     def job(self) -> str:
-        """What an error message calls the function."""
+        """The name of the function in error messages."""
         return next(iter(self.datasets.values())).job
 
     def build_context(self, call: Call, used: Collection[dict[str, str]]) -> BuildContext:
-        """What is read at run time is written into `used`."""
+        """Refs that the function reads at run time are added to `used`."""
         return BuildContext(
             dagster_context=self.context,
             runs=call.runs,
@@ -98,23 +98,24 @@ class Tools:
 
 
 class Stops:
-    """The job runs of a step that were ended from outside, and which calls end with them. Used by several threads."""
+    """The job runs of a step that were stopped from outside, and the calls that stop with them. Used by several
+    threads."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        #: Job run to why it was ended.
+        #: Job run to the reason of its stop.
         self._why: dict[str, str] = {}
-        #: Job run to those that its call builds with it, itself included.
+        #: Job run to all job runs of its call.
         self._together: dict[str, tuple[HostedRun, ...]] = {}
 
     def begin(self, runs: tuple[HostedRun, ...]) -> None:
-        """One call builds these."""
+        """Record that one call builds these job runs."""
         self._together.update((run.id, runs) for run in runs)
 
     def stop(self, job_run_id: str, why: str) -> None:
-        """End a job run: its answer will not count.
+        """Stop a job run: its result will not count.
 
-        Its Spark work is interrupted, unless it is also that of neighbours that are to go on.
+        Its Spark work is interrupted once no job run of the same call is left.
         """
         self._why[job_run_id] = why
         together = self._together.get(job_run_id, ())
@@ -122,41 +123,42 @@ class Stops:
             self._frames.spark.begin_to_interrupt(together[0].id)
 
     def why(self, run: HostedRun) -> str | None:
-        """Why it was ended; None for one that goes on."""
+        """The reason of its stop; None while it runs."""
         return self._why.get(run.id)
 
     def are_all(self, runs: Sequence[HostedRun]) -> bool:
-        """Whether none of them goes on."""
+        """Whether all of them are stopped."""
         return all(run.id in self._why for run in runs)
 
     def raise_if_all(self, call: Call) -> None:
-        """Between two phases of a call. Raises `StoppedEarly`."""
+        """Called between two phases of a call. Raises `StoppedEarly`."""
         if self.are_all(call.runs):
             raise StoppedEarly
 
 
 class StoppedEarly(Exception):
-    """All job runs of a call were ended from outside."""
+    """All job runs of a call were stopped from outside."""
 
 
 class Leftovers:
-    """What job runs of a step, and earlier attempts at their lots, have left in the warehouse."""
+    """Files of this step's job runs, and of earlier attempts at their lots, that may have to be removed."""
 
     def __init__(self, context: AssetExecutionContext, frames: Frames) -> None:
         self._context = context
         self._frames = frames
-        #: Job run to the folder that stands for what earlier attempts have left.
+        #: Job run to the folder that marks files of earlier attempts.
         self._unsettled: dict[str, str] = {}
 
     def attempts_before(self, run: HostedRun, ref: str) -> list[str]:
-        """Instances whose kept parts this one may use; from here on they are to be removed once it has ended."""
+        """Instances whose kept parts this job run may reuse; they are removed once it has ended."""
         attempts = self._frames.writer.attempts_before(run.id, ref)
         if attempts:
             self._unsettled[run.id] = self._frames.writer.lasting_folder(run.id)
         return attempts
 
     def settle(self, run: HostedRun) -> None:
-        """The engine knows how it ended: what earlier attempts at its lot have kept is in it, or of no use any more."""
+        """The engine recorded the end of a job run: parts that earlier attempts kept are in it or useless, and are
+        removed."""
         folder = self._unsettled.pop(run.id, None)
         if folder is None:
             return
@@ -165,11 +167,11 @@ class Leftovers:
                 self._frames.writer.remove_attempts_before(run.id, ref)
             remove_tree(folder)
         except (DiskTrouble, StorageTrouble) as error:
-            # As long as the folder is there, the orchestrator tries again once this process is gone.
-            self._context.log.warning(f"What earlier attempts left of {few_of(run.refs)} is not removed yet: {error}")
+            # While the folder exists, the orchestrator retries after this process has ended.
+            self._context.log.warning(f"Files of earlier attempts at {few_of(run.refs)} are not removed yet: {error}")
 
     def discard(self, run: HostedRun) -> None:
-        """The engine did not take it: nothing may be left that looks like data. What earlier attempts keep stays theirs."""
+        """The engine rejected the result: its files are removed, and files that earlier attempts kept stay."""
         if (folder := self._unsettled.pop(run.id, None)) is not None:
             with suppress(DiskTrouble):
                 remove_tree(folder)
@@ -177,9 +179,9 @@ class Leftovers:
             try:
                 self._frames.writer.discard(run.id, ref)
             except DatabuildError as error:
-                self._context.log.warning(f"What was written for {ref} could not be removed: {error}")
+                self._context.log.warning(f"The files of {ref} could not be removed: {error}")
 
 
 def traceback_of(error: BaseException) -> str:
-    """As Python prints it."""
+    """The traceback as Python prints it."""
     return "".join(traceback.format_exception(error))

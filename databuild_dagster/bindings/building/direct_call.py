@@ -1,7 +1,7 @@
-"""From what a test says to the `BuildContext` of a direct call, for asset functions that take one.
+"""A `BuildContext` for direct calls of asset functions in tests.
 
-Nothing is recorded and no Dagster run exists; what a build would know of either is refused with a sentence. The
-context itself is the one of every build.
+Nothing is recorded and no Dagster run exists; a question that needs either is refused with a sentence. The context is
+the one of every build.
 """
 
 import logging
@@ -21,7 +21,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.refs import AnyRef, Ref, make_ref, parse_ref
 from databuild_dagster.spark.frames import united
 
-#: What is built where no asset is given.
+#: The asset's name where none is given.
 UNNAMED = "asset"
 
 
@@ -37,10 +37,10 @@ def build_context(
 ) -> BuildContext:
     """The context to call an asset's function with, in a test: `orders(build_context(partition_key="2024-01-29"))`.
 
-    `partition_keys` are those of a batch. With `asset`, the context knows its refs, outputs and time windows too.
-    `inputs` are the frames that `context.read` gives, by ref: several are united, one that is not there is a
-    `DepMiss`, as in a build. `context.resources` are `resources`; `context.spark` is `spark`, or the session of
-    `materialize()`; `context.instance` is `instance`, or an ephemeral one. What the function adds is read by
+    `partition_keys` are those of a batch. With `asset`, the context also has its refs, outputs and time windows.
+    `inputs` are the frames, by ref, that `context.read` returns: several are united, a missing one is a `DepMiss`, as
+    in a build. `context.resources` are `resources`; `context.spark` is `spark`, or the session of `materialize()`;
+    `context.instance` is `instance`, or an ephemeral one. Read metadata that the function adds with
     `context.output_metadata(ref)`.
 
     Raises ValueError for keys that do not fit the asset.
@@ -67,7 +67,7 @@ def build_context(
 
 
 class _NoRun:
-    """What a build asks Dagster's own context, answered without a Dagster run."""
+    """The part of Dagster's own context that a build reads, without a Dagster run."""
 
     def __init__(
         self, asset: AssetsDefinition | None, resources: Mapping[str, Any], instance: DagsterInstance | None
@@ -97,7 +97,7 @@ class _NoRun:
 def _output_names(asset: AssetsDefinition) -> dict[str, str | None]:
     body = body_of(asset)
     if body is None:
-        raise ValueError(f"{asset} is no asset of databuild's, so its function takes no BuildContext.")
+        raise ValueError(f"{asset} is not an asset of databuild, so its function takes no BuildContext.")
     keys: list[AssetKey] = [asset.keys_by_output_name[output] for output in body.outputs.values()]
     return {asset_text(key): name for key, name in zip(keys, body.outputs, strict=True)}
 

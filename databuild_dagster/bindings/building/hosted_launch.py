@@ -1,6 +1,6 @@
-"""The job runs of one launch in a step: built by a few threads, reported to the engine and to Dagster from one.
+"""The job runs of one launch in a step: a few threads build them, and the step's thread reports them.
 
-The engine decides first. A result that it does not accept any more never happened, and Dagster hears nothing of it.
+The engine decides first. A result that it rejects is not reported to Dagster.
 """
 
 import atexit
@@ -35,25 +35,25 @@ from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.threads import DaemonThreads
 
-#: How long threads may take to notice that they were interrupted. Spark's jobs do at once; a function in Python only when
-#: it has ended, and what it answers after that is refused.
+#: How long threads may take to end after an interrupt. Spark's jobs end at once; a Python function only when it
+#: returns, and its result is rejected.
 STOP_SECONDS = 10.0
 #: A log line announces the wait for threads that take longer.
 STOPPED_AT_ONCE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
-#: The launches that this process hosts at the moment, and how to let go of each.
+#: The open launches of this process, and the function that abandons each.
 _open_launches: dict[str, Callable[[], None]] = {}
 
 _Ended = TypeVar("_Ended", bound=Built | Missed | Failed)
 
 
 def end_open_launches() -> None:
-    """End what a step of this process has left behind.
+    """End the launches that a step of this process left open.
 
-    An interrupt may come while Dagster writes an event: then it forgets the step's generator without closing
-    it, and what the generator hosts would be alive as long as its process.
+    An interrupt while Dagster writes an event makes Dagster drop the step's generator without closing it; its launch
+    would stay alive as long as its process.
     """
     while _open_launches:
         _open_launches.popitem()[1]()
@@ -64,17 +64,17 @@ atexit.register(end_open_launches)
 
 @dataclass
 class Progress:
-    """What has become of the refs of a step so far, in all its launches."""
+    """The results of a step so far, of all its launches."""
 
     n_hosted: int = 0
     live: dict[str, str] = field(default_factory=dict)
-    #: Ref to its error, in the order of happening.
+    #: Ref to its error, in order of occurrence.
     failed: dict[str, str] = field(default_factory=dict)
     missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
-    #: Refs that others failed to build, or that were not given.
+    #: Ref to the reason why another run failed to build it, or why it was refused.
     denied: dict[str, str] = field(default_factory=dict)
-    #: Ref to what its gates said.
+    #: Ref to the verdicts of its gates.
     verdicts: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
@@ -103,7 +103,7 @@ class HostedLaunch:
         self._heartbeat = Heartbeat(engine, launch_id, [run.id for run in job_runs], builder.stop)
         self._n_threads = n_threads
         self._threads: DaemonThreads[Attempt] | None = None
-        #: Job runs of which the engine does not know yet how they ended.
+        #: Job runs whose end the engine has not recorded.
         self._unfinished = {run.id for run in job_runs}
 
     def build(self, inputs_of: Callable[[list[str]], Mapping[str, Inputs]]) -> Iterator[Any]:
@@ -122,7 +122,7 @@ class HostedLaunch:
                 yield from self._report(misses)
                 yield from self._build_in_threads(ready, inputs)
             except Exception as error:
-                # Ours or Dagster's trouble, not the asset's: the job runs are tried again, but not for ever.
+                # An error of ours or of Dagster, not of the asset: the job runs are retried a limited number of times.
                 self._end(f"{type(error).__name__}: {error}", as_failure=True)
                 raise
             except BaseException:
@@ -143,7 +143,7 @@ class HostedLaunch:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 attempts = [future.result() for future in done]
-                # Begun before the others are reported: Spark works while Dagster writes.
+                # Submitted before the results are reported: Spark works while Dagster writes.
                 pending |= {
                     threads.submit(builder.build, unit, inputs) for attempt in attempts for unit in attempt.again
                 }
@@ -200,17 +200,17 @@ class HostedLaunch:
         yield from self._painter.built(built)
 
     def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], Command]) -> list[_Ended]:
-        """Those that the engine took. One stale job run must not take its neighbours with it."""
+        """The results that the engine recorded. A stale job run does not affect its neighbors."""
         if not results:
             return []
         try:
             self._engine.handle(command_of(results), actor=self._actor)
         except StaleJobRun as stale:
             if len(results) > 1:
-                return [taken for result in results for taken in self._accepted([result], command_of)]
+                return [accepted for result in results for accepted in self._accepted([result], command_of)]
             (result,) = results
             if isinstance(result, Built) and stale.facts["state"] == JobRunState.SUCCEEDED.value:
-                # The orchestrator took this process for dead, and adopted what it had written.
+                # The orchestrator judged this process dead and adopted its files.
                 return results
             self._stopped(result.run, stale.message, f": {stale}")
             self._builder.discard(result.run)
@@ -221,24 +221,24 @@ class HostedLaunch:
         self._progress.stopped.update(dict.fromkeys(run.refs, why))
         self._context.log.warning(f"{few_of(run.refs)}{predicate}")
 
-    # The end of what this step cannot finish
+    # The end of job runs that this step cannot finish
 
     def _stop(self, why: str) -> None:
-        """Nothing of the launch goes on here, and what its threads still answer does not count."""
+        """Stop all job runs here; results that threads still return are rejected."""
         for job_run_id in list(self._unfinished):
             self._builder.stop(job_run_id, why)
         if self._threads is not None:
             self._threads.close()
 
     def _end(self, why: str, *, as_failure: bool) -> None:
-        """End the job runs that are left, so that no one has to wait for the lease to lapse."""
+        """End the unfinished job runs, so that others need not wait for their leases to lapse."""
         ids_left = sorted(self._unfinished)
         if not ids_left:
             return
-        # Emptied first: what ends them here is not to end them again when Dagster lets go of the generator.
+        # Cleared first, so that Dagster's closing of the generator does not end them again.
         self._unfinished.clear()
         self._heartbeat.reported(ids_left)
-        # SPEC 6.10: what a person canceled is not retried by the wants that were open for it.
+        # SPEC 6.10: wants that were open at a cancellation do not retry it.
         keep_wants = not self._was_terminated()
 
         def end(ids: Sequence[str]) -> None:
@@ -247,7 +247,7 @@ class HostedLaunch:
             try:
                 self._engine.handle(fail if as_failure else cancel, actor=self._actor)
             except Refused:
-                # One of them was ended by another process in this moment; the others are still ours to end.
+                # Another process has just ended one of them; the others are ended here.
                 for job_run_id in ids if len(ids) > 1 else ():
                     end([job_run_id])
 
@@ -259,7 +259,7 @@ class HostedLaunch:
         self._heartbeat.stop()
 
     def _was_terminated(self) -> bool:
-        """Whether a person took the run back in Dagster. Ctrl-C is only a pause: a later run goes on."""
+        """Whether a person terminated the run in Dagster. Ctrl-C is a pause: a later run continues."""
         run = self._context.instance.get_run_by_id(self._context.run.run_id)
         return run is not None and run.status is DagsterRunStatus.CANCELING
 

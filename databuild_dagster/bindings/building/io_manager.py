@@ -1,8 +1,8 @@
-"""How plain Dagster assets and asset checks read ours: one frame of the canonical instances, and never a
-write.
+"""The IO manager by which plain Dagster assets and asset checks read ours: one frame of the canonical instances, no
+writes.
 
-One partition or many come as one frame, of Spark or pandas as the parameter is annotated. Ours do not pass
-here: they read exactly the instances that their job run was given.
+One partition or many come as one frame, of Spark or pandas as the parameter is annotated. Our own assets do not use it:
+they read exactly the instances that their job run pinned.
 """
 
 from typing import Any
@@ -32,18 +32,16 @@ from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
-
-#: Refs named in one message.
-MAX_NAMED = 5
 
 
 class NotLive(Exception):
-    """What is to be read is not live; the message names it and says what to do."""
+    """A ref that is to be read is not live; the message names it and the command that builds it."""
 
 
 class DatabuildIOManager(IOManager):
-    """Reads canonical instances; writing is the step's own business."""
+    """Reads canonical instances; the step of each asset writes."""
 
     def __init__(self, instance: DagsterInstance, deployment: Deployment, spark_resource: Any) -> None:
         self._instance = instance
@@ -55,7 +53,7 @@ class DatabuildIOManager(IOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         if obj is None:
-            # Our own step says that it is done; the data is where it belongs.
+            # Our own step yields no value; its data is in place.
             return
         raise NotImplementedError(
             f"{context.asset_key.to_user_string()} is written by its own step, not through its IO manager."
@@ -64,11 +62,9 @@ class DatabuildIOManager(IOManager):
     def load_input(self, context: InputContext) -> Any:
         asset = asset_text(context.asset_key)
         canonical = self._canonical(asset, context)
-        if absent := [ref for ref, each in canonical.items() if each.state is not InstanceState.LIVE]:
-            more = f" and {len(absent) - MAX_NAMED} more" if len(absent) > MAX_NAMED else ""
+        if absent := [ref for ref, instance in canonical.items() if instance.state is not InstanceState.LIVE]:
             raise NotLive(
-                f"{', '.join(absent[:MAX_NAMED])}{more} cannot be read, because it is not live; "
-                f"build it first: databuild build {absent[0]}"
+                f"{few_of(absent)} cannot be read, because it is not live; build it first: databuild build {absent[0]}"
             )
         pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
         return self._frames.read(list(canonical.values()), asset, pandas=pandas)
@@ -79,8 +75,8 @@ class DatabuildIOManager(IOManager):
             keys = _keys_of_run(context) or keys
         canonical = engine_for(self._instance).queries.canonical([make_ref(asset, key) for key in keys])
         if is_check and context.has_asset_partitions:
-            # A check has no partitions of its own; it looks at what there is.
-            return {ref: each for ref, each in canonical.items() if each.state is InstanceState.LIVE}
+            # A check has no partitions; it reads all live ones.
+            return {ref: instance for ref, instance in canonical.items() if instance.state is InstanceState.LIVE}
         return canonical
 
 
@@ -95,7 +91,7 @@ def _is_for_a_check(context: InputContext) -> bool:
 
 
 def _keys_of_run(context: InputContext) -> list[str | None]:
-    """The partitions that the Dagster run is about, none for a run that is not partitioned."""
+    """The partition keys of the Dagster run; none for an unpartitioned run."""
     tags = context.step_context.dagster_run.tags
     if PARTITION_NAME_TAG in tags:
         return [tags[PARTITION_NAME_TAG]]

@@ -1,9 +1,8 @@
-"""One lot built in parts: which there are, which of them an earlier attempt has kept, and the calls for the others
-(SPEC 10.4).
+"""One lot built in parts: its parts, the ones that an earlier attempt kept, and the calls for the others (SPEC 10.4).
 
-Each part that comes to an end has its files and its manifest in the instance's folder at once; the lot's own manifest is
-the caller's business, and until it is there nobody reads any of it. A part that fails leaves the others alone. Knows
-nothing of the engine: how the lot's job run ends, the caller says.
+A finished part has its files and its manifest in the instance's folder at once. No reader sees any of it before the
+lot's own manifest, which the caller writes. A failed part does not affect the others. This module does not know the
+engine: the caller ends the lot's job run.
 """
 
 import os
@@ -15,11 +14,9 @@ from hashlib import sha256
 from threading import BoundedSemaphore, Lock
 from typing import Any
 
-from databuild_dagster.bindings.building.arguments import Arguments
-from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.building.arguments import SplitInput
 from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_key, why_no_key
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
-from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.parts import MAX_PARTS, balanced
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
@@ -50,9 +47,9 @@ class Part:
     """One piece of a lot."""
 
     number: int
-    #: What a person calls it.
+    #: Its name for people.
     name: str
-    #: Which piece of what: of two parts with the same text the input's rows are the same, if its instances are.
+    #: Identifies the piece: two parts with the same text have the same input rows if the input instances are the same.
     split: str
     #: Of a split by file, as the input names them.
     files: tuple[str, ...] | None = None
@@ -60,32 +57,12 @@ class Part:
     key: Any = None
 
 
-class SplitInput:
-    """The input of one lot that is split."""
-
-    def __init__(self, arguments: Arguments, parameter: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> None:
-        self._arguments = arguments
-        self._of = (parameter, run, inputs)
-
-    def whole(self) -> Any:
-        """Its frame."""
-        return self._arguments.whole(*self._of)
-
-    def file_sizes(self) -> dict[str, int]:
-        """What it is made of, each file with its bytes. Raises `BadResult`."""
-        return self._arguments.file_sizes(*self._of)
-
-    def of_files(self, files: tuple[str, ...]) -> Any:
-        """A frame of some of it."""
-        return self._arguments.of_files(*self._of, files)
-
-
 class CannotSplit(BadResult):
-    """A lot cannot be split in the way its asset says; the message says why, and what to do."""
+    """A lot cannot be split in the declared way; the message has the reason and the remedy."""
 
 
 def split_by_file(split: ByFile, sizes: Mapping[str, int], asset: str) -> list[Part]:
-    """At least one part: an input without files is one, which has nothing."""
+    """At least one part: an input without files is one part without files."""
     bins = balanced(sizes, split.parts) or [()]
     return [
         Part(
@@ -99,7 +76,7 @@ def split_by_file(split: ByFile, sizes: Mapping[str, int], asset: str) -> list[P
 
 
 def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
-    """At least one part: an input without rows is one, of its null keys, of which it has none either."""
+    """At least one part: an input without rows is one part, of its null keys."""
     found = list(values) or [None]
     for value in found:
         if why := why_no_key(value):
@@ -109,7 +86,7 @@ def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
             f"{asset} has more than {MAX_PARTS:,} values of {column!r}, and each would be a part; "
             "split it by another column, or by file."
         )
-    # In the order of their texts: those of one column have one type, but None has none.
+    # Ordered by text: the values of a column have one type, but None has no order.
     ordered = sorted(found, key=lambda value: (value is None, str(value)))
     return [
         Part(
@@ -123,14 +100,13 @@ def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
 
 
 class LotInParts:
-    """What becomes of the parts of one lot."""
+    """The parts of one lot, from the split to their common manifest."""
 
     def __init__(
         self,
         split: Split,
         source: SplitInput,
         *,
-        asset: str,
         ref: str,
         uuid: str,
         job_run: str,
@@ -139,8 +115,6 @@ class LotInParts:
         declared: Mapping[str, str],
         filters: Mapping[str, str],
     ) -> None:
-        #: The asset that is split.
-        self._asset = asset
         self._split = split
         self._source = source
         self.ref = ref
@@ -150,44 +124,44 @@ class LotInParts:
         self._code_version = code_version
         #: Input ref to uuid, before anything is read at run time.
         self._declared = declared
-        #: Parameter to condition: with another one a part has other rows.
+        #: Parameter to condition; other conditions mean other rows.
         self._filters = filters
         self._whole: Any = None
         self._lock = Lock()
         self.parts: list[Part] = []
         self.done: dict[int, PartManifest] = {}
         self.reused: set[int] = set()
-        #: In the order of happening.
+        #: In order of occurrence.
         self.failed: dict[Part, BaseException] = {}
         self.missed: dict[Part, DepMiss] = {}
 
     def find_parts(self) -> None:
-        """Raises `CannotSplit`, `BadPartColumn`, or what reading the input raises."""
+        """Raises `CannotSplit`, `BadPartColumn`, and errors of reading the input."""
         conditions = "".join(f"; {name} where {where}" for name, where in sorted(self._filters.items()))
         self.parts = [replace(part, split=f"{part.split}{conditions}") for part in self._found_parts()]
 
     def _found_parts(self) -> list[Part]:
         if isinstance(self._split, ByFile):
-            return split_by_file(self._split, self._source.file_sizes(), self._asset)
+            return split_by_file(self._split, self._source.file_sizes(), self._source.asset)
         self._whole = self._source.whole()
         column = self._split.column
         values = self._split.values
         if values is None:
-            values = values_of(self._whole, column, self._asset, MAX_PARTS)
-        return split_by_key(values, column, self._asset)
+            values = values_of(self._whole, column, self._source.asset, MAX_PARTS)
+        return split_by_key(values, column, self._source.asset)
 
     def input_of(self, part: Part) -> Any:
-        """The frame that the function gets in place of the whole input."""
+        """The frame that replaces the whole input in the call for a part."""
         if isinstance(self._split, ByFile):
             assert part.files is not None
             return self._source.of_files(part.files)
         return rows_of(self._whole, self._split.column, part.key)
 
     def take_over_kept(self, attempts: Iterable[str], are_current: Callable[[Mapping[str, str]], bool]) -> None:
-        """Have what earlier attempts kept, if it is what would be built again; `are_current` is asked about what was
-        read at run time. Raises what writing raises."""
+        """Reuse the parts that earlier attempts kept, where a build would repeat them; `are_current` checks the
+        instances read at run time. Raises errors of writing."""
         for uuid in attempts:
-            kept = {each.split: each for each in kept_parts(self._warehouse, asset_of(self.ref), uuid)}
+            kept = {manifest.split: manifest for manifest in kept_parts(self._warehouse, asset_of(self.ref), uuid)}
             same = {
                 part.number: found
                 for part in self.parts
@@ -195,17 +169,17 @@ class LotInParts:
                 and (found := kept.get(part.split)) is not None
                 and is_the_same(found, split=part.split, code_version=self._code_version, inputs=self._declared)
             }
-            current = {number: each for number, each in same.items() if are_current(self._undeclared(each))}
+            current = {number: found for number, found in same.items() if are_current(self._undeclared(found))}
             taken = share_parts(self._warehouse, current, uuid=self._uuid, job_run=self._job_run)
-            in_threads(lambda each: write_part(self._warehouse, each), taken)
-            self.done.update((each.number, each) for each in taken)
-            self.reused.update(each.number for each in taken)
+            in_threads(lambda manifest: write_part(self._warehouse, manifest), taken)
+            self.done.update((manifest.number, manifest) for manifest in taken)
+            self.reused.update(manifest.number for manifest in taken)
 
     def _undeclared(self, part: PartManifest) -> dict[str, str]:
         return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self._declared}
 
     def build(self, call: Callable[[Part], None], slots: BoundedSemaphore, n_threads: int) -> None:
-        """`call` for every part that is not there, several at a time; it may raise whatever it likes."""
+        """Call `call` for every part that is not done, several at a time; it may raise any error."""
         left = [part for part in self.parts if part.number not in self.done]
         if not left:
             return
@@ -222,12 +196,13 @@ class LotInParts:
             except DepMiss as miss:
                 with self._lock:
                     self.missed[part] = miss
-            except BaseException as error:  # Whatever the user's code raises, SystemExit too, is this part's alone.
+            except BaseException as error:  # User code may raise anything, SystemExit too; it fails this part alone.
                 with self._lock:
                     self.failed[part] = error
 
     def publish(self, part: Part, staged: Staged, inputs: Mapping[str, str]) -> PartManifest:
-        """Give a part its place and its manifest. Raises `BadResult` for columns unlike those of the others."""
+        """Move a part's files into place and write its manifest. Raises `BadResult` for columns that differ from the
+        others'."""
         manifest = PartManifest(
             dataset=asset_of(self.ref),
             ref=self.ref,
@@ -253,7 +228,7 @@ class LotInParts:
                         f"Part {part.name} of {self.ref} does not go together with the others: {why}; "
                         "return the same columns for every part."
                     )
-            # From here on the others have to fit this one; it is taken back below if it cannot be written.
+            # Later parts have to fit this one; removed below if it cannot be written.
             self.done[part.number] = manifest
         try:
             publish_files(staged.folder, self._warehouse.instance_dir(manifest.dataset, self._uuid), staged.files)
@@ -268,7 +243,7 @@ class LotInParts:
 
     @property
     def manifests(self) -> list[PartManifest]:
-        """Of the parts that came to an end, in the order of the split."""
+        """Of the finished parts, in the order of the split."""
         return [self.done[number] for number in sorted(self.done)]
 
     @property
@@ -281,13 +256,13 @@ class LotInParts:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """What any of them read."""
-        return {**self._declared, **{ref: uuid for each in self.manifests for ref, uuid in each.inputs.items()}}
+        """All instances that the parts read."""
+        return {**self._declared, **{ref: uuid for part in self.manifests for ref, uuid in part.inputs.items()}}
 
     def staged(self, links: str | None = None) -> Staged:
-        """All parts as one; to be looked at only if there are `links` to the files, in a folder of that name."""
+        """All parts as one result; readable only with `links`, a folder for links to the files."""
         manifests = self.manifests
-        files = tuple(file for each in manifests for file in each.files)
+        files = tuple(file for manifest in manifests for file in manifest.files)
         folder = links or self._warehouse.instance_dir(asset_of(self.ref), self._uuid)
         if links is not None:
             disk.make_dirs(links)
@@ -298,18 +273,18 @@ class LotInParts:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The refs that any of them misses."""
+        """The refs that the parts missed."""
         return tuple(dict.fromkeys(ref for miss in self.missed.values() for ref in miss.refs))
 
     # For people
 
     def announced(self) -> str:
-        """How many there are to build, before they are."""
+        """The number of parts, before they are built."""
         kept = f", of which {len(self.reused)} are kept from an earlier attempt" if self.reused else ""
         return f"{self.ref} is built in {counted_parts(len(self.parts))}{kept}."
 
     def why_incomplete(self, explain: Callable[[BaseException], str]) -> str:
-        """How many failed, which, and the first one's error; or how many miss something."""
+        """How many parts failed, their names and the first error; or how many missed inputs."""
         n_parts = counted_parts(len(self.parts))
         if not self.failed:
             return f"{len(self.missed)} of {n_parts} missed inputs: {_named(self.missed)}."

@@ -1,7 +1,7 @@
-"""What a job of an operation can ask for besides what it is told of itself: Spark, its partition's data, a place to write to.
+"""The context of an operation's job: Spark, the data of its partition, and a folder to write to.
 
-All jobs of an executor share one session, opened by the first that asks. What a job runs in it can be interrupted, and
-is, as soon as the job is somebody else's or the operation has ended (SPEC 9.7).
+All jobs of an executor share one session, opened by the first that asks for it. The Spark work of a job is interrupted
+as soon as another executor has the job or the operation has ended (SPEC 9.7).
 """
 
 import logging
@@ -37,7 +37,7 @@ from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
 
-#: Why there is no session, whoever asks.
+#: Errors that mean that this machine can open no session.
 _NO_SESSION = (
     BadSetting,
     BadSparkUrl,
@@ -50,19 +50,19 @@ _NO_SESSION = (
 )
 
 
-#: Whose errors end in pages of Java.
+#: Packages whose errors end in pages of Java.
 _SPARKS = ("pyspark", "py4j", "grpc")
 
 
 def explained(error: Exception) -> str:
-    """An error of a job as it is recorded, Spark's in one sentence."""
-    is_of_spark = any(each.__module__.partition(".")[0] in _SPARKS for each in type(error).__mro__)
+    """A job's error as it is recorded; an error of Spark is one sentence."""
+    is_of_spark = any(kind.__module__.partition(".")[0] in _SPARKS for kind in type(error).__mro__)
     return explain_failure(error) if is_of_spark else told(error)
 
 
 @dataclass
 class OperationResources:
-    """Where operations run: given to every job, check and completion."""
+    """The resources of operations, given to every job, check and completion."""
 
     instance: DagsterInstance
     frames: Frames
@@ -74,12 +74,12 @@ class OperationResources:
 
     @property
     def warehouse(self) -> Warehouse:
-        """Where the code location writes."""
+        """The warehouse of the code location."""
         return self.frames.warehouse
 
     @property
     def spark(self) -> Any:
-        """The Spark session, opened when it is first asked for. Raises `CannotExecute`."""
+        """The Spark session, opened at the first use. Raises `CannotExecute`."""
         try:
             return self.frames.spark.session
         except _NO_SESSION as error:
@@ -87,9 +87,9 @@ class OperationResources:
 
     @contextmanager
     def around(self, contexts: Sequence[JobContext]) -> Iterator[None]:
-        """What a call runs in Spark carries a tag, by which any of its jobs has it interrupted.
+        """Tag a call's Spark work, so that each of its jobs can have it interrupted.
 
-        Trouble with the session is told apart from trouble with the data. Raises `RetryJob`, `CannotExecute`.
+        Errors of the session become other errors than those of the data. Raises `RetryJob`, `CannotExecute`.
         """
         tag = f"databuild-operation-{contexts[0].token}"
 
@@ -115,7 +115,7 @@ class OperationResources:
                 raise RetryJob(explain_failure(error)) from error
             raise
         except BaseException:
-            # Ctrl-C, or Dagster's own interrupt: nobody waits for what runs in Spark any more.
+            # Ctrl-C, or Dagster's own interrupt: the result of the Spark work is not needed.
             self.frames.spark.interrupt(tag)
             raise
         finally:
@@ -124,7 +124,7 @@ class OperationResources:
 
 
 class OperationContext(JobContext):
-    """What a job is told of itself, what it can say, and what it has to work with."""
+    """The facts, reports and resources of one job."""
 
     @property
     def _resources(self) -> OperationResources:
@@ -142,7 +142,7 @@ class OperationContext(JobContext):
 
     @property
     def log(self) -> logging.Logger:
-        """Dagster's log of the run; the command line's with `--local`."""
+        """Dagster's log of the run; with `--local` the log of the command."""
         return self._resources.log
 
     @property
@@ -151,20 +151,20 @@ class OperationContext(JobContext):
 
     @property
     def spark(self) -> Any:
-        """The Spark session, which all jobs of this executor share; what is run in it ends when the job is stopped.
+        """The Spark session that all jobs of this executor share; the job's work in it ends when the job is stopped.
 
-        Raises `LeaseLost` for a job that is stopped by now.
+        Raises `LeaseLost` once the job is stopped.
         """
         if self.is_stopped and self.on_stop:
-            # Interrupted between two calls: what it begins now, nobody would interrupt again.
+            # The interrupt has been sent; Spark work that begins now would not be interrupted.
             self._lost()
         return self._resources.spark
 
     @cached_property
     def manifest(self) -> Manifest:
-        """Of the instance that the partition had when the operation began: what the job is about, whatever came since.
+        """The manifest of the instance that the partition had when the operation began, also if it was rebuilt since.
 
-        Raises `NotOurs`, for what lies outside of our warehouse, and `DataRemoved`.
+        Raises `NotOurs` for data outside of our warehouse, and `DataRemoved`.
         """
         ref = str(self.ref)
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
@@ -179,11 +179,11 @@ class OperationContext(JobContext):
         return manifest
 
     def folder(self) -> AbstractContextManager[str]:
-        """A folder of this job alone, from which publishing is cheap; whatever is left in it goes with the block."""
+        """A folder of this job alone, from which publishing is cheap; the end of the block removes it."""
         return self._resources.frames.writer.staging(_staging_name(self.token))
 
     def remove_folders(self) -> None:
-        """What a process that was killed has left in them. For `cancel_job_and_cleanup`."""
+        """Remove the folders of a killed process. For `cancel_job_and_cleanup`."""
         folder = self.warehouse.staging_dirs().get(_staging_name(self.token))
         if folder is not None:
             with suppress(DiskTrouble):

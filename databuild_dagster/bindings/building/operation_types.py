@@ -1,4 +1,4 @@
-"""Which operations a code location knows: those it was given, those of installed packages, and the provided ones."""
+"""The operation types of a code location: given ones, those of installed packages, and the provided ones."""
 
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
@@ -9,23 +9,23 @@ from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.operations.compatibility import check_name
 
-#: Where an installed package names its operations: objects, or classes that are made without arguments.
+#: The entry point group in which a package lists operations: objects, or classes without arguments.
 ENTRY_POINTS: Final = "databuild_dagster.operations"
 
 Operations = tuple[DistributedOperation[Any], ...]
 
 
 class InvalidOperationType(Exception):
-    """An operation that cannot be registered; the message says which and why."""
+    """An operation that cannot be registered; the message has its name and the reason."""
 
 
 def known_operations(given: Iterable[DistributedOperation[Any]] = ()) -> Operations:
     """All of them, each type once. Raises `InvalidOperationType`."""
     found: dict[str, tuple[DistributedOperation[Any], str]] = {}
     for operation, source in [
-        *((each, "databuild itself") for each in PROVIDED),
-        *((_loaded(each), f"the package {_package(each)}") for each in entry_points(group=ENTRY_POINTS)),
-        *((each, "build_definitions(operations=…)") for each in given),
+        *((operation, "databuild itself") for operation in PROVIDED),
+        *((_loaded(entry), f"the package {_package(entry)}") for entry in entry_points(group=ENTRY_POINTS)),
+        *((operation, "build_definitions(operations=…)") for operation in given),
     ]:
         name = _checked(operation, source)
         if name in found:
@@ -53,7 +53,7 @@ def _loaded(entry: EntryPoint) -> Any:
     try:
         found = entry.load()
         return found() if isinstance(found, type) else found
-    except Exception as error:  # Anything at all can happen while others' code is imported.
+    except Exception as error:  # Code of other packages may raise anything while it is imported.
         raise InvalidOperationType(
             f"The operation {entry.name!r} of the package {_package(entry)} cannot be loaded "
             f"({type(error).__name__}: {' '.join(str(error).split())}); repair or remove that package."

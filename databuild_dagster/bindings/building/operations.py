@@ -1,7 +1,5 @@
-"""Operations at work: who starts and looks at them here, who runs their jobs, and who completes them.
-
-The same in a Dagster run, in the orchestrator's sensor and on a command line.
-"""
+"""The manager, the executor and the resources of operations, for a Dagster run, the orchestrator's sensor and a command
+line."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -26,15 +24,15 @@ from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
 
-#: Jobs that an executor has at once: of a batched type it hands them to one call.
+#: Jobs that an executor takes at once; a batched type gets all of them in one call.
 JOBS_AT_ONCE = 10
 JOBS_OF_A_BATCH = 200
-#: How long an executor with nothing due waits before it looks again.
+#: How long an executor with nothing due waits.
 LOOK_SECONDS = 1.0
 
 
 class OwnSpark:
-    """The Spark resource of a code location for whoever is in no Dagster run; set up when its session is first asked for."""
+    """The code location's Spark resource outside of Dagster runs, set up when its session is first used."""
 
     def __init__(self, spark: Any, instance: DagsterInstance) -> None:
         self._spark = spark
@@ -62,7 +60,7 @@ class OwnSpark:
 def operation_resources(
     instance: DagsterInstance, deployment: Deployment, *, spark: Any = None, log: logging.Logger | None = None
 ) -> OperationResources:
-    """What operations of a code location have to work with; `spark` is a resource that Dagster has set up, if it has."""
+    """The resources of a code location's operations; `spark` is a resource that Dagster has set up, if any."""
     frames = Frames(
         spark_resource=spark or OwnSpark(deployment.spark, instance),
         warehouse=deployment.warehouse or warehouse_of(instance),
@@ -78,7 +76,7 @@ def manager_of(resources: OperationResources, deployment: Deployment, *, actor: 
 def operation_manager(
     instance: DagsterInstance, operations: Iterable[DistributedOperation[Any]] = (), *, actor: str | None = None
 ) -> DistributedOperationManager:
-    """To start, look at and cancel operations from Python: of installed packages, provided ones, and those that are given.
+    """A manager to start, read and cancel operations from Python: provided types, those of packages, and given ones.
 
     Raises `InvalidOperationType`, `UnsupportedInstance`.
     """
@@ -123,10 +121,10 @@ def run_jobs(
     pause: Callable[[float], object],
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run jobs of an operation until there is none left to take, `most` at a time; bounded by the operation.
+    """Run jobs of an operation until none is left, `most` at a time; the operation bounds the loop.
 
-    Whatever this ends with, what was not done is given back. Raises `UnknownOperationType`, `NewerOperation`,
-    `CannotExecute`, what the store raises.
+    Unfinished jobs are given back in any case. Raises `UnknownOperationType`, `NewerOperation`, `CannotExecute`, and
+    errors of the store.
     """
     with ExecutorHeartbeat(executor):
         try:

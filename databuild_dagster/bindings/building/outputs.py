@@ -1,6 +1,6 @@
-"""What a function returned becomes instances: staged where no reader looks, checked by gates, published.
+"""The results of a function become instances: staged out of readers' sight, checked by gates, published.
 
-From the publishing on each job run of a batch is by itself.
+Publishing handles each job run of a batch separately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, 
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
-from databuild_dagster.model.events import ManifestFact, OutputFact
+from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged
-from databuild_dagster.warehouse.manifest import ManifestState
+from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact
 from databuild_dagster.warehouse.threads import in_threads
 
 
@@ -33,12 +33,12 @@ class Outputs:
         self._frames = tools.frames
         self._stops = stops
         self._leftovers = leftovers
-        #: Asset to the instance whose columns the next one's are to fit.
+        #: Asset to the instance whose columns the next instance has to fit.
         self._columns: dict[str, Columns | None] = {}
         self._columns_lock = Lock()
 
     def by_asset(self, answer: Any, call: Call) -> dict[str, Any]:
-        """The result for each output that is asked for; whatever else was computed is not kept (SPEC 6.2)."""
+        """The result of each requested output; other results are discarded (SPEC 6.2)."""
         wanted = [asset for asset in self._tools.names if call.refs_of(asset)]
         if None in self._tools.names.values():
             return {wanted[0]: self.checked(answer, wanted[0])}
@@ -61,7 +61,7 @@ class Outputs:
         return {asset: self.checked(answer[self._tools.names[asset]], asset) for asset in wanted}
 
     def checked(self, result: Any, asset: str) -> Any:
-        """The result itself. Raises `BadResult` for what is neither a frame nor `EMPTY`."""
+        """The result itself. Raises `BadResult` unless it is a frame or `EMPTY`."""
         kind = kind_of(type(result))
         if isinstance(result, Empty) or (kind is not None and kind.is_input):
             return result
@@ -71,7 +71,7 @@ class Outputs:
         )
 
     def stage(self, call: Call, asset: str, result: Any, folder: str) -> None:
-        """Write a result where no reader looks. Raises `SchemaChanged` for columns that do not fit its neighbours."""
+        """Write a result out of readers' sight. Raises `SchemaChanged` for columns that do not fit earlier instances."""
         refs = call.refs_of(asset)
         frame = None if result is EMPTY else result
         if self._body.is_batched:
@@ -81,12 +81,13 @@ class Outputs:
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
             staged = {ref: self._frames.writer.stage(frame, folder, ref, call.used[ref]) for ref in refs}
-        for ref, each in staged.items():
-            self.check_columns(ref, each)
+        for ref, result_of_ref in staged.items():
+            self.check_columns(ref, result_of_ref)
         call.staged.update(staged)
 
     def check_columns(self, ref: str, staged: Staged, *, from_now_on: bool = False) -> None:
-        """Against the newest live instance, and whatever this step has built since. Raises `SchemaChanged`."""
+        """Compare with the newest live instance, and with instances that this step has built since. Raises
+        `SchemaChanged`."""
         asset = asset_of(ref)
         with self._columns_lock:
             if asset not in self._columns:
@@ -97,11 +98,11 @@ class Outputs:
                 self._columns[asset] = Columns(ref, staged.schema)
 
     def check(self, call: Call, asset: str, context: BuildContext) -> None:
-        """Ask the gates. Raises `GateClosed` where a verdict is on a whole batch."""
+        """Run the gates. Raises `GateClosed` for a verdict on a whole batch."""
         refs = {partition_key_of(ref): ref for ref in call.refs_of(asset)}
         staged = {key: call.staged[ref] for key, ref in refs.items()}
-        if not any(each.schema.columns for each in staged.values()):
-            return  # Nothing but EMPTY, and never anything else.
+        if not any(result.schema.columns for result in staged.values()):
+            return  # All are EMPTY, and so were all instances before.
         for gate in self._body.gates.get(self._tools.names[asset], ()):
             found = self._ask(gate, staged, call, context)
             if isinstance(found, Verdict):
@@ -114,16 +115,16 @@ class Outputs:
     def _ask(
         self, gate: Gate, staged: Mapping[str | None, Staged], call: Call, context: BuildContext
     ) -> Verdict | Mapping[str | None, Verdict]:
-        """One verdict on all of them, or one on each. What a gate raises is a verdict too."""
+        """One verdict on all of them, or one per key. An error of a gate is a verdict too."""
         is_batched = self._body.is_batched
         try:
             arguments = {
-                each.name: self._frames.writer.staged(
-                    staged, pandas=each.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
+                parameter.name: self._frames.writer.staged(
+                    staged, pandas=parameter.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
                 )
-                if each.kind.is_input
-                else self._tools.arguments.tool(each, context)
-                for each in gate.parameters
+                if parameter.kind.is_input
+                else self._tools.arguments.tool(parameter, context)
+                for parameter in gate.parameters
             }
             return verdict_of(gate, gate.function(**arguments), list(staged), is_batched=is_batched)
         except (BadResult, DepMiss, Transient):
@@ -134,7 +135,7 @@ class Outputs:
             return Verdict(gate.name, passed=False, why=f"it raised {explain_failure(error)}")
 
     def published(self, call: Call, context: BuildContext) -> list[Result]:
-        """Each by itself from here on: the function is not called again once anything has its place."""
+        """The result of each job run by itself: after the first file is in place the function is not called again."""
         return in_threads(lambda run: self._publish_or_fail(call, run, context), call.runs)
 
     def _publish_or_fail(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
@@ -147,12 +148,12 @@ class Outputs:
     def _publish(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
         if (why := self._stops.why(run)) is not None:
             if call.children:
-                self._leftovers.discard(run)  # Parts have their places before the lot has.
+                self._leftovers.discard(run)  # Its parts are in place before the lot is.
             return Stopped(run, why)
         closed = call.closed(run)
         state = ManifestState.PARTIAL if closed else None
         if closed is None:
-            # Once more, for neighbours that were staged at the same time may have become the ones to fit.
+            # Checked again, because another call may have published other columns meanwhile.
             for ref in run.refs:
                 self.check_columns(ref, call.staged[ref], from_now_on=True)
         outputs = []
@@ -173,19 +174,13 @@ class Outputs:
                 ref=ref,
                 inputs=used,
                 code_version=self._tools.datasets[asset_of(ref)].code_version,
-                manifest=ManifestFact(
-                    state=instance.state,
-                    uri=instance.uri,
-                    files=instance.files,
-                    rows=instance.rows,
-                    bytes=instance.bytes,
-                ),
+                manifest=manifest_fact(instance.manifest, instance.uri),
             )
             passed = tuple(call.verdicts.get(ref, ()))
             files_read = self._tools.arguments.files_read.metadata(run.partition_key)
             outputs.append(BuiltOutput(fact, instance, passed, {**files_read, **context.output_metadata(ref)}))
         if closed:
-            details = f"What it wrote is kept in {outputs[0].instance.uri}."
+            details = f"Its files are kept in {outputs[0].instance.uri}."
             return Failed(run, _sentence(closed), False, details, {o.fact.ref: o.verdicts for o in outputs})
         return Built(run, tuple(outputs))
 

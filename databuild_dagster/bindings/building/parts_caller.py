@@ -1,4 +1,5 @@
-"""One lot in parts: a call of the function for each part, and the whole published when all are there (SPEC 10.4)."""
+"""A lot in parts: one call of the function per part, and the whole lot is published when all parts are done (SPEC
+10.4)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -6,7 +7,7 @@ from contextlib import contextmanager
 from threading import BoundedSemaphore
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
-from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part, SplitInput, counted_parts
+from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part, counted_parts
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.claims import HostedRun
@@ -34,20 +35,20 @@ class PartsCaller:
         self._stops = stops
         self._leftovers = leftovers
         at_once = self._body.parts.at_once if self._body.parts is not None else None
-        #: Parts that are built at the same time, of all lots together.
+        #: Parts built at the same time, of all lots together.
         self._parts_at_once = at_once or threads
         self._part_slots = BoundedSemaphore(self._parts_at_once)
 
     def call(
         self, call: Call, split: Split, inputs: Mapping[str, Inputs], context: BuildContext, folder: str
     ) -> Attempt:
-        """One call per part (SPEC 10.4). What there is of the lot stays if a part fails, and goes if the lot does."""
+        """One call per part. Finished parts stay if another part fails, and are removed if the lot fails as a whole
+        (SPEC 10.4)."""
         (run,), (ref,) = call.runs, call.refs
         asset = asset_of(ref)
         lot = LotInParts(
             split,
-            SplitInput(self._tools.arguments, split.input, run, inputs),
-            asset=self._tools.arguments.upstream_of(split.input),
+            self._tools.arguments.split_input(split.input, run, inputs),
             ref=ref,
             uuid=derive_partition_uuid(run.id, ref),
             job_run=run.id,
@@ -58,20 +59,20 @@ class PartsCaller:
         )
 
         def call_part(part: Part) -> None:
-            """In a thread of its own, which Spark tells apart: what stops the job run stops it there too."""
+            """Runs in its own thread, with its own tags in Spark, so that stopping the job run stops it too."""
             used = dict(call.used[ref])
             of_part = self._tools.build_context(call, [used])
             with self._frames.spark.interruptible(self._tools.launch_id, run.id), self._logging_failure_of(part, call):
                 self._stops.raise_if_all(call)
                 if self._body.uses_spark:
-                    _ = self._frames.spark.session  # A frame made in another thread does not tag what this one runs.
+                    _ = self._frames.spark.session  # Tags of Spark work belong to a thread.
                 given = {split.input: lot.input_of(part)}
                 arguments = self._tools.arguments.of(call.runs, inputs, of_part, folder, given)
                 result = self._outputs.checked(self._body.function(**arguments), asset)
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
                 staged = self._frames.writer.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
-                if staged.files:  # What has no rows has no say about columns.
+                if staged.files:  # A part without rows fits any columns.
                     self._outputs.check_columns(ref, staged)
                 self._stops.raise_if_all(call)
                 lot.publish(part, staged, used)
@@ -99,7 +100,7 @@ class PartsCaller:
 
     @contextmanager
     def _logging_failure_of(self, part: Part, call: Call) -> Iterator[None]:
-        """Log the failure of a part at once: the others may take a while."""
+        """Log the failure of a part at once, because the others may take long."""
         try:
             yield
         except DepMiss as miss:
@@ -118,28 +119,28 @@ class PartsCaller:
             raise
 
     def _incomplete(self, run: HostedRun, lot: LotInParts) -> Result:
-        """Some parts failed, or miss something: what the others wrote is kept for the next attempt."""
+        """Some parts failed or missed inputs: the finished ones are kept for the next attempt."""
         why = lot.why_incomplete(explain_failure)
         try:
             kept = self._kept(run, lot, why)
         except DatabuildError as error:
             self._leftovers.discard(run)
-            kept = f"What the others wrote could not be kept: {error}"
+            kept = f"The finished parts could not be kept: {error}"
         if not lot.failed:
             self._tools.context.log.info(f"{lot.ref}: {why} {kept}")
             return Missed(run, {lot.ref: lot.missing})
-        told = [
+        details = [
             f"Part {part.name}:\n{traceback_of(error)}" for part, error in list(lot.failed.items())[:MAX_TRACEBACKS]
         ]
         transient = all(self._tools.is_transient(error) for error in lot.failed.values())
-        return Failed(run, why, transient, "\n".join([*told, kept]))
+        return Failed(run, why, transient, "\n".join([*details, kept]))
 
     def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
-        """Where, for people. Raises what writing raises."""
+        """Keep the finished parts; returns a sentence with their place. Raises errors of writing."""
         if not lot.done:
             self._leftovers.discard(run)
             return ""
         instance = self._frames.writer.publish(
             lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
         )
-        return f"What {counted_parts(len(lot.done))} wrote is kept in {instance.uri}."
+        return f"The files of {counted_parts(len(lot.done))} are kept in {instance.uri}."

@@ -1,7 +1,7 @@
-"""What besides its inputs decides what a launch writes: the code, its config, the libraries (SPEC 4.6).
+"""The code, config and libraries that decide what a launch writes, besides its inputs (SPEC 4.6).
 
-Recorded once, when the launch starts, so that a receipt can tell it whatever becomes of the Dagster run: of that the log
-keeps the id alone, and people prune Dagster's storage. What a config names by environment variable stays a name.
+They are recorded once, when the launch starts, so that a receipt does not depend on Dagster's storage, which people
+prune: the log keeps only the id of a Dagster run. Environment variables in a config stay names.
 """
 
 import inspect
@@ -19,14 +19,14 @@ from dagster import AssetExecutionContext
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
 from databuild_dagster.model.events import MadeWith
 
-#: Those whose next version may write other rows, or none.
+#: Libraries whose next version may write other rows.
 LIBRARIES: Final = ("databuild_dagster", "dagster", "pyspark", "pandas", "pyarrow")
-#: Run tags that say how to build, and not what or for whom.
+#: Run tags that change how data is built.
 _TAGS: Final = (SPARK_CONFIG_TAG,)
 
 
 def made_with(context: AssetExecutionContext, function: Any) -> MadeWith:
-    """Of the step that calls the function."""
+    """The provenance of the step that calls the function."""
     return MadeWith(
         code=code_digest(function),
         config=_config_of(context.op_execution_context.node_handle.name, context.run.run_config),
@@ -36,18 +36,19 @@ def made_with(context: AssetExecutionContext, function: Any) -> MadeWith:
 
 
 def _config_of(step: str, run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's config a step sees, as the Launchpad takes it; how and where a run executes is not in it."""
+    """The part of a run's config that a step sees, in the form of the Launchpad; settings of the execution are left
+    out."""
     of_step = (run_config.get("ops") or {}).get(step)
     seen = {"ops": {step: of_step} if of_step else None, "resources": run_config.get("resources")}
-    told = json.dumps({name: each for name, each in seen.items() if each}, default=str, ensure_ascii=False)
-    # Half of a character is text in Python, and none in a database.
-    config: dict[str, Any] = json.loads(told.encode("utf-8", "replace"))
+    text = json.dumps({name: value for name, value in seen.items() if value}, default=str, ensure_ascii=False)
+    # Python allows half of a surrogate pair in a text, and databases do not.
+    config: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
     return config
 
 
 @lru_cache(maxsize=1)
 def _versions() -> tuple[tuple[str, str], ...]:
-    """Of this process, in which they do not change."""
+    """The versions in this process, which do not change."""
     found = [("python", platform.python_version())]
     for library in LIBRARIES:
         try:
@@ -58,9 +59,9 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def code_digest(function: Any) -> str | None:
-    """Another text as soon as the function's own code is another, for an asset that tells no code version.
+    """A digest of the function's own code, for an asset without a code version; functions that it calls are left out.
 
-    What it calls is not looked at. None for what is no function.
+    None for a callable that is no function.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
@@ -78,7 +79,7 @@ def code_digest(function: Any) -> str | None:
 
 
 def _text_of_constant(const: Any) -> str:
-    """The order of a set's members is another one in each process."""
+    """A set's text, sorted, because the order of its members differs between processes."""
     if isinstance(const, frozenset):
         return f"frozenset({sorted(map(_text_of_constant, const))})"
     return repr(const)

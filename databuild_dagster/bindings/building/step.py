@@ -1,8 +1,8 @@
-"""The step of every asset of ours: the one choke point that all builds pass (SPEC 8.1).
+"""The step of every asset of ours, which every build passes (SPEC 8.1).
 
-What the Dagster run asked for becomes job runs that it was given, refs that others are building, and refs
-that are live. The job runs are built by a few threads of one Spark session; the engine and Dagster hear of
-each as soon as it is done, from this one thread. Afterwards the others are waited for, holding nothing.
+The refs that the Dagster run asks for become job runs to build here, refs that others build, and live refs. A few
+threads of one Spark session build the job runs; the step's thread reports each result to the engine and to Dagster at
+once. Then the step waits for the builds of others, and holds nothing.
 """
 
 import logging
@@ -29,7 +29,7 @@ from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Progress
 from databuild_dagster.bindings.building.provenance import made_with
-from databuild_dagster.bindings.claims import run_messages as sayings
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.claims import Hosting, begin, claim
 from databuild_dagster.bindings.claims.run_request import asking
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
@@ -48,7 +48,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.progress import watch_progress
 from databuild_dagster.spark.session import spark_ui_url
 
-#: How often a run asks for refs again that others gave up while it waited for them.
+#: How often a run claims refs again that others gave up while it waited.
 MAX_CLAIMS = 20
 
 _LIVE = InstanceState.LIVE
@@ -91,10 +91,10 @@ class _Step:
         self.asking = replace(asker, made_with=made_with(context, body.function))
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
         self.launch_id: str | None = None
-        #: When it first had to wait for others, and how often it has taken what they gave up.
+        #: When it first had to wait for others, and its claims of refs that they gave up.
         self.waiting_since: float | None = None
         self.n_claims = 0
-        #: What is to be let go of with the step.
+        #: Closed at the end of the step.
         self.held = ExitStack()
 
     def run(self) -> Iterator[Any]:
@@ -111,15 +111,15 @@ class _Step:
             apart=self._with_missing_inputs,
         )
         asked = hosting.asked
-        going_on: Hosting | None = hosting
-        while going_on is not None:
-            yield from self._build(going_on)
-            yield from self._reuse(going_on)
-            going_on = yield from self._wait_for(going_on.join)
+        next_hosting: Hosting | None = hosting
+        while next_hosting is not None:
+            yield from self._build(next_hosting)
+            yield from self._reuse(next_hosting)
+            next_hosting = yield from self._wait_for(next_hosting.join)
         yield from self._finish(asked)
 
     def _registered(self) -> dict[str, DatasetSpec]:
-        """The store knows the datasets before it is asked; here a graph and an instance are at hand."""
+        """Register the datasets first: here a graph and an instance are at hand."""
         location = self.deployment.location
         datasets = datasets_of(self.graph, location)
         if self.deployment.is_ad_hoc:
@@ -142,7 +142,7 @@ class _Step:
         return list(self.context.partition_keys)
 
     def _with_missing_inputs(self, refs: Sequence[str]) -> set[str]:
-        """Outputs of a multi-asset that must not hold up those that could be built (SPEC 6.2)."""
+        """Outputs of a multi-asset that must not delay the buildable ones (SPEC 6.2)."""
         if len(self.datasets) == 1:
             return set()
         return {ref for ref, inputs in self.finder.of(self.datasets, refs).items() if inputs.missing}
@@ -178,36 +178,36 @@ class _Step:
         yield from launch.build(partial(self.finder.of, self.datasets))
 
     def _show_spark(self, session: Any) -> None:
-        """Link Spark's own UI from the Dagster run, and say in its log how far Spark is."""
+        """Link Spark's own UI from the Dagster run, and log the progress of Spark."""
 
-        def tell(tag: str, done: int, total: int) -> None:
-            # Each operation carries the launch's tag and that of its first job run; once is enough.
+        def log(tag: str, done: int, total: int) -> None:
+            # Each operation has the launch's tag and that of its first job run; the launch's one is logged.
             if tag == self.launch_id:
-                with _whatever_happens("progress could not be told"):
+                with _logging_errors("the progress of Spark could not be logged"):
                     self.context.log.info(f"Spark has done {done} of {total} tasks.")
 
-        with _whatever_happens("the Dagster run could not be linked to Spark's UI"):
+        with _logging_errors("the Dagster run could not be linked to Spark's UI"):
             if (url := spark_ui_url(session)) is not None:
                 self.painter.tag(SPARK_UI_TAG, url)
-            self.held.enter_context(watch_progress(session, tell))
+            self.held.enter_context(watch_progress(session, log))
 
-    # What others build, or have built
+    # Builds of others
 
     def _reuse(self, hosting: Hosting) -> Iterator[Any]:
         yield from self._served(hosting.reuse)
         for ref, why in hosting.refused.items():
             self.progress.denied[ref] = why
-            self.context.log.error(sayings.refused(why))
+            self.context.log.error(run_messages.refused(why))
 
     def _served(self, uuids: Mapping[str, str]) -> Iterator[Any]:
-        """What others have built is as good as if it had been built here."""
+        """A live instance that another run built counts like one built here."""
         self.progress.live.update(uuids)
         yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
 
     def _wait_for(self, join: Mapping[str, str]) -> Generator[Any, None, Hosting | None]:
-        """Until others are done; returns what this step is to build after all (SPEC 8.2, 8.3)."""
+        """Wait until others are done; returns the refs that this step has to build after all (SPEC 8.2, 8.3)."""
         if join:
-            self.context.log.info(sayings.joined(list(join)))
+            self.context.log.info(run_messages.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds
         if join and self.waiting_since is None:
             self.waiting_since = self.engine.steady()
@@ -226,7 +226,7 @@ class _Step:
                 yield from self._served(news.live)
                 for ref, why in news.failed.items():
                     self.progress.denied[ref] = why
-                    self.context.log.warning(sayings.failed_elsewhere(ref, why))
+                    self.context.log.warning(run_messages.failed_elsewhere(ref, why))
                 self._leave(news.left)
                 if news.hosting is not None:
                     return news.hosting
@@ -235,24 +235,27 @@ class _Step:
         return None
 
     def _leave(self, left: Mapping[str, tuple[str, ...]]) -> None:
-        """It ends like the run whose job run missed the inputs: neither green nor red, and a want goes on."""
+        """The run ends as if its job run had missed the inputs: its partitions are neither green nor red, and a want
+        stays open."""
         if left:
-            self.context.log.warning(sayings.gave_way(list(left), next(iter(left.values()))))
+            self.context.log.warning(run_messages.gave_way(list(left), next(iter(left.values()))))
             self.progress.missed.update(left)
             self.painter.missed(left)
 
     def _claim(self, refs: Sequence[str]) -> Hosting:
-        """What others have given up. Raises Dagster's `Failure` where that goes on and on."""
+        """Claim refs that others gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""
         self.n_claims += 1
         if self.n_claims > MAX_CLAIMS:
             raise Failure(
-                f"{few_of(refs)} was given up elsewhere, the {MAX_CLAIMS}th time that this run has waited for others; "
-                "`databuild explain` says why, and another run goes on from here.",
+                f"{few_of(refs)} was given up by another run, the {MAX_CLAIMS}th time that this run has waited. "
+                f"`databuild explain {refs[0]}` says why; start another run to continue.",
                 allow_retries=False,
             )
         hosting = claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)
         if hosting.job_runs:
-            self.context.log.info(sayings.given_up_elsewhere([ref for run in hosting.job_runs for ref in run.refs]))
+            self.context.log.info(
+                run_messages.given_up_elsewhere([ref for run in hosting.job_runs for ref in run.refs])
+            )
         return hosting
 
     # The end
@@ -280,8 +283,8 @@ class _Step:
 
 
 @contextmanager
-def _whatever_happens(what: str) -> Iterator[None]:
-    """For what is only shown: a partition must not fail for it."""
+def _logging_errors(what: str) -> Iterator[None]:
+    """Guards what is only shown: a partition must not fail because of it."""
     try:
         yield
     except Exception:
@@ -289,7 +292,7 @@ def _whatever_happens(what: str) -> Iterator[None]:
 
 
 def _failure_message(progress: Progress) -> str:
-    """Such as: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
+    """For example: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
     ref, error = next(iter(progress.failed.items()))
     key = partition_key_of(ref)
     if key is None:

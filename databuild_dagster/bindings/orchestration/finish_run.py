@@ -28,7 +28,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     StepMaterializationData,
 )
 from databuild_dagster.bindings.adapter.run_tags import DELEGATED_TAG, OUTCOME_DENIED, OUTCOME_TAG
-from databuild_dagster.bindings.claims import run_messages as sayings
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request
 from databuild_dagster.bindings.display.materialization import Served, materialization_of, observation_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
@@ -100,7 +100,7 @@ def _kinds(served: Iterable[str], joined: Collection[str]) -> Iterator[tuple[lis
     reused = [ref for ref in served if ref not in joined]
     followed = [ref for ref in served if ref in joined]
     if reused:
-        yield reused, sayings.reused(reused)
+        yield reused, run_messages.reused(reused)
     if followed:
         yield followed, f"{few_of(followed)}: live, built elsewhere while this run waited."
 

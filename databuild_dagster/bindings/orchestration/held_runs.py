@@ -13,7 +13,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, OVER, RELEASED
-from databuild_dagster.bindings.claims import run_messages as sayings
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers, claim, request_of
 from databuild_dagster.bindings.display.checks import report_taint_checks
 from databuild_dagster.bindings.display.materialization import Served
@@ -80,7 +80,7 @@ def answer(instance: DagsterInstance, engine: Engine, request: Request) -> bool:
             "job runs": [each or "" for each in standing.waiting.values()],
             "built by": sorted(set(builders.values())),
         }
-        message = sayings.joined(list(standing.waiting))
+        message = run_messages.joined(list(standing.waiting))
         say(instance, run, f"{message} This run is queued until it is live, and holds nothing.", metadata=links)
         return False
     end(instance, engine, request, standing)
@@ -104,9 +104,9 @@ def standing_of(engine: Engine, request: Request) -> Standing:
             job_run = canonical.job_run or ""
             standing.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
         elif entry is not None and entry.kind is Answer.REFUSE:
-            standing.denied[ref] = sayings.refused(entry.reason)
+            standing.denied[ref] = run_messages.refused(entry.reason)
         elif canonical.state in FAILING:
-            standing.denied[ref] = sayings.failed_elsewhere(ref, canonical.reason)
+            standing.denied[ref] = run_messages.failed_elsewhere(ref, canonical.reason)
         elif canonical.state in LEASED:
             standing.waiting[ref] = canonical.job_run
         elif canonical.retry_at is not None and canonical.retry_at > now:

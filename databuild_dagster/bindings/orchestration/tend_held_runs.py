@@ -18,7 +18,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
-from databuild_dagster.bindings.claims import run_messages as sayings
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers_by, request_of
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.finish_run import say
@@ -166,7 +166,7 @@ def _go_on(instance: DagsterInstance, engine: Engine, record: RunRecord, locatio
         # A crash came between.
         answer(instance, engine, request)
     elif standing.free:
-        say(instance, run, sayings.given_up_elsewhere(standing.free))
+        say(instance, run, run_messages.given_up_elsewhere(standing.free))
         release(instance, run.run_id)
     elif not standing.waiting:
         end(instance, engine, request, standing)
@@ -192,6 +192,6 @@ def _time_out(
     waiting: Mapping[str, str | None],
     timeout_seconds: float,
 ) -> None:
-    message = sayings.stalled(waiting, timeout_seconds)
+    message = run_messages.stalled(waiting, timeout_seconds)
     instance.report_run_failed(run, message)
     see_off(instance, engine, run.run_id, message)

@@ -16,7 +16,7 @@ from typing import Any
 from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.interrupt import interrupt_begun
-from databuild_dagster.spark.session import interrupt, tag_operations
+from databuild_dagster.spark.session import active_in_thread, interrupt, tag_operations
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class SparkUse:
         call = getattr(self._local, "call", None)
         if call is not None and call.session is not session:
             call.session = session
+            call.held.enter_context(active_in_thread(session))
             for tag in call.tags:
                 call.held.enter_context(tag_operations(session, tag))
         return session

@@ -384,5 +384,5 @@ def test_a_run_that_loses_every_claim_fails_and_holds_nothing(
     helper.result(MAX_SECONDS)
 
     assert run.status is FAILURE
-    assert "was given up elsewhere" in site.failure()
+    assert "was given up by another run" in site.failure()
     assert site.state(f"numbers@{DAY}") is InstanceState.UP_FOR_RETRY

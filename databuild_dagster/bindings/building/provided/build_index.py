@@ -1,7 +1,7 @@
-"""`build_index`: what values the files of each partition hold, so that readers with a filter pass files over (SPEC 9.8).
+"""`build_index`: an index of the values in each partition's files, by which filtered reads skip files (SPEC 9.8).
 
-It cannot fail: an index that is not there costs time, and no answer. What it has found out is kept file by file, so that
-whoever goes on with a job looks at no file again.
+It cannot fail: a missing index costs time and changes no result. Its findings are saved file by file, so that the next
+executor of a job reads no file again.
 """
 
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ from databuild_dagster.spark.indexing import file_figures, indexable
 from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 
-#: What is kept of one partition's files between two looks.
+#: Size of the saved progress of one partition.
 MAX_PROGRESS_BYTES = 1024 * 1024
-#: Files that one Spark job looks at.
+#: Files that one Spark job reads.
 FILES_AT_ONCE = 64
 
 
 class BuildIndexArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of which columns; none for all whose values have an order."""
+    """The columns to index; none for all whose values have an order."""
 
     columns: tuple[str, ...] = ()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The files that were looked at, by uri, and the types of the columns."""
+    """The files that were read, by uri, and the types of the columns."""
 
     files: dict[str, FileIndex] = {}
     types: dict[str, str] = {}
 
 
 class BuildIndex(DistributedOperation[BuildIndexArg]):
-    """Keeps the smallest and the largest value, nulls and distinct values of columns, per file, beside the manifest."""
+    """Records minimum, maximum, nulls and distinct values of columns, per file, beside the manifest."""
 
     type_name = "build_index"
     can_fail = False
@@ -55,7 +55,7 @@ class BuildIndex(DistributedOperation[BuildIndexArg]):
         indexable([newest], arg.columns)
 
     def start_or_resume_jobs(self, arg: BuildIndexArg, contexts: Sequence[Any]) -> None:
-        """Some files of some partitions at a time, each time one Spark job."""
+        """One Spark job for every `FILES_AT_ONCE` files, of any partitions."""
         jobs = [_Job(context) for context in contexts]
         of_uuid = {job.manifest.instance_uuid: job for job in jobs if job.manifest is not None}
         left = [(job, file) for job in of_uuid.values() for file in job.left()]
@@ -79,19 +79,19 @@ class BuildIndex(DistributedOperation[BuildIndexArg]):
 
     def complete_operation(self, arg: BuildIndexArg, dataset: str, completion: Completion) -> Any:
         details = {key: mark.detail for key, mark in sorted(completion.marks.items()) if isinstance(mark.detail, dict)}
-        skipped = {key: each["skipped"] for key, each in details.items() if "skipped" in each}
+        skipped = {key: detail["skipped"] for key, detail in details.items() if "skipped" in detail}
         return {
             "ok": True,
             "partitions": len(details) - len(skipped),
             "n_skipped": len(skipped),
-            "files": sum(each.get("files", 0) for each in details.values()),
-            "columns": sorted({column for each in details.values() for column in each.get("columns", ())}),
+            "files": sum(detail.get("files", 0) for detail in details.values()),
+            "columns": sorted({column for detail in details.values() for column in detail.get("columns", ())}),
             "skipped": skipped,
         }
 
 
 class _Job:
-    """One partition's, as far as it has come."""
+    """The job of one partition."""
 
     def __init__(self, context: OperationContext) -> None:
         self._context = context
@@ -100,13 +100,11 @@ class _Job:
         try:
             manifest = context.manifest
         except (DataRemoved, NotOurs) as gone:
-            # It could be tried for ever, and nobody reads it.
+            # A retry would not help, and no reader reads it.
             context.mark_job_complete(detail={"files": 0, "skipped": gone.message})
             return
         if manifest.uri_type is UriType.IDENTIFIER:
-            context.mark_job_complete(
-                detail={"files": 0, "skipped": "its files are somebody else's, who may change them"}
-            )
+            context.mark_job_complete(detail={"files": 0, "skipped": "its files are not databuild's and may change"})
         elif not manifest.files:
             context.mark_job_complete(detail={"files": 0, "skipped": "it has no files"})
         else:
@@ -114,7 +112,7 @@ class _Job:
 
     @property
     def its_manifest(self) -> Manifest:
-        assert self.manifest is not None, "what is skipped is not gone on with"
+        assert self.manifest is not None, "a skipped partition has no further steps"
         return self.manifest
 
     @property
@@ -128,7 +126,7 @@ class _Job:
         self._found = _Progress({**self._found.files, **found}, {**self._found.types, **types})
         progress = msgspec.json.encode(self._found)
         if len(progress) <= MAX_PROGRESS_BYTES:
-            # Beyond that, whoever takes the job over looks at some files again.
+            # Beyond that size the next executor of the job reads some files again.
             self._context.save_progress(progress)
 
     def finish(self) -> None:
@@ -138,13 +136,13 @@ class _Job:
         self._context.mark_job_complete(detail={"files": len(self._found.files), "columns": sorted(self._found.types)})
 
     def _beside(self, before: InstanceIndex | None) -> InstanceIndex:
-        """With what is known of other columns of the same files."""
+        """Together with what is known of other columns of the same files."""
         found = self._found
         if before is None:
             return InstanceIndex(instance_uuid=self.uuid, types=found.types, files=found.files)
         files = dict(before.files)
-        for uri, each in found.files.items():
+        for uri, index in found.files.items():
             known = before.files.get(uri)
-            columns = known.columns if known is not None and known.checksum == each.checksum else {}
-            files[uri] = replace(each, columns={**columns, **each.columns})
+            columns = known.columns if known is not None and known.checksum == index.checksum else {}
+            files[uri] = replace(index, columns={**columns, **index.columns})
         return InstanceIndex(instance_uuid=self.uuid, types={**before.types, **found.types}, files=files)

@@ -1,7 +1,7 @@
-"""`compact`: partitions that lie in many small files lie in few, with the same rows (SPEC 9.8).
+"""`compact`: partitions in many small files get few large ones with the same rows (SPEC 9.8).
 
-A job writes a new instance, proves that its rows are those of the instance before, and swings the pointer if readers
-still see that one. The instance's job run is the job's fence token, so whatever a job has written is found by it.
+A job writes a new instance, verifies that its rows are those of the instance before, and moves the pointer if readers
+still see that one. The job's fence token is the job run of the new instance, so all files of a job can be found by it.
 """
 
 from typing import Any
@@ -18,24 +18,24 @@ from databuild_dagster.model.meta_storage import do
 from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
 from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, UriType
+from databuild_dagster.warehouse.manifest import Manifest, UriType, manifest_fact
 
 
 class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How large a file should be, in bytes."""
+    """The target size of a file, in bytes."""
 
     target_bytes: int = TARGET_BYTES
 
 
 class Compact(DistributedOperation[CompactArg]):
-    """Writes small files anew as large ones. Whatever was built from the instance before stays as good as it was."""
+    """Rewrites small files as large ones. Instances built from the instance before stay fresh."""
 
     type_name = "compact"
     apart_from = frozenset({"build_index"})
     arg_type = CompactArg
 
     def check_start(self, arg: CompactArg, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
-        """Raises `InvalidRequest`; `NotOurs` for a dataset whose data is in a place of its own."""
+        """Raises `InvalidRequest`; `NotOurs` for a dataset without data of ours."""
         if arg.target_bytes < 1:
             raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at least one byte")
         spec = resources.engine.queries.dataset(dataset)
@@ -53,16 +53,15 @@ class Compact(DistributedOperation[CompactArg]):
         seen = job.engine.queries.canonical([ref])[ref]
         if seen.uuid != manifest.instance_uuid:
             if job.engine.queries.with_the_rows_of([manifest.instance_uuid]):
-                # By a process that was killed before it could say so.
-                _say(job, manifest, seen.files or 0)
+                # Compacted by a process that was killed before its report.
+                _complete(job, manifest, seen.files or 0)
             else:
                 job.mark_job_complete(detail={"moved": True})
             return
         n_files = len(manifest.files)
         if manifest.uri_type is UriType.IDENTIFIER:
-            job.mark_job_complete(
-                detail={"skipped": "its files are somebody else's", "files_before": n_files, "files_after": n_files}
-            )
+            skipped = "its files are not databuild's"
+            job.mark_job_complete(detail={"skipped": skipped, "files_before": n_files, "files_after": n_files})
         elif files_after(manifest, arg.target_bytes) >= n_files:
             job.mark_job_complete(detail={"files_before": n_files, "files_after": n_files})
         else:
@@ -80,25 +79,19 @@ class Compact(DistributedOperation[CompactArg]):
                 job_run=job.token,
                 target_bytes=arg.target_bytes,
             )
-        fact = ManifestFact(
-            state=compacted.state.value,
-            uri=job.warehouse.manifest_path(compacted.dataset, uuid),
-            files=len(compacted.files),
-            rows=compacted.rows,
-            bytes=compacted.bytes,
-        )
+        fact = manifest_fact(compacted, job.warehouse.manifest_path(compacted.dataset, uuid))
         job.check()
         try:
             self._swing(manifest, fact, job)
         except Refused as refused:
-            # Rebuilt, tainted or being built by now: what readers see is not what was compacted.
+            # Rebuilt, tainted or being built by now: readers no longer see the compacted instance.
             self.cancel_job_and_cleanup(arg, job.ref, job)
             job.mark_job_complete(detail={"moved": True, "why": refused.message})
             return
-        _say(job, manifest, len(compacted.files))
+        _complete(job, manifest, len(compacted.files))
 
     def _swing(self, manifest: Manifest, fact: ManifestFact, job: OperationContext) -> None:
-        """Raises `LeaseLost` when somebody has cleaned up after this process meanwhile; what is refused."""
+        """Raises `LeaseLost` when another process has cleaned up after this one, and refusals of the command."""
         outcome = job.engine.handle(
             ReplaceFiles(ref=manifest.ref, uuid=manifest.instance_uuid, job_run_id=job.token, manifest=fact),
             actor=str(job.operation),
@@ -108,10 +101,10 @@ class Compact(DistributedOperation[CompactArg]):
             job.check()
 
     def cancel_job_and_cleanup(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
-        """What was written and never became an instance.
+        """Remove files that never became an instance.
 
-        Whoever wrote it may only sleep, between its last look at its lease and its command: so the command's id is taken
-        first, and nothing comes of the command any more.
+        Their writer may only be asleep between its lease check and its command. So the command's id is used up first,
+        and the command has no effect any more.
         """
         job: OperationContext = context
         uuid, asset = derive_partition_uuid(job.token, str(partition)), asset_of(str(partition))
@@ -128,12 +121,12 @@ class Compact(DistributedOperation[CompactArg]):
         return {
             "ok": True,
             "partitions": len(details),
-            "compacted": sum(bool(each.get("compacted")) for each in details.values()),
-            "files_before": sum(each.get("files_before", 0) for each in details.values()),
-            "files_after": sum(each.get("files_after", 0) for each in details.values()),
-            # Rebuilt, tainted or being built meanwhile: left as they are.
-            "moved": [key for key, each in details.items() if each.get("moved")],
-            "skipped": {key: each["skipped"] for key, each in details.items() if "skipped" in each},
+            "compacted": sum(bool(detail.get("compacted")) for detail in details.values()),
+            "files_before": sum(detail.get("files_before", 0) for detail in details.values()),
+            "files_after": sum(detail.get("files_after", 0) for detail in details.values()),
+            # Rebuilt, tainted or being built meanwhile, and left unchanged.
+            "moved": [key for key, detail in details.items() if detail.get("moved")],
+            "skipped": {key: detail["skipped"] for key, detail in details.items() if "skipped" in detail},
         }
 
 
@@ -149,5 +142,5 @@ def _command_of(token: str) -> str:
     return derive_partition_uuid(token, "command")
 
 
-def _say(job: OperationContext, manifest: Manifest, n_files: int) -> None:
+def _complete(job: OperationContext, manifest: Manifest, n_files: int) -> None:
     job.mark_job_complete(detail={"compacted": True, "files_before": len(manifest.files), "files_after": n_files})

@@ -1,7 +1,7 @@
-"""`validate`: which rows of a dataset's partitions offend constraints (SPEC 9.8).
+"""`validate`: counts the rows of a dataset's partitions that violate constraints (SPEC 9.8).
 
-A row that offends is what a job finds, and no failure of the job: so the report is of all partitions. A job fails where a
-constraint cannot be asked, of values that an expression cannot divide by, say.
+A violating row is a finding, not a failure of the job, so the report covers all partitions. A job fails where a
+constraint cannot be evaluated, for example an expression that divides by zero.
 """
 
 import json
@@ -36,28 +36,28 @@ from databuild_dagster.warehouse.manifest import Manifest
 
 #: Partitions that the report names for each rule; it counts all of them.
 MAX_PARTITIONS = 1000
-#: Rows that may be shown of a rule and partition.
+#: Largest number of sample rows per rule and partition.
 MAX_SAMPLES = 100
-#: Those of them whose samples it keeps.
+#: Named partitions of a rule that have samples.
 MAX_SAMPLED = 20
-#: What its job tells of a partition, and what keeps nobody from looking at the others.
+#: Errors of one partition that its own job reports, without affecting the others.
 _UNREADABLE = (ManifestDamaged, ManifestMissing, NewerManifest)
 
 
 class ValidateArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to hold, and what to do with partitions in which it does not."""
+    """The constraints, and what happens to partitions that violate them."""
 
     constraints: tuple[AnyConstraint, ...]
-    #: Taint the offending partitions, if readers still see what was looked at.
+    #: Taint the violating partitions, if readers still see the checked instance.
     taint: bool = False
-    #: Offending rows that are shown of each rule and partition.
+    #: Sample rows per rule and partition.
     samples: int = SAMPLES
-    #: Of all partitions together, as Spark writes them; found out when the operation starts, and not to be given.
+    #: The columns of all partitions as Spark writes them; set when the operation starts, and not to be given.
     columns: str = ""
 
 
 class Validate(DistributedOperation[ValidateArg]):
-    """Counts, and shows, rows that offend. Its report has `rules`, as SPEC 15 has them."""
+    """Counts violating rows and shows samples. Its report has `rules`, as in SPEC 15."""
 
     type_name = "validate"
     many = True
@@ -67,7 +67,7 @@ class Validate(DistributedOperation[ValidateArg]):
     version = 2
 
     def object_id(self, arg: ValidateArg) -> str | None:
-        """The same constraints need not be looked at twice at once."""
+        """The same constraints are not checked twice at the same time."""
         asked = {"constraints": arg.constraints, "taint": arg.taint, "samples": arg.samples}
         return sha256(msgspec.json.encode(asked)).hexdigest()[:8]
 
@@ -83,11 +83,11 @@ class Validate(DistributedOperation[ValidateArg]):
     def argument_to_keep(
         self, arg: ValidateArg, dataset: str, instances: Mapping[PartitionRef, str | None], resources: Any
     ) -> ValidateArg:
-        """With the columns of all partitions, by which each is read: the report is the same however they are batched.
+        """With the columns of all partitions, by which each is read, so that batches do not change the report.
 
-        Raises `BadConstraint` for what cannot be asked of these columns; `NothingLive`, `SchemasDiffer`.
+        Raises `BadConstraint` for a constraint that does not fit these columns; `NothingLive`, `SchemasDiffer`.
         """
-        manifests = [each for each in _manifests_of(dataset, instances, resources) if each.schema.columns]
+        manifests = [manifest for manifest in _manifests_of(dataset, instances, resources) if manifest.schema.columns]
         if not manifests:
             raise NothingLive(asset=dataset, verb="is", when=" with columns")
         columns = columns_to_check(manifests)
@@ -102,7 +102,7 @@ class Validate(DistributedOperation[ValidateArg]):
             try:
                 found.append((context, context.manifest))
             except DataRemoved as gone:
-                # Superseded since, and taken away: nobody reads what offends there.
+                # Superseded and removed since: no reader sees its rows.
                 context.mark_job_complete(detail={"skipped": gone.message})
         if not found:
             return
@@ -115,7 +115,6 @@ class Validate(DistributedOperation[ValidateArg]):
                 manifests,
                 arg.constraints,
                 links,
-                # None where older code has started it: then each batch is read with its own.
                 columns_text=arg.columns,
                 samples=arg.samples,
             )
@@ -126,33 +125,33 @@ class Validate(DistributedOperation[ValidateArg]):
         context.remove_folders()
 
     def complete_operation(self, arg: ValidateArg, dataset: str, completion: Completion) -> Any:
-        """The report; and the taint, under the operation's own command id, so that it is one however often this runs."""
+        """The report, and the taint under a command id of the operation, so that a repetition taints once."""
         resources: OperationResources = completion.resources
         reports = [
             msgspec.convert(mark.detail, PartitionReport)
             for _, mark in sorted(completion.marks.items())
             if isinstance(mark.detail, dict) and "constraints" in mark.detail
         ]
-        seen = resources.engine.queries.with_the_rows_of([each.instance_uuid for each in reports])
-        outdated = [each.ref for each in reports if each.instance_uuid not in seen]
-        offending = [each for each in reports if not each.holds]
-        report = {
-            # Of what was not looked at nobody can tell.
+        seen = resources.engine.queries.with_the_rows_of([report.instance_uuid for report in reports])
+        outdated = [report.ref for report in reports if report.instance_uuid not in seen]
+        offending = [report for report in reports if not report.holds]
+        summary = {
+            # Not ok if a partition was not checked.
             "ok": completion.success and bool(reports) and not offending,
             "partitions": len(reports),
-            "rows": sum(each.rows for each in reports),
+            "rows": sum(report.rows for report in reports),
             "rules": [_rule(constraint, place, reports) for place, constraint in enumerate(arg.constraints)],
             "offending_partitions": len(offending),
             "failed": sorted(completion.failed)[:MAX_PARTITIONS],
-            # What they say is of the instance that was live when the operation began.
+            # Their findings are about the instance that was live when the operation began.
             "outdated": outdated[:MAX_PARTITIONS],
             "skipped": {
                 key: mark.detail["skipped"] for key, mark in sorted(completion.marks.items()) if _is_skipped(mark)
             },
         }
         if arg.taint:
-            report["tainted"] = _taint(offending, completion, resources)
-        return report
+            summary["tainted"] = _taint(offending, completion, resources)
+        return summary
 
 
 def _is_skipped(mark: Mark) -> bool:
@@ -162,15 +161,16 @@ def _is_skipped(mark: Mark) -> bool:
 def _manifests_of(
     dataset: str, instances: Mapping[PartitionRef, str | None], resources: OperationResources
 ) -> list[Manifest]:
-    """Ordered by ref; without what is not ours, or gone, of which its job tells."""
+    """Ordered by ref; without partitions whose data is not ours or is removed, which their jobs report."""
     seen = resources.engine.queries.canonical([str(ref) for ref in instances])
-    # Who was rebuilt since has other columns, maybe: its instance of before is read with those of the others.
+    # A partition that was rebuilt since may have other columns; its instance of before is read with those of the
+    # others.
     found = [seen[str(ref)] for ref, uuid in instances.items() if uuid is not None and seen[str(ref)].uuid == uuid]
-    ours = sorted((each for each in found if each.manifest_uri is not None), key=lambda each: each.ref)
+    ours = sorted((one for one in found if one.manifest_uri is not None), key=lambda one: one.ref)
     try:
         return manifests_in(resources.warehouse, dataset, ours)
     except _UNREADABLE:
-        return [manifest for each in ours for manifest in _if_there(dataset, each, resources)]
+        return [manifest for one in ours for manifest in _if_there(dataset, one, resources)]
 
 
 def _if_there(dataset: str, canonical: Canonical, resources: OperationResources) -> list[Manifest]:
@@ -181,26 +181,28 @@ def _if_there(dataset: str, canonical: Canonical, resources: OperationResources)
 
 
 def _rule(constraint: AnyConstraint, place: int, reports: Sequence[PartitionReport]) -> dict[str, Any]:
-    found = [(each, each.constraints[place]) for each in reports if each.constraints[place].rows]
+    found = [(report, report.constraints[place]) for report in reports if report.constraints[place].rows]
     return {
         "rule": constraint.text,
-        "offending": sum(one.rows for _, one in found),
+        "offending": sum(of_rule.rows for _, of_rule in found),
         "n_partitions": len(found),
         "partitions": [
             {
-                "ref": each.ref,
-                "uuid": each.instance_uuid,
-                "offending": one.rows,
-                "samples": [_shown(each) for each in one.samples] if at < MAX_SAMPLED else [],
+                "ref": report.ref,
+                "uuid": report.instance_uuid,
+                "offending": of_rule.rows,
+                "samples": [_shown(sample) for sample in of_rule.samples] if at < MAX_SAMPLED else [],
             }
-            for at, (each, one) in enumerate(found[:MAX_PARTITIONS])
+            for at, (report, of_rule) in enumerate(found[:MAX_PARTITIONS])
         ],
-        "samples": [_shown(each) for each in [sample for _, one in found for sample in one.samples][:SAMPLES]],
+        "samples": [
+            _shown(sample) for sample in [sample for _, of_rule in found for sample in of_rule.samples][:SAMPLES]
+        ],
     }
 
 
 def _shown(sample: str) -> Any:
-    """A row as JSON has it. A number that JSON's readers would round stays text: it may be what offends."""
+    """A row as JSON. A number that JSON readers would round stays text, because it may be the violating value."""
     return json.loads(sample, parse_int=_whole, parse_float=_decimal)
 
 
@@ -213,17 +215,17 @@ def _decimal(text: str) -> float | str:
 
 
 def _taint(offending: Sequence[PartitionReport], completion: Completion, resources: OperationResources) -> list[str]:
-    """The refs that are tainted because of this operation; none whose instance readers see no more."""
+    """The refs tainted by this operation; none whose checked instance is no longer canonical."""
     if not offending:
         return []
     by_rule: dict[str, int] = defaultdict(int)
     for report in offending:
-        for each in report.constraints:
-            by_rule[each.constraint] += bool(each.rows)
+        for of_rule in report.constraints:
+            by_rule[of_rule.constraint] += bool(of_rule.rows)
     broken = ", ".join(f"{rule} ({n})" for rule, n in by_rule.items() if n)
     taint_id = derive_partition_uuid(str(completion.id), "taint")
     command = TaintPartitions(
-        seen=tuple(each.instance_uuid for each in offending),
+        seen=tuple(report.instance_uuid for report in offending),
         reason=f"{completion.id} found rows that offend: {broken}",
         taint_id=taint_id,
     )
