@@ -54,7 +54,7 @@ def arrive(
     tune_dagster_writes()
     deployed = deployed_dataset(dataset, where)
     arriver = Arriver(deployed.engine, deployed.instance, deployed.dataset, deployed.warehouse)
-    arrived = arriver.arrive(lot, uris, empty=empty, anew=anew, allow_schema_change=allow_schema_change)
+    arrived = arriver.arrive(lot, uris, empty=empty, replace_all=anew, allow_schema_change=allow_schema_change)
     if as_json:
         emit(_as_json(arrived))
         return
@@ -70,7 +70,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
 
     One look, as the sensor of the boundary takes it every so many seconds while Dagster's daemon runs.
     """
-    from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, told, warnings, watched
+    from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, summary, warnings, watched
 
     instance = the_instance()
     locations = load_deployed(where)
@@ -96,7 +96,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
         emit([_look_as_json(asset, each) for asset, each in looks.items()])
     else:
         for asset, each in looks.items():
-            click.echo(f"{asset}: {told(each)}")
+            click.echo(f"{asset}: {summary(each)}")
             for sentence in warnings(each):
                 click.echo(f"  {sentence}")
     if refused:

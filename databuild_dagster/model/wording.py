@@ -14,6 +14,11 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(n: int, noun: str) -> str:
+    """For example: 1 file, 4 files."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
     """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
     return " ".join(str(text).split())[:most]

@@ -1,7 +1,7 @@
-"""What exists already becomes live: partitions whose files somebody else has written, listed where they lie.
+"""Partitions whose files other programs have written become live, with the files listed where they are.
 
-Everything is looked at before anything is recorded: files that are missing, damaged, counted twice or of other columns
-are told in one sentence. How they are recorded then is the business of `recording`.
+Everything is checked before anything is recorded: files that are missing, damaged, matched twice or of other columns
+are refused in one sentence. `recording` writes the manifests and the event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
+from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.declare.file_patterns import FilePattern
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
@@ -19,7 +19,6 @@ from databuild_dagster.data.adoption_errors import (
     LiveAlready,
     NoFiles,
     NotAdoptable,
-    OwnFiles,
     SaidToBeWrong,
 )
 from databuild_dagster.engine.engine import Engine
@@ -28,16 +27,16 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
 from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Between the first and the last key of a range.
+#: Separates the first and the last key of a range.
 RANGE = ".."
-#: Whose partitions others know of.
+#: The kinds of datasets whose partitions are not recorded by adoption.
 _NOT_ADOPTABLE = {
     DatasetKind.PLAIN: "a plain Dagster asset",
     DatasetKind.SOURCE: "declared, and built elsewhere",
@@ -54,24 +53,24 @@ MAX_NAMED = 3
 
 
 class IfLive(StrEnum):
-    """What becomes of a partition that is live with other data than the files that were found."""
+    """The decision for a partition that is live with other data than the files that were found."""
 
-    #: Nothing is recorded at all, for the user has to say which of the two is right.
+    #: Nothing is recorded; the user decides which data is right.
     REFUSE = "refuse"
-    #: It stays as it is.
+    #: The partition keeps its instance.
     KEEP = "keep"
-    #: The files become its new instance; the one before is history.
+    #: The files become its new instance; the one before is kept as history.
     REPLACE = "replace"
 
 
 @dataclass(slots=True)
 class Adoption:
-    """What became of every partition that was asked for."""
+    """The result for every partition in question."""
 
     recorded: list[Outside] = field(default_factory=list)
-    #: Live from these very files before.
+    #: Live from exactly these files before.
     same: list[str] = field(default_factory=list)
-    #: Live with other data, and left so.
+    #: Live with other data, and left unchanged.
     kept: list[str] = field(default_factory=list)
     without_files: list[str] = field(default_factory=list)
 
@@ -94,11 +93,11 @@ class Adopter:
         allow_schema_change: bool = False,
         dry_run: bool = False,
     ) -> Adoption:
-        """Record partitions as live from files that match, all or none; those that are named, or all that have files.
+        """Record partitions as live from files that match, all or none; the named ones, or all that have files.
 
         Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
-        `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and what
-        listing and reading the files raises, with nothing recorded.
+        `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and errors of
+        listing and reading the files, with nothing recorded.
         """
         if self.dataset.kind is not DatasetKind.OURS:
             kind = self.dataset.kind
@@ -108,9 +107,9 @@ class Adopter:
         adoption = Adoption()
         found = self._found(files, refs, adoption, all_or_none=bool(partitions))
         described = self._described(found, files, allow_schema_change=allow_schema_change)
-        canonical = self.engine.queries.canonical([each.ref for each in described])
-        for each in described:
-            self._sort(each, canonical[each.ref], if_live, adoption)
+        canonical = self.engine.queries.canonical([outside.ref for outside in described])
+        for outside in described:
+            self._sort(outside, canonical[outside.ref], if_live, adoption)
         if adoption.kept and if_live is IfLive.REFUSE:
             raise LiveAlready(named=few_of(adoption.kept, MAX_NAMED), verb="is" if len(adoption.kept) == 1 else "are")
         if not dry_run:
@@ -122,7 +121,7 @@ class Adopter:
     def _recorder(self) -> Recorder:
         return Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
 
-    # Which partitions, which files
+    # Partitions and files
 
     def _named(self, partitions: Sequence[str]) -> list[str]:
         """The refs of keys and of ranges `FIRST..LAST`, each once. Raises `UnknownPartition`."""
@@ -155,7 +154,7 @@ class Adopter:
         self, pattern: FilePattern, refs: Sequence[str], adoption: Adoption, *, all_or_none: bool
     ) -> dict[str, list[tuple[str, int]]]:
         patterns = {ref: pattern.of(partition_key_of(ref)) for ref in refs}
-        listed = in_threads(lambda ref: [file for each in patterns[ref] for file in find_files(each)], list(refs))
+        listed = in_threads(lambda ref: [file for one in patterns[ref] for file in find_files(one)], list(refs))
         found = dict(zip(refs, (sorted(set(files)) for files in listed), strict=True))
         adoption.without_files = [ref for ref, files in found.items() if not files]
         if adoption.without_files and (all_or_none or len(adoption.without_files) == len(refs)):
@@ -166,18 +165,17 @@ class Adopter:
             for path, _ in files:
                 if (other := owner.setdefault(path, ref)) != ref:
                     raise ListedTwice(path=path, one=other, other=ref)
-                if path.startswith(f"{self.warehouse.root}/"):
-                    raise OwnFiles(path=path, warehouse=self.warehouse.root)
+        check_not_own(owner, self.warehouse)
         return {ref: files for ref, files in found.items() if files}
 
-    # What they hold
+    # Contents
 
     def _described(
         self, found: Mapping[str, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
     ) -> list[Outside]:
         def origin(ref: str, entries: Sequence[FileEntry]) -> str:
             where = pattern.of(partition_key_of(ref))[0]
-            return f"adopted from {where} ({counted(len(entries))}, {fingerprint_of(entries)})"
+            return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
 
         described = self._recorder.described(found, origin)
         if allow_schema_change:
@@ -186,18 +184,18 @@ class Adopter:
             self._recorder.check_columns(described)
         return described
 
-    # What becomes of them
+    # Results
 
-    def _sort(self, each: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
-        """What was live as a plain Dagster asset has no data of ours, and is what most people adopt."""
-        is_same = now.origin is not None and now.origin.startswith(each.origin)
+    def _sort(self, outside: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
+        """A partition that was live as a plain Dagster asset has no data of ours, so its files are recorded."""
+        is_same = now.origin is not None and now.origin.startswith(outside.origin)
         if now.state in LEASED:
-            raise BeingBuilt(ref=each.ref, job_run=now.job_run)
+            raise BeingBuilt(ref=outside.ref, job_run=now.job_run)
         if is_same and now.state is InstanceState.LIVE:
-            adoption.same.append(each.ref)
+            adoption.same.append(outside.ref)
         elif is_same:
-            raise SaidToBeWrong(ref=each.ref)
+            raise SaidToBeWrong(ref=outside.ref)
         elif now.state is InstanceState.LIVE and now.manifest_uri is not None and if_live is not IfLive.REPLACE:
-            adoption.kept.append(each.ref)
+            adoption.kept.append(outside.ref)
         else:
-            adoption.recorded.append(each)
+            adoption.recorded.append(outside)

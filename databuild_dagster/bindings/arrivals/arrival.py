@@ -1,22 +1,21 @@
-"""What is there for a lot, and what it has, become its next instance: `databuild lot arrive` and the watcher alike.
+"""Files of a lot become its next instance, for `databuild lot arrive` and the watcher alike.
 
-A lot grows: files that it has never had are added to those it has. Never had is a file of which no instance of the lot
-lists the very same (place, size, fingerprint of the footer), and which is no copy, byte for byte, of one that it has: the
-same file twice is no news. A listed file that is gone, or was written again, gives way to what is there now. What a taint
-has called wrong does not come back by itself.
+A lot grows: new files are added to those that it has. A file is new if no instance of the lot lists it with the same
+place, size and fingerprint of the footer, and if it is no copy, byte for byte, of a file of the lot. A listed file that
+was removed or rewritten is replaced by the present one. Files of a tainted instance do not return by themselves.
 """
 
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
+from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
-from databuild_dagster.data.adoption_errors import ColumnsDiffer, OwnFiles
+from databuild_dagster.data.adoption_errors import ColumnsDiffer
 from databuild_dagster.data.arrival_errors import (
     FilesAndEmpty,
     HasDataAlready,
@@ -32,6 +31,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.schemas import why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
@@ -40,33 +40,33 @@ from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestSt
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
-#: Read at once when two files are compared.
+#: Bytes read at once when two files are compared.
 CHUNK_BYTES = 1 << 20
 _WHAT = {
     DatasetKind.OURS: "built by its own function",
     DatasetKind.PLAIN: "a plain Dagster asset",
-    DatasetKind.SOURCE: "declared, and nothing says that its lots are files from outside",
+    DatasetKind.SOURCE: "declared, and not as a boundary for files from outside",
 }
 
 
 @dataclass(slots=True)
 class Arrived:
-    """What became of a lot that was said to have arrived."""
+    """The result of one arrival by hand."""
 
     ref: str
-    #: None when there was no news.
+    #: None if there was nothing new.
     recorded: Outside | None = None
-    #: Files that it had before, or that are copies of one it has.
+    #: Files that the lot had before, or copies of such files.
     known: list[str] = field(default_factory=list)
     #: The uuid readers see now.
     uuid: str | None = None
-    #: It had been live before: this is late data.
+    #: Whether it had been live before: this is late data.
     is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Arriver:
-    """Lets lots of one dataset arrive, by hand."""
+    """Records arrivals of one dataset's lots by hand."""
 
     engine: Engine
     instance: DagsterInstance
@@ -79,14 +79,14 @@ class Arriver:
         uris: Sequence[str] = (),
         *,
         empty: bool = False,
-        anew: bool = False,
+        replace_all: bool = False,
         allow_schema_change: bool = False,
     ) -> Arrived:
-        """Record a lot from files, or as empty; with `anew` these are all it has, else they are added to it.
+        """Record a lot from files, or as empty; the files are added to it, or with `replace_all` become all it has.
 
-        Raises `NotABoundary`, `NoSuchLot`, `InvalidLot`, `NoLotKey`, `NothingGiven`, `FilesAndEmpty`, `HasDataAlready`, `NoSuchFile`,
-        `OwnFiles`, `CannotRead`, `ColumnsDiffer`, `SaidWrong`, `CanonicalMoved`, and what listing and reading the files
-        raises, with nothing recorded.
+        Raises `NotABoundary`, `NoSuchLot`, `InvalidLot`, `NoLotKey`, `NothingGiven`, `FilesAndEmpty`, `HasDataAlready`,
+        `NoSuchFile`, `OwnFiles`, `CannotRead`, `ColumnsDiffer`, `SaidWrong`, `CanonicalMoved`, and errors of listing
+        and reading the files, with nothing recorded.
         """
         if self.dataset.kind is not DatasetKind.BOUNDARY:
             raise NotABoundary(asset=self.dataset.asset, what=_WHAT[self.dataset.kind])
@@ -99,9 +99,9 @@ class Arriver:
         now = self.engine.queries.canonical([ref])[ref]
         arrived = Arrived(ref, uuid=now.uuid, is_late=now.uuid is not None)
         if empty:
-            arrived.recorded = self._emptied(recorder, ref, now, anew=anew)
+            arrived.recorded = self._emptied(recorder, ref, now, replace_all=replace_all)
         else:
-            arrived.recorded = self._filled(recorder, ref, now, uris, arrived, anew=anew)
+            arrived.recorded = self._filled(recorder, ref, now, uris, arrived, replace_all=replace_all)
         if arrived.recorded is None:
             recorder.show((), {}, [ref] if now.state is InstanceState.LIVE else ())
             return arrived
@@ -125,27 +125,27 @@ class Arriver:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key
 
-    def _emptied(self, recorder: Recorder, ref: str, now: Canonical, *, anew: bool) -> Outside | None:
+    def _emptied(self, recorder: Recorder, ref: str, now: Canonical, *, replace_all: bool) -> Outside | None:
         if now.state is InstanceState.LIVE:
             if now.manifest_state == ManifestState.EMPTY.value:
                 return None
-            if not anew:
-                raise HasDataAlready(ref=ref, files=counted(now.files or 0))
+            if not replace_all:
+                raise HasDataAlready(ref=ref, files=counted(now.files or 0, "file"))
         return recorder.empty(ref, "declared empty")
 
     def _filled(
-        self, recorder: Recorder, ref: str, now: Canonical, uris: Sequence[str], arrived: Arrived, *, anew: bool
+        self, recorder: Recorder, ref: str, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
     ) -> Outside | None:
         found = dict(file for uri in uris for file in found_at(uri))
         check_not_own(found, self.warehouse)
         (there,) = recorder.described({ref: list(found.items())}, _origin_by_hand)
-        has = [] if anew else instances_of(self.engine, self.dataset.asset, ref)
+        has = [] if replace_all else instances_of(self.engine, self.dataset.asset, ref)
         grown = grow(there, now, has)
         kept = set() if grown is None else {file.uri for file in grown.files}
         arrived.known = [file.uri for file in there.files if file.rows and (grown is None or file.uri not in kept)]
-        if anew and now.state is InstanceState.LIVE and grown is not None:
-            canonical = next((each for each in instances_of(self.engine, self.dataset.asset, ref)), None)
-            if canonical is not None and set(_identities(canonical.files)) == set(_identities(grown.files)):
+        if replace_all and now.state is InstanceState.LIVE and grown is not None:
+            canonical = next(iter(instances_of(self.engine, self.dataset.asset, ref)), None)
+            if canonical is not None and set(canonical.files) == set(grown.files):
                 return None
         return grown
 
@@ -154,22 +154,15 @@ def found_at(uri: str) -> list[tuple[str, int]]:
     """The data files that a path, a url, a folder or a pattern names. Raises `NoSuchFile`."""
     path = whole_pattern(uri)
     if protocol_of(path) is None and os.path.lexists(path):
-        # What is there is meant as it is, brackets and all.
+        # An existing path is literal, brackets included.
         path = glob.escape(path)
     if not (found := find_files(path)):
         raise NoSuchFile(path=uri)
     return found
 
 
-def check_not_own(paths: Iterable[str], warehouse: Warehouse) -> None:
-    """Raises `OwnFiles`."""
-    for path in paths:
-        if path.startswith(f"{warehouse.root}/"):
-            raise OwnFiles(path=path, warehouse=warehouse.root)
-
-
 def instances_of(engine: Engine, asset: str, ref: str) -> list[Manifest]:
-    """What every instance of a ref has listed, the newest first; those whose manifest is gone are left out."""
+    """The manifests of all instances of a ref, the newest first; missing manifests are left out."""
     found = []
     for instance in reversed(engine.queries.history(ref)):
         if instance.manifest_uri is not None:
@@ -181,14 +174,14 @@ def instances_of(engine: Engine, asset: str, ref: str) -> list[Manifest]:
 
 
 def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outside | None:
-    """The next instance of a lot, from what is there and what its instances have listed; None when there is no news.
+    """The next instance of a lot from its present files and its instances; None if there is nothing new.
 
     Raises `SaidWrong`, `ColumnsDiffer`.
     """
-    known = {identity for manifest in instances for identity in _identities(manifest.files)}
+    known = {file for manifest in instances for file in manifest.files}
     canonical = next((manifest for manifest in instances if manifest.instance_uuid == now.uuid), None)
     listed = () if canonical is None else canonical.files
-    unseen = [file for file in there.files if file.rows and _identity(file) not in known]
+    unseen = [file for file in there.files if file.rows and file not in known]
     if instances and not unseen:
         return None
     there_now = {file.uri: file for file in there.files}
@@ -197,29 +190,25 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
         kept = [
             file
             for file in listed
-            # Of what is not among those that are here now, the size has to do: it was moved, or written again, by somebody.
-            if (
-                _identity(file) == _identity(there_now[file.uri])
-                if file.uri in there_now
-                else elsewhere.get(file.uri) == file.bytes
-            )
+            # A listed file outside of the present ones is compared by its size alone.
+            if (file == there_now[file.uri] if file.uri in there_now else elsewhere.get(file.uri) == file.bytes)
         ]
     else:
         kept = []
         for file in listed:
-            if (same := there_now.get(file.uri)) is not None and _identity(same) == _identity(file):
+            if there_now.get(file.uri) == file:
                 raise SaidWrong(ref=there.ref, path=file.uri)
     new = without_copies(kept, unseen)
     if instances and not new:
         return None
     if kept and canonical is not None:
         _check_same_columns(there, canonical)
-    # Where nothing was new to a lot without an instance, it is empty: files without rows tell its columns.
+    # A lot without an instance may have no files with rows: then it is empty, with their columns.
     return replace(there, files=(*kept, *new), n_kept=len(kept))
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
-    """The new files that are no copy of another, byte for byte; only those of one size and footer are read."""
+    """The new files that are no copy of another, byte for byte; only files of the same size and footer are read."""
     alike: dict[tuple[int, str], list[FileEntry]] = {}
     for file in kept:
         alike.setdefault((file.bytes, file.checksum), []).append(file)
@@ -234,7 +223,7 @@ def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[
 
 
 def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
-    """The bytes of those that are there."""
+    """The bytes of each existing path."""
     by_protocol: dict[str | None, list[str]] = {}
     for path in paths:
         by_protocol.setdefault(protocol_of(path), []).append(path)
@@ -255,16 +244,8 @@ def _check_same_columns(there: Outside, canonical: Manifest) -> None:
         )
 
 
-def _identity(file: FileEntry) -> tuple[str, int, str]:
-    return file.uri, file.bytes, file.checksum
-
-
-def _identities(files: Iterable[FileEntry]) -> Iterable[tuple[str, int, str]]:
-    return map(_identity, files)
-
-
 def _digest(path: str) -> str:
-    """Of all its bytes; of a file that is gone, one that no other has."""
+    """The digest of all bytes; for a missing file a text that no other file has."""
     digest = hashlib.sha256()
     try:
         with storage_at(path).open_binary(path) as opened:
@@ -276,4 +257,4 @@ def _digest(path: str) -> str:
 
 
 def _origin_by_hand(ref: str, entries: Sequence[FileEntry]) -> str:
-    return f"arrived by hand from {entries[0].uri} ({counted(len(entries))}, {fingerprint_of(entries)})"
+    return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"

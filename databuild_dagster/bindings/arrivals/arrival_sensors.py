@@ -1,4 +1,4 @@
-"""A sensor for each boundary that is watched: one look at its landing folder, and a sentence of what came of it."""
+"""A sensor for each boundary with a landing folder: one look, and a sentence about its result."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -21,7 +21,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
 #: A sensor's name is this and its asset's.
@@ -31,7 +31,7 @@ MAX_NAMED = 3
 
 
 def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[SensorDefinition]:
-    """One for each boundary among the assets that says where its files land."""
+    """One for each boundary among the assets that has a landing folder."""
     return [
         _sensor(deployment, spec, boundary)
         for asset in assets
@@ -47,11 +47,11 @@ def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> Sens
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"
         if is_dry_run(context):
-            return SkipReason(f"Only a test: nothing in {boundary.files} is recorded by it.")
+            return SkipReason(f"Only a test: it records nothing of {boundary.files}.")
         look = look_once(context.instance, repository, deployment, asset, boundary)
         for sentence in warnings(look):
             context.log.warning(sentence)
-        return SkipReason(told(look))
+        return SkipReason(summary(look))
 
     return SensorDefinition(
         name=f"{ARRIVALS}_{spec.key.to_python_identifier()}",
@@ -59,12 +59,12 @@ def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> Sens
         target=None,
         minimum_interval_seconds=boundary.interval_seconds,
         default_status=DefaultSensorStatus.RUNNING,
-        description=f"Records what lands in {boundary.files} as lots of {asset}. What it has seen, the store knows.",
+        description=f"Records the files in {boundary.files} as lots of {asset}. Its progress is in the store.",
     )
 
 
 def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
-    """The boundaries of a loaded code location that say where their files land."""
+    """The boundaries of a loaded code location that have a landing folder."""
     for key in sorted(repository.asset_graph.get_all_asset_keys()):
         boundary = boundary_of(repository.asset_graph.get(key))
         if boundary is not None and boundary.files is not None:
@@ -78,7 +78,7 @@ def look_once(
     asset: str,
     boundary: Boundary,
 ) -> Look:
-    """One look at a loaded code location's boundary. Raises what `Watcher.look` raises, and `LocationTaken`."""
+    """One look at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
     tune_dagster_writes()
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
@@ -92,43 +92,39 @@ def look_once(
     return watcher.look(engine.clock())
 
 
-def told(look: Look) -> str:
-    """One line for the sensor's history."""
+def summary(look: Look) -> str:
+    """The result of a look in one line, for the sensor's history."""
     parts = []
     if look.recorded:
-        # Of late data the files that are new; its lot has those it had besides.
-        files = sum(len(each.files) - each.n_kept for each in look.recorded)
-        empty = sum(not each.files for each in look.recorded)
-        parts.append(f"{_count(len(look.recorded), 'lot')} arrived with {_count(files, 'file')}")
+        # Late data counts new files only, without those that the lot had before.
+        files = sum(len(lot.files) - lot.n_kept for lot in look.recorded)
+        empty = sum(not lot.files for lot in look.recorded)
+        parts.append(f"{counted(len(look.recorded), 'lot')} arrived with {counted(files, 'file')}")
         parts += [f"{empty} of them empty"] if empty else []
         parts += [f"{len(look.late)} of them late data: {few_of(look.late, MAX_NAMED)}"] if look.late else []
     if look.unsettled:
         parts.append(f"{few_of(look.unsettled, MAX_NAMED)} is still being written")
     if look.held:
-        parts.append(f"{_count(len(look.held), 'lot')} cannot be recorded")
+        parts.append(f"{counted(len(look.held), 'lot')} cannot be recorded")
     if look.strangers:
-        parts.append(f"{_belongs_to_none(look.strangers)}")
+        parts.append(_belongs_to_none(look.strangers))
     if look.more:
-        parts.append("there is more for the next look")
+        parts.append("the next look has more to do")
     return f"{'; '.join(parts) or 'Nothing has arrived'}."
 
 
 def warnings(look: Look) -> list[str]:
-    """What somebody has to look after."""
+    """Problems that a person has to solve."""
     found = [f"{ref} cannot be recorded: {why}" for ref, why in list(look.held.items())[:MAX_NAMED]]
     if more := len(look.held) - MAX_NAMED:
-        found += [f"{_count(more, 'more lot')} cannot be recorded."] if more > 0 else []
+        found += [f"{counted(more, 'more lot')} cannot be recorded."] if more > 0 else []
     if look.strangers:
         found.append(
-            f"{_belongs_to_none(look.strangers)}, for no time of a partition is told by "
+            f"{_belongs_to_none(look.strangers)}, because no time of a partition is in the name of "
             f"{few_of(sorted(look.strangers), MAX_NAMED)}."
         )
     return found
 
 
 def _belongs_to_none(strangers: Sequence[str]) -> str:
-    return f"{_count(len(strangers), 'file')} {'belongs' if len(strangers) == 1 else 'belong'} to no lot"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"{counted(len(strangers), 'file')} {'belongs' if len(strangers) == 1 else 'belong'} to no lot"

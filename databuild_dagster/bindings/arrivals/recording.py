@@ -1,14 +1,13 @@
-"""Files that somebody else has written become live instances, listed where they lie (SPEC 4.2, 10.2).
+"""Files that other programs have written become live instances, listed where they are (SPEC 4.2, 10.2).
 
-First everything is looked at: what cannot be read, or does not fit together, is told in one sentence. Then each ref gets
-a manifest of its own in our warehouse, which lists the files by their whole path, and one event makes all of them live.
-The files stay somebody else's: nothing here, and nothing that cleans up later, moves or removes what lies outside of a
-warehouse. Which files belong to which ref, the caller knows.
+First everything is checked; files that are unreadable or do not fit together are refused in one sentence. Then each ref
+gets a manifest in our warehouse, which lists the files by their whole path, and one event makes all of them live. The
+files are not databuild's: no later clean-up moves or removes them. The caller decides which files belong to which ref.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import compress, islice, pairwise
@@ -22,14 +21,14 @@ from databuild_dagster.bindings.display.materialization import version_tags
 from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
-from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer
+from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer, OwnFiles
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
-from databuild_dagster.model.events import Arrival, ManifestFact
+from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
@@ -43,6 +42,7 @@ from databuild_dagster.warehouse.manifest import (
     ManifestState,
     TableSchema,
     UriType,
+    manifest_fact,
     read_manifest,
     write_manifests,
 )
@@ -56,14 +56,14 @@ _ALLOW = "--allow-schema-change takes it as it is"
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """One ref, and the files that are, or would be, a new instance of it."""
+    """One ref, and the outside files of its new instance."""
 
     ref: str
     files: tuple[FileEntry, ...]
     schema: TableSchema
-    #: Where they are from; another text for other files.
+    #: The origin of the files, a different text for different files.
     origin: str
-    #: Files among them that the instance before has listed too.
+    #: Number of files that the instance before lists too.
     n_kept: int = 0
 
     @property
@@ -77,7 +77,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Records refs of one dataset; `actor` is who the log says it was."""
+    """Records refs of one dataset; the log names `actor` for it."""
 
     engine: Engine
     instance: DagsterInstance
@@ -85,23 +85,23 @@ class Recorder:
     warehouse: Warehouse
     actor: str
 
-    # What files hold
+    # Contents of files
 
     def described(
         self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
     ) -> list[Outside]:
         """Each ref with its files, given by path and bytes. Raises `CannotRead`, `ColumnsDiffer`."""
         described = []
-        for each in self.described_each(found, origin).values():
-            if isinstance(each, Refused):
-                raise each
-            described.append(each)
+        for outside in self.described_each(found, origin).values():
+            if isinstance(outside, Refused):
+                raise outside
+            described.append(outside)
         return described
 
     def described_each(
         self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
     ) -> dict[str, Outside | CannotRead | ColumnsDiffer]:
-        """The same, where one that cannot be is to hold back no other."""
+        """The same, with the refusal of a ref in place of its result."""
         facts = iter(describe_each([file for files in found.values() for file in files]))
         columns_of_schema = _remembering(columns_of)
         described: dict[str, Outside | CannotRead | ColumnsDiffer] = {}
@@ -119,71 +119,72 @@ class Recorder:
         return described
 
     def check_readable_together(self, described: Sequence[Outside]) -> None:
-        """Even where columns may differ, a reader has to be able to put all of them together. Raises `SchemasDiffer`."""
-        united_schema([self._manifest(each, "", "", datetime.now(UTC)) for each in described])
+        """Columns may differ, but a reader has to be able to unite them. Raises `SchemasDiffer`."""
+        united_schema([self._manifest(outside, "", "", datetime.now(UTC)) for outside in described])
 
     def check_columns(self, described: Sequence[Outside]) -> None:
-        """As for what is built: later partitions may have more columns, or wider ones (`spark.check_schema`).
+        """As for built instances: later partitions may have more or wider columns (`spark.check_schema`).
 
         Raises `ColumnsDiffer`.
         """
-        for before, each in pairwise(described):
-            if why := why_not_fitting(each.schema, before.schema):
-                raise ColumnsDiffer(path=each.files[0].uri, ref=each.ref, why=why, other=before.ref, allow=_ALLOW)
+        for before, after in pairwise(described):
+            if why := why_not_fitting(after.schema, before.schema):
+                raise ColumnsDiffer(path=after.files[0].uri, ref=after.ref, why=why, other=before.ref, allow=_ALLOW)
         present = neighbour(self.engine.queries, self.dataset.asset)
         if present is not None:
-            for each in described:
-                self.check_fits(each, present.ref, present.schema)
+            for outside in described:
+                self.check_fits(outside, present.ref, present.schema)
 
-    def check_fits(self, each: Outside, other: str, schema: TableSchema) -> None:
-        """What comes from outside may be older or younger than what is there. Raises `ColumnsDiffer`."""
-        if each.schema == schema:
+    def check_fits(self, outside: Outside, other: str, schema: TableSchema) -> None:
+        """Outside files may be older or younger than the present instance. Raises `ColumnsDiffer`."""
+        if outside.schema == schema:
             return
-        why = why_not_fitting(each.schema, schema)
-        if why and why_not_fitting(schema, each.schema):
-            raise ColumnsDiffer(path=each.files[0].uri, ref=each.ref, why=why, other=other, allow=_ALLOW)
+        why = why_not_fitting(outside.schema, schema)
+        if why and why_not_fitting(schema, outside.schema):
+            raise ColumnsDiffer(path=outside.files[0].uri, ref=outside.ref, why=why, other=other, allow=_ALLOW)
 
     def empty(self, ref: str, origin: str) -> Outside:
-        """No rows, with the columns that the dataset has had last (SPEC 10.3)."""
+        """No rows, with the dataset's newest columns (SPEC 10.3)."""
         present = neighbour(self.engine.queries, self.dataset.asset)
         return Outside(ref, (), NO_COLUMNS if present is None else present.schema, origin)
 
     # Manifests, then the event
 
     def record(self, outside: Sequence[Outside], canonical: Mapping[str, Canonical]) -> dict[str, str]:
-        """The uuid of each ref; `canonical` is what was decided about. Raises what the event is refused with.
+        """The uuid of each ref; `canonical` are the instances that the caller's decision was based on. Raises refusals
+        of the event.
 
-        What is there already was written by somebody who was ended before the event, or who is at it right now.
+        A manifest that exists already is of a process that ended before its event, or that is recording right now.
         """
         at, began = datetime.now(UTC), self.engine.queries.beginning()
-        manifests = [self._identified(each, canonical[each.ref], began, at) for each in outside]
+        manifests = [self._identified(one, canonical[one.ref], began, at) for one in outside]
         created: list[Manifest] = []
         try:
             taken_up = self._written(manifests, created)
             self.engine.handle(self._command(outside, canonical, manifests), actor=self.actor)
         except (Refused, Conflict, DiskTrouble, StorageTrouble) as error:
-            # Nobody was told of them; these folders hold nothing but the manifests. After any other error somebody may
-            # have been: `gc --leftovers` shows them.
-            told = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
+            # These folders hold nothing but manifests that no event names. After any other error an event may name
+            # them, and `databuild gc` decides.
+            named = self.engine.queries.kept(manifest.instance_uuid for manifest in created)
             for manifest in created:
-                if manifest.instance_uuid not in told:
+                if manifest.instance_uuid not in named:
                     self.warehouse.remove_instance(self.dataset.asset, manifest.instance_uuid)
             if isinstance(error, InstanceExists):
-                # The very same has been recorded by somebody who was faster.
+                # A faster process has recorded the same files.
                 raise CanonicalMoved(ref=error.facts["ref"]) from error
             raise
-        # Who wrote them may have been refused, and have removed them, before the event was there to be seen.
+        # Their writer may have been refused, and have removed them, before this event was visible.
         write_manifests(self.warehouse, taken_up)
         return {manifest.ref: manifest.instance_uuid for manifest in manifests}
 
-    def _identified(self, each: Outside, seen: Canonical, began: tuple[float, str], at: datetime) -> Manifest:
-        manifest = self._manifest(each, "", "", at)
+    def _identified(self, outside: Outside, seen: Canonical, began: tuple[float, str], at: datetime) -> Manifest:
+        manifest = self._manifest(outside, "", "", at)
         job_run = arrival_id(began, manifest, seen.uuid)
-        uuid = derive_partition_uuid(job_run, each.ref)
+        uuid = derive_partition_uuid(job_run, outside.ref)
         return msgspec.structs.replace(manifest, job_run=job_run, instance_uuid=uuid)
 
     def _written(self, manifests: Sequence[Manifest], created: list[Manifest]) -> list[Manifest]:
-        """Those that were there. Raises `ManifestConflict` where one says something else."""
+        """Manifests that existed already. Raises `ManifestConflict` for one with other contents."""
         were_absent = write_manifests(self.warehouse, manifests)
         created += compress(manifests, were_absent)
         there = [manifest for manifest, was_absent in zip(manifests, were_absent, strict=True) if not was_absent]
@@ -200,20 +201,22 @@ class Recorder:
         arrivals = (
             Arrival(
                 job_run_id=manifest.job_run,
-                ref=each.ref,
-                origin=_again(each, canonical[each.ref]),
-                manifest=_fact(manifest, self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)),
+                ref=one.ref,
+                origin=_again(one, canonical[one.ref]),
+                manifest=manifest_fact(
+                    manifest, self.warehouse.manifest_path(self.dataset.asset, manifest.instance_uuid)
+                ),
             )
-            for each, manifest in zip(outside, manifests, strict=True)
+            for one, manifest in zip(outside, manifests, strict=True)
         )
-        return ArriveLots(arrivals=tuple(arrivals), seen={each.ref: canonical[each.ref].uuid for each in outside})
+        return ArriveLots(arrivals=tuple(arrivals), seen={one.ref: canonical[one.ref].uuid for one in outside})
 
-    def _manifest(self, each: Outside, uuid: str, job_run: str, at: datetime) -> Manifest:
-        files = tuple(file for file in each.files if file.rows)
+    def _manifest(self, outside: Outside, uuid: str, job_run: str, at: datetime) -> Manifest:
+        files = tuple(file for file in outside.files if file.rows)
         return Manifest(
             dataset=self.dataset.asset,
-            ref=each.ref,
-            lot_id=lot_id_of(self.dataset, partition_key_of(each.ref)),
+            ref=outside.ref,
+            lot_id=lot_id_of(self.dataset, partition_key_of(outside.ref)),
             instance_uuid=uuid,
             job_run=job_run,
             attempt=1,
@@ -221,16 +224,16 @@ class Recorder:
             uri_type=UriType.IDENTIFIER,
             files=files,
             created_at=at,
-            schema=each.schema,
-            comment=each.origin,
+            schema=outside.schema,
+            comment=outside.origin,
             format=WRITTEN.name,
         )
 
-    # What Dagster shows
+    # Dagster
 
     def show(self, outside: Sequence[Outside], uuids: Mapping[str, str], live_before: Sequence[str] = ()) -> None:
-        """Green in Dagster what is live here; of what was live before, what an interrupted command has left out."""
-        now = {each.ref: each for each in outside}
+        """Materialize in Dagster what is live here, and refs of `live_before` that an interrupted command did not show."""
+        now = {one.ref: one for one in outside}
         unseen = self.not_shown(live_before)
         left_out = self.engine.queries.canonical(unseen)
         for ref in [*now, *unseen]:
@@ -250,7 +253,7 @@ class Recorder:
             )
 
     def not_shown(self, refs: Sequence[str]) -> list[str]:
-        """Those of which Dagster knows no materialization at all."""
+        """The refs without any materialization in Dagster."""
         if not refs:
             return []
         key = asset_key(self.dataset.asset)
@@ -260,8 +263,11 @@ class Recorder:
         return [ref for ref in refs if partition_key_of(ref) not in known]
 
 
-def counted(n: int) -> str:
-    return "1 file" if n == 1 else f"{n} files"
+def check_not_own(paths: Iterable[str], warehouse: Warehouse) -> None:
+    """Raises `OwnFiles`."""
+    for path in paths:
+        if path.startswith(f"{warehouse.root}/"):
+            raise OwnFiles(path=path, warehouse=warehouse.root)
 
 
 def _readable(ref: str, fact: OutsideFile | UnreadableFile) -> OutsideFile:
@@ -272,7 +278,7 @@ def _readable(ref: str, fact: OutsideFile | UnreadableFile) -> OutsideFile:
 
 
 def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Schema], TableSchema]:
-    """The same function, asked once for files in a row that have one schema: mostly all of them have."""
+    """The same function, called once for consecutive files with one schema, as most have."""
     last: list[tuple[pa.Schema, TableSchema]] = []
 
     def answer(schema: pa.Schema) -> TableSchema:
@@ -286,7 +292,7 @@ def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Sc
 def _columns(
     ref: str, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
 ) -> TableSchema:
-    """Those that all files of a partition have."""
+    """The columns that all files of a partition have."""
     first = None
     for file in files:
         path = file.entry.uri
@@ -310,14 +316,8 @@ def _columns(
     return first
 
 
-def _again(each: Outside, now: Canonical) -> str:
-    """An origin that is known is taken for the same arrival; after a build or taint in between it is another."""
-    if now.known_origin is not None and now.known_origin.startswith(each.origin) and now.uuid is not None:
-        return f"{each.origin} instead of {now.uuid}"
-    return each.origin
-
-
-def _fact(manifest: Manifest, uri: str) -> ManifestFact:
-    return ManifestFact(
-        state=manifest.state.value, uri=uri, files=len(manifest.files), rows=manifest.rows, bytes=manifest.bytes
-    )
+def _again(outside: Outside, now: Canonical) -> str:
+    """The log takes a known origin for the same arrival; after a build or a taint in between the text has to differ."""
+    if now.known_origin is not None and now.known_origin.startswith(outside.origin) and now.uuid is not None:
+        return f"{outside.origin} instead of {now.uuid}"
+    return outside.origin

@@ -1,10 +1,10 @@
-"""A look at a landing folder: what has come for intervals that have passed is recorded, batch by batch (SPEC 10.6).
+"""One look at a landing folder records the files that have come for past intervals, batch by batch (SPEC 10.6).
 
-Nothing is kept on what was seen. The log says what was recorded, and what lies there is compared with it: an arrival
-names the fingerprint of its lot's listing (paths, sizes, versions). So a process may die at any line, and the next look
-finds the same. What this object remembers, it remembers only so as not to ask twice, and another one begins without.
+No state of its own is stored. The folder is compared with the log: an arrival names the fingerprint of its lot's
+listing (paths, sizes, versions). So a process may die at any line, and the next look finds the same. The object's
+memory only avoids repeated questions.
 
-One look is one listing, a bounded number of files opened, and one event for each batch; what is left waits for the next.
+One look is one listing, a bounded number of opened files, and one event per batch; the rest waits for the next look.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from hashlib import sha256
 
 from dagster import DagsterInstance, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.arrivals.arrival import check_not_own, grow, instances_of
-from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, counted
+from databuild_dagster.bindings.arrivals.arrival import grow, instances_of
+from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.declare.boundaries import Boundary
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import partitions_from
@@ -28,62 +28,54 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.refs import make_ref
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import counted
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Files opened in one look; a lot is taken whole, so one alone may have more.
+#: Files opened in one look; a single lot may have more, because a lot is taken whole.
 MAX_FILES_PER_LOOK = 10_000
-#: Lots of one event.
+#: Lots in one event.
 MAX_LOTS_PER_BATCH = 1_000
-#: Intervals looked at for emptiness in one look.
+#: Intervals that one look checks for emptiness.
 MAX_INTERVALS_PER_LOOK = 20_000
-#: Lots asked for in one query.
+#: Lots in one query.
 MAX_LOTS_PER_QUERY = 5_000
 #: Lots shown to Dagster in one look.
 MAX_SHOWN_PER_LOOK = 500
-#: A lot that could not be recorded is tried again when its files change, or after so long.
+#: A lot that could not be recorded is retried when its files change, or after this time.
 HELD_SECONDS = 300.0
 #: Files and lots named in one message.
 MAX_NAMED = 3
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a look has found, before anything is opened or recorded."""
+class Look:
+    """The findings of one look, and what became of them."""
 
     #: Lots with news, the earliest first, with their files and the fingerprint of those.
     news: dict[Interval, tuple[list[Listed], str]] = field(default_factory=dict)
-    #: Intervals that have passed with nothing.
+    #: Past intervals without files.
     empty: list[Interval] = field(default_factory=list)
-    #: What readers see of all these.
+    #: The canonical instances of all these.
     canonical: dict[str, Canonical] = field(default_factory=dict)
-    #: Files that would be meant, if their names told a time, or one of a partition.
+    #: Files that match the pattern but name no time, or no time of a partition.
     strangers: list[str] = field(default_factory=list)
-    #: Lots left alone, for a file of them is being written.
+    #: Lots that wait because a file of them is being written.
     unsettled: list[str] = field(default_factory=list)
-    #: There is more than one look takes.
+    #: Whether the next look has more to do.
     more: bool = False
-
-
-@dataclass(slots=True)
-class Look:
-    """What a look has done."""
-
     recorded: list[Outside] = field(default_factory=list)
-    #: Those of them that had been live before.
+    #: Recorded lots that had been live before.
     late: list[str] = field(default_factory=list)
     #: Lots that could not be recorded, and why.
     held: dict[str, str] = field(default_factory=dict)
-    strangers: list[str] = field(default_factory=list)
-    unsettled: list[str] = field(default_factory=list)
-    more: bool = False
 
 
 class Watcher:
-    """Looks at the landing folder of one boundary. Not made for several threads."""
+    """Looks at the landing folder of one boundary. Not thread-safe."""
 
     def __init__(
         self,
@@ -102,28 +94,28 @@ class Watcher:
         self._pattern: LandingPattern = boundary.pattern(dataset.asset, partitions)
         self._windows = Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
         self._recorder = Recorder(engine, instance, dataset, warehouse, actor=f"boundary {dataset.asset}")
-        #: Each lot to the fingerprint that needs no second look.
+        #: Each lot to the fingerprint that is recorded already.
         self._known: dict[str, str] = {}
-        #: Each lot that could not be recorded: the fingerprint, why, and when it is tried again.
+        #: Each lot that could not be recorded: the fingerprint, the reason, and the time of the retry.
         self._held: dict[str, tuple[str, str, float]] = {}
-        #: What Dagster does not show yet; None for what it may have been shown before this process began.
+        #: Lots that Dagster does not show yet; None for a lot that it may have shown before this process began.
         self._to_show: dict[str, tuple[Outside, str] | None] = {}
         #: Every interval that begins before this moment has an instance, or is among those passed over.
         self._none_empty_before = self._windows.start
-        #: Intervals before that moment that had files, and no instance as yet.
+        #: Intervals before that moment that had files, and no instance yet.
         self._passed_over: set[Interval] = set()
 
     def look(self, now: float) -> Look:
-        """See, record, show. Raises `NoLandingFolder`, `OwnFiles`, and what listing raises."""
+        """See, record, show. Raises `NoLandingFolder`, `OwnFiles`, and errors of listing."""
         look = self.record(self.see(now), now)
         self.show()
         return look
 
-    # First step: what is there, and is not recorded
+    # First step: compare the folder with the log
 
-    def see(self, now: float) -> Seen:
-        """What has come. Records nothing."""
-        seen = Seen()
+    def see(self, now: float) -> Look:
+        """The news. Records nothing."""
+        seen = Look()
         lots = self._lots(seen)
         closed: dict[Interval, tuple[list[Listed], str]] = {}
         for interval in sorted(lots):
@@ -137,14 +129,14 @@ class Watcher:
             ref = self._ref(interval)
             if self._known.get(ref) != mark and not self._is_held(ref, mark, now):
                 closed[interval] = files, mark
-        there = {self._ref(each) for each in lots}
+        there = {self._ref(interval) for interval in lots}
         self._known = {ref: mark for ref, mark in self._known.items() if ref in there}
         self._take_news(closed, seen)
         if self._boundary.empty:
             self._take_empty(lots, seen, now)
         return seen
 
-    def _lots(self, seen: Seen) -> dict[Interval, list[Listed]]:
+    def _lots(self, seen: Look) -> dict[Interval, list[Listed]]:
         try:
             listed = self._pattern.listed()
         except FileNotFoundError as error:
@@ -163,7 +155,7 @@ class Watcher:
         return lots
 
     def _is_settled(self, files: Sequence[Listed], now: float) -> bool:
-        """What lies in an object store is whole; a file on a disk may still be growing."""
+        """An object in an object store is complete; a file on a disk may still grow."""
         if self._pattern.is_object_store:
             return True
         return all(file.modified + self._boundary.settle_seconds <= now for file in files)
@@ -172,13 +164,13 @@ class Watcher:
         held = self._held.get(ref)
         return held is not None and held[0] == mark and now < held[2]
 
-    def _take_news(self, closed: Mapping[Interval, tuple[list[Listed], str]], seen: Seen) -> None:
-        """Those that the log does not know, as many as one look takes."""
+    def _take_news(self, closed: Mapping[Interval, tuple[list[Listed], str]], seen: Look) -> None:
+        """Lots that the log does not have, as many as one look takes."""
         intervals = list(closed)
         n_files = 0
         for start in range(0, len(intervals), MAX_LOTS_PER_QUERY):
             some = intervals[start : start + MAX_LOTS_PER_QUERY]
-            canonical = self._engine.queries.canonical([self._ref(each) for each in some])
+            canonical = self._engine.queries.canonical([self._ref(interval) for interval in some])
             for interval in some:
                 files, mark = closed[interval]
                 ref = self._ref(interval)
@@ -194,39 +186,38 @@ class Watcher:
                 seen.news[interval] = files, mark
                 seen.canonical[ref] = canonical[ref]
 
-    def _take_empty(self, lots: Mapping[Interval, Sequence[Listed]], seen: Seen, now: float) -> None:
-        """Intervals that have passed, have no file and no instance."""
+    def _take_empty(self, lots: Mapping[Interval, Sequence[Listed]], seen: Look, now: float) -> None:
+        """Past intervals without a file and without an instance."""
         by = now - self._boundary.grace_seconds
         passed = list(self._windows.ended_by(self._none_empty_before, by, MAX_INTERVALS_PER_LOOK))
-        candidates = [each for each in (*sorted(self._passed_over), *passed) if each not in lots]
-        canonical = self._engine.queries.canonical([self._ref(each) for each in candidates])
-        missing = [each for each in candidates if canonical[self._ref(each)].uuid is None]
-        for each in candidates:
-            if canonical[self._ref(each)].state is InstanceState.LIVE:
-                self._to_show.setdefault(self._ref(each), None)
+        candidates = [interval for interval in (*sorted(self._passed_over), *passed) if interval not in lots]
+        canonical = self._engine.queries.canonical([self._ref(interval) for interval in candidates])
+        missing = [interval for interval in candidates if canonical[self._ref(interval)].uuid is None]
+        for interval in candidates:
+            if canonical[self._ref(interval)].state is InstanceState.LIVE:
+                self._to_show.setdefault(self._ref(interval), None)
         room = MAX_FILES_PER_LOOK
         seen.empty = missing[:room]
-        seen.canonical.update({self._ref(each): canonical[self._ref(each)] for each in seen.empty})
+        seen.canonical.update({self._ref(interval): canonical[self._ref(interval)] for interval in seen.empty})
         seen.more = seen.more or len(missing) > room or len(passed) >= MAX_INTERVALS_PER_LOOK
-        # All that is not said to be there is looked at again.
-        self._passed_over = {each for each in (*self._passed_over, *passed) if each in lots} | set(missing)
+        # An interval without an instance is checked again by the next look.
+        self._passed_over = {interval for interval in (*self._passed_over, *passed) if interval in lots} | set(missing)
         if passed:
             self._none_empty_before = passed[-1].end
 
-    # Second step: what it holds, and one event for each batch
+    # Second step: one event for each batch
 
-    def record(self, seen: Seen, now: float) -> Look:
-        """Record what was seen, if it is still so."""
-        look = Look(strangers=seen.strangers, unsettled=seen.unsettled, more=seen.more)
-        intervals = list(seen.news)
+    def record(self, look: Look, now: float) -> Look:
+        """Record the news of a look, if it is still new."""
+        intervals = list(look.news)
         for start in range(0, len(intervals), MAX_LOTS_PER_BATCH):
-            some = {each: seen.news[each] for each in intervals[start : start + MAX_LOTS_PER_BATCH]}
-            self._record_batch(some, seen.canonical, look, now)
-        for start in range(0, len(seen.empty), MAX_LOTS_PER_BATCH):
-            refs = [self._ref(each) for each in seen.empty[start : start + MAX_LOTS_PER_BATCH]]
+            some = {interval: look.news[interval] for interval in intervals[start : start + MAX_LOTS_PER_BATCH]}
+            self._record_batch(some, look.canonical, look, now)
+        for start in range(0, len(look.empty), MAX_LOTS_PER_BATCH):
+            refs = [self._ref(interval) for interval in look.empty[start : start + MAX_LOTS_PER_BATCH]]
             where = f"nothing arrived in {self._pattern.folder}"
             empty = self._recorder.empty(refs[0], where)
-            self._commit([Outside(ref, (), empty.schema, where) for ref in refs], seen.canonical, {}, look, now)
+            self._commit([Outside(ref, (), empty.schema, where) for ref in refs], look.canonical, {}, look, now)
         self._held = {ref: held for ref, held in self._held.items() if now < held[2]}
         look.held = {ref: why for ref, (_, why, _) in self._held.items()}
         return look
@@ -256,21 +247,21 @@ class Watcher:
                     columns = (ref, found.schema) if found.schema.columns else columns
                     grown.append(found)
                     self._held.pop(ref, None)
-        for each in self._commit(grown, canonical, marks, look, now):
-            self._known[each] = marks[each]
+        for ref in self._commit(grown, canonical, marks, look, now):
+            self._known[ref] = marks[ref]
 
     def _grown_each(
         self, files: Mapping[str, Sequence[Listed]], marks: Mapping[str, str], canonical: Mapping[str, Canonical]
     ) -> dict[str, Outside | str | None]:
-        """Each lot's next instance, None where there is no news, or why it cannot be."""
+        """Each lot's next instance, None if there is nothing new, or the reason why it cannot be recorded."""
 
         def origin(ref: str, entries: Sequence[FileEntry]) -> str:
-            return f"arrived in {self._pattern.folder} ({counted(len(entries))}, {marks[ref]})"
+            return f"arrived in {self._pattern.folder} ({counted(len(entries), 'file')}, {marks[ref]})"
 
         described = self._recorder.described_each(
             {ref: [(file.path, file.bytes) for file in some] for ref, some in files.items()}, origin
         )
-        # What lots had before has to be read, and copies compared, in threads; a new lot of one file asks for nothing.
+        # Earlier manifests are read, and copies compared, in threads; a new lot of one file needs neither.
         waiting = [ref for ref in files if canonical[ref].uuid is not None or len(files[ref]) > 1]
         grown = dict(
             zip(waiting, in_threads(lambda ref: self._grown(described[ref], canonical[ref]), waiting), strict=True)
@@ -286,11 +277,11 @@ class Watcher:
         except (CannotRead, ColumnsDiffer, OwnFiles, SaidWrong) as refused:
             return refused.message
 
-    def _why_other_columns(self, each: Outside, columns: tuple[str, TableSchema] | None) -> str | None:
+    def _why_other_columns(self, outside: Outside, columns: tuple[str, TableSchema] | None) -> str | None:
         if self._boundary.allow_schema_change or columns is None:
             return None
         try:
-            self._recorder.check_fits(each, *columns)
+            self._recorder.check_fits(outside, *columns)
         except ColumnsDiffer as refused:
             return refused.message
         return None
@@ -303,7 +294,7 @@ class Watcher:
         look: Look,
         now: float,
     ) -> list[str]:
-        """One event; returns the refs. None where somebody else was faster: the next look sees what they did."""
+        """One event; returns the refs. None if another process was faster: the next look sees its instances."""
         if not grown:
             return []
         try:
@@ -313,32 +304,32 @@ class Watcher:
             return []
         except Refused as refused:
             if len(grown) > 1:
-                # All or none: in halves, so that the one which it is about holds back no other.
+                # The event is all or none; halves isolate the lot that is refused.
                 half = len(grown) // 2
                 return [
                     *self._commit(grown[:half], canonical, marks, look, now),
                     *self._commit(grown[half:], canonical, marks, look, now),
                 ]
             self._held.update(
-                {each.ref: (marks.get(each.ref, ""), refused.message, now + HELD_SECONDS) for each in grown}
+                {outside.ref: (marks.get(outside.ref, ""), refused.message, now + HELD_SECONDS) for outside in grown}
             )
             return []
-        self._to_show.update({each.ref: (each, uuids[each.ref]) for each in grown})
+        self._to_show.update({outside.ref: (outside, uuids[outside.ref]) for outside in grown})
         look.recorded += grown
-        look.late += [each.ref for each in grown if canonical[each.ref].uuid is not None]
-        return [each.ref for each in grown]
+        look.late += [outside.ref for outside in grown if canonical[outside.ref].uuid is not None]
+        return [outside.ref for outside in grown]
 
-    # Third step, of less weight: green in Dagster, which takes some milliseconds for each lot
+    # Third step: green in Dagster, which takes some milliseconds for each lot
 
     def show(self) -> None:
-        """Show some of what is recorded, by an earlier process too; the rest in the next look."""
-        if unsure := [ref for ref, what in self._to_show.items() if what is None]:
+        """Show some of the recorded lots, also of earlier processes; the rest in the next look."""
+        if unsure := [ref for ref, recorded in self._to_show.items() if recorded is None]:
             shown = set(self._recorder.not_shown(unsure))
-            self._to_show = {ref: what for ref, what in self._to_show.items() if what is not None or ref in shown}
+            self._to_show = {ref: it for ref, it in self._to_show.items() if it is not None or ref in shown}
         some = list(self._to_show.items())[:MAX_SHOWN_PER_LOOK]
-        ours = [what for _, what in some if what is not None]
-        others = [ref for ref, what in some if what is None]
-        self._recorder.show([each for each, _ in ours], {each.ref: uuid for each, uuid in ours}, others)
+        ours = [recorded for _, recorded in some if recorded is not None]
+        others = [ref for ref, recorded in some if recorded is None]
+        self._recorder.show([outside for outside, _ in ours], {outside.ref: uuid for outside, uuid in ours}, others)
         for ref, _ in some:
             del self._to_show[ref]
 
@@ -347,6 +338,6 @@ class Watcher:
 
 
 def _fingerprint(files: Sequence[Listed]) -> str:
-    """Another one as soon as a file comes, goes or is written again, as far as a listing tells."""
-    told = "\n".join(sorted(f"{file.path} {file.bytes} {file.version}" for file in files))
-    return sha256(told.encode()).hexdigest()[:16]
+    """A text that changes when a file comes, goes or is rewritten, as far as a listing shows it."""
+    text = "\n".join(sorted(f"{file.path} {file.bytes} {file.version}" for file in files))
+    return sha256(text.encode()).hexdigest()[:16]

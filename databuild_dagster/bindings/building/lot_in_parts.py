@@ -19,7 +19,7 @@ from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.model.parts import MAX_PARTS, balanced
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn
 from databuild_dagster.spark.parts import rows_of, values_of
 from databuild_dagster.spark.staging import Staged
@@ -281,11 +281,11 @@ class LotInParts:
     def announced(self) -> str:
         """The number of parts, before they are built."""
         kept = f", of which {len(self.reused)} are kept from an earlier attempt" if self.reused else ""
-        return f"{self.ref} is built in {counted_parts(len(self.parts))}{kept}."
+        return f"{self.ref} is built in {counted(len(self.parts), 'part')}{kept}."
 
     def why_incomplete(self, explain: Callable[[BaseException], str]) -> str:
         """How many parts failed, their names and the first error; or how many missed inputs."""
-        n_parts = counted_parts(len(self.parts))
+        n_parts = counted(len(self.parts), "part")
         if not self.failed:
             return f"{len(self.missed)} of {n_parts} missed inputs: {_named(self.missed)}."
         first = next(iter(self.failed.values()))
@@ -298,7 +298,3 @@ def _named(parts: Iterable[Part]) -> str:
 
 def _digest(files: Iterable[str]) -> str:
     return sha256("\0".join(files).encode()).hexdigest()
-
-
-def counted_parts(n: int) -> str:
-    return "1 part" if n == 1 else f"{n} parts"

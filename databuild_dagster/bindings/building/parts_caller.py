@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import BoundedSemaphore
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
-from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part, counted_parts
+from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.claims import HostedRun
@@ -18,6 +18,7 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.failures import explain_failure, is_lost
 
 #: Failed parts of one lot whose tracebacks are logged.
@@ -143,4 +144,4 @@ class PartsCaller:
         instance = self._frames.writer.publish(
             lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
         )
-        return f"The files of {counted_parts(len(lot.done))} are kept in {instance.uri}."
+        return f"The files of {counted(len(lot.done), 'part')} are kept in {instance.uri}."

@@ -14,7 +14,7 @@ import pytest
 from databuild_dagster import BuildContext, InvalidAsset, build_definitions, databuild_asset, databuild_boundary
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.arrivals import watcher as watching
-from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, told, warnings
+from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, summary, warnings
 from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
@@ -123,7 +123,7 @@ def test_what_is_new_of_late_data_is_counted(place):
     look = place.look()
 
     assert len(place.manifest("flights@2013-01-01-05:00").files) == 2
-    assert told(look).startswith("1 lot arrived with 1 file; 1 of them late data")
+    assert summary(look).startswith("1 lot arrived with 1 file; 1 of them late data")
 
 
 def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(place):
@@ -164,7 +164,7 @@ def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
     assert place.lots() == {"05": [file.name]}
     assert manifest.lot_id == "20130101PT1H005"
     assert (manifest.uri_type, manifest.files[0].uri, manifest.rows) == (UriType.IDENTIFIER, str(file), 2)
-    assert told(look) == "1 lot arrived with 1 file."
+    assert summary(look) == "1 lot arrived with 1 file."
     assert place.green() == {"2013-01-01-05:00"}
 
 
@@ -622,7 +622,7 @@ def test_a_tainted_lot_is_red_in_dagster_without_a_check_that_it_does_not_declar
     assert instance.event_log_storage.get_latest_asset_check_execution_by_key([check]) == {}
     (red,) = instance.get_runs()
     (said,) = [each.message for each in instance.all_logs(red.run_id) if "wrong units" in each.message]
-    assert "red until other files arrive or until the taint is taken back" in said
+    assert "red until other files arrive, or until the taint is canceled" in said
 
 
 def deployed(*assets: Any) -> tuple[dg.RepositoryDefinition, Deployment, Boundary]:
