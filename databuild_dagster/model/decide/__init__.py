@@ -1,6 +1,6 @@
-"""decide: a command and the state make events, or a refusal. All rules live here (SPEC 3.3).
+"""decide: a command and the state make events, or a refusal. All rules are here (SPEC 3.3).
 
-One file per subject; this one only says which function answers which command.
+Each subject has a file; this one maps commands to their functions.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What an arc wants when an instance of one of its sources has become live (SPEC 10.5).
+"""Arcs: the lots that a new live instance of a source makes wanted (SPEC 10.5).
 
 | its lot is                                        | without `follow_late` | with it, if the source came later |
 |---------------------------------------------------|-----------------------|-----------------------------------|
 | missing, being built, waiting, up for retry, tainted | wanted             | wanted                            |
 | failed, or failed upstream                        | wanted, which fails   | tainted and wanted                |
-| live                                              | nothing: it is stale  | tainted and wanted                |
+| live                                              | stale: not wanted     | tainted and wanted                |
 
 A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
-data looks once more when its own lot becomes live: the want that the new instance made is opened again by the taint (5.3).
+data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (5.3).
 
-Being woken is a fact of its own, for the lots that need nothing too: each source instance wakes an arc once.
+A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Arc(NamedTuple):
 
 
 class _Woken(NamedTuple):
-    """An arc, the instance that wakes it, and the lots which that concerns."""
+    """An arc, the instance that wakes it, and the lots of the arc that have it among their inputs."""
 
     arc: _Arc
     published: c.Published
@@ -54,31 +54,30 @@ class _Woken(NamedTuple):
 
 
 def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
-    """Nothing when every arc has been followed as far as this by now: another orchestrator was faster."""
+    """No fact when another orchestrator has followed every arc as far as this."""
     arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq]
     if not arcs:
         return []
     woken = list(_woken(command.published, arcs, deciding))
-    # All at once, for each is looked at by itself below.
-    rows = deciding.view.refs(lot for each in woken for lot in each.lots)
+    # Loaded together, because the loop reads them one by one.
+    rows = deciding.view.refs(lot for firing in woken for lot in firing.lots)
     deciding.view.instances_by_uuid(published.uuid for published in command.published)
     deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
     firings: list[e.ArcFiring] = []
     facts: list[e.Fact] = []
-    #: Lots that this command taints: whatever else wakes them, once is enough.
-    anew: set[str] = set()
-    for each in woken:
-        if asset_of(each.published.ref) == each.arc.row.asset:
-            facts += _looked_at_again(each, rows, anew, deciding)
+    #: Lots that this command taints, each once.
+    tainted: set[str] = set()
+    for wake in woken:
+        if asset_of(wake.published.ref) == wake.arc.row.asset:
+            facts += _checked_again(wake, rows, tainted, deciding)
             continue
-        late = [lot for lot in each.lots if lot not in anew and _is_late(each, rows.get(lot), deciding)]
-        lots = tuple(lot for lot in each.lots if lot in anew or lot in late or not _is_live(rows.get(lot)))
-        firings.append(e.ArcFiring(arc=each.arc.row.asset, source=each.published.uuid, lots=lots))
+        late = [lot for lot in wake.lots if lot not in tainted and _is_late(wake, rows.get(lot), deciding)]
+        lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
+        firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
         if lots:
-            facts += _wanted(
-                each, lots, late, {lot: rows[lot] for lot in lots if lot in rows and lot not in anew}, deciding
-            )
-        anew.update(late)
+            known = {lot: rows[lot] for lot in lots if lot in rows and lot not in tainted}
+            facts += _wanted(wake, lots, late, known, deciding)
+        tainted.update(late)
     fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
     failing = {lot for lot, row in rows.items() if row.state in FAILING}
     return [fired, *_failing_at_once(facts, failing, deciding)]
@@ -87,8 +86,8 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
 def _failing_at_once(facts: list[e.Fact], failing: set[str], deciding: Deciding) -> list[e.Fact]:
     """Taints of lots that had failed are one event, before the others.
 
-    One lot may be why another one failed. As soon as the first is tainted the second is free to be tried again, and so
-    no more what was to be tainted: told one after the other, it would carry a taint and be up for retry.
+    One lot may be the cause why another failed. The taint of the first alone would free the second for a retry, and the second
+    would then be up for retry and carry a taint.
     """
     several = [fact for fact in facts if isinstance(fact, e.TaintCreated) and not failing.isdisjoint(fact.refs)]
     if len(several) < 2:
@@ -116,19 +115,19 @@ def _in_force(deciding: Deciding) -> Iterator[_Arc]:
 
 
 def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Deciding) -> Iterator[_Woken]:
-    for each in published:
-        asset, key = asset_of(each.ref), partition_key_of(each.ref)
+    for publication in published:
+        asset, key = asset_of(publication.ref), partition_key_of(publication.ref)
         for arc in arcs:
-            if each.seq <= arc.row.seq:
+            if publication.seq <= arc.row.seq:
                 continue
             if asset == arc.row.asset and arc.spec.follow_late:
-                yield _Woken(arc, each, (each.ref,))
+                yield _Woken(arc, publication, (publication.ref,))
             for source in arc.spec.sources:
                 if source.asset == asset:
-                    keys = each.woken.get(arc.row.asset)
+                    keys = publication.woken.get(arc.row.asset)
                     if keys is None:
                         keys = deciding.catalog.woken(arc.dataset, source, key)
-                    yield _Woken(arc, each, tuple(make_ref(arc.row.asset, own) for own in keys[-MAX_LOTS:]))
+                    yield _Woken(arc, publication, tuple(make_ref(arc.row.asset, own) for own in keys[-MAX_LOTS:]))
 
 
 def _is_live(lot: RefRow | None) -> bool:
@@ -136,7 +135,7 @@ def _is_live(lot: RefRow | None) -> bool:
 
 
 def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
-    """Whether a lot that is live, or has failed, was made without this instance of the source, though it should be."""
+    """A live or failed lot was made without this instance of the source, which belongs to its inputs."""
     if not woken.arc.spec.follow_late or lot is None or lot.canonical_id is None:
         return False
     if not _is_live(lot) and lot.state not in FAILING:
@@ -149,20 +148,20 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
         or present.state is not InstanceState.LIVE
         or not _same_rows(present.canonical_id, source.id, deciding)
     ):
-        # Readers see another one by now: that wakes the arc as well, or somebody has gone back to one that has.
+        # Readers see another instance: it wakes the arc as well, or a revert chose one that has.
         return False
-    of_source = [each.id for each in _read_by(lot.canonical_id, deciding) if each.ref_id == source.ref_id]
+    of_source = [row.id for row in _read_by(lot.canonical_id, deciding) if row.ref_id == source.ref_id]
     if of_source:
-        return source.id > max(of_source) and not any(_same_rows(source.id, each, deciding) for each in of_source)
+        return source.id > max(of_source) and not any(_same_rows(source.id, read, deciding) for read in of_source)
     made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
     return woken.published.seq > made.created_seq
 
 
-def _looked_at_again(woken: _Woken, rows: dict[str, RefRow], anew: set[str], deciding: Deciding) -> list[e.Fact]:
-    """The arc's own lot became live: was one of its sources built anew while it was being built?"""
+def _checked_again(woken: _Woken, rows: dict[str, RefRow], tainted: set[str], deciding: Deciding) -> list[e.Fact]:
+    """The arc's own lot became live: it is late if a source got a new instance while the lot was being built."""
     view, ref = deciding.view, woken.published.ref
     lot = rows.get(ref)
-    if ref in anew or lot is None or not _is_live(lot) or lot.canonical_id is None:
+    if ref in tainted or lot is None or not _is_live(lot) or lot.canonical_id is None:
         return []
     if view.instances_by_id([lot.canonical_id])[lot.canonical_id].uuid != woken.published.uuid:
         return []
@@ -172,13 +171,13 @@ def _looked_at_again(woken: _Woken, rows: dict[str, RefRow], anew: set[str], dec
         newest = source.canonical_id
         is_newer = newest is not None and newest > read.id and not _same_rows(newest, read.id, deciding)
         if is_newer and source.state is InstanceState.LIVE and asset_of(source.ref) in sources:
-            anew.add(ref)
+            tainted.add(ref)
             return [e.TaintCreated(taint_id=deciding.new_id(), refs=(ref,), reason=_late_data(source.ref))]
     return []
 
 
 def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
-    """Whether one is the other, or was compacted from it, or from what it was compacted from (SPEC 9.8)."""
+    """Both have the same rows: one is the other, or was compacted from it (SPEC 9.8)."""
     rows = deciding.view.instances_by_id([one, other])
     return rows[one].same_root == rows[other].same_root
 
@@ -186,7 +185,7 @@ def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
 def _read_by(instance_id: int, deciding: Deciding) -> list[InstanceRow]:
     view = deciding.view
     read = view.instances_by_id(view.inputs_of([instance_id]))
-    view.refs_by_id(each.ref_id for each in read.values())
+    view.refs_by_id(row.ref_id for row in read.values())
     return list(read.values())
 
 
@@ -197,7 +196,7 @@ def _late_data(source: str) -> str:
 def _wanted(
     woken: _Woken, lots: tuple[str, ...], late: list[str], known: dict[str, RefRow], deciding: Deciding
 ) -> list[e.Fact]:
-    """One request, with a want for each lot; what is late is tainted first."""
+    """One request, with a want for each lot; late lots are tainted first."""
     request_id = deciding.new_id()
     facts: list[e.Fact] = []
     groups = ((late, NEVER), ([lot for lot in lots if lot not in late], None))

@@ -1,4 +1,4 @@
-"""What exists, and what came from outside (SPEC 5.7, 4.2, 6.11)."""
+"""Registrations, and data from outside (SPEC 5.7, 4.2, 6.11)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 
-#: So many datasets do not vanish together because somebody renamed one.
+#: Datasets that do not vanish together by the renaming of one.
 MIN_VANISHED = 2
 
 _json = msgspec.json.Encoder()
 
 
 def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e.Fact]:
-    """Only what changed since the location last told is a fact; what another location can build is refused."""
+    """Only changes since the last registration of the location are facts. Raises `AssetTaken`, `LocationTaken`."""
     for dataset in command.datasets:
         PartitionRef(dataset.asset)
-    told = _own(command, deciding)
-    known = deciding.view.datasets(told)
+    own = _own(command, deciding)
+    known = deciding.view.datasets(own)
     changed = tuple(
         dataset
-        for asset, dataset in told.items()
+        for asset, dataset in own.items()
         if (row := known.get(asset)) is None or row.removed or row.spec != _json.encode(dataset).decode()
     )
     before = [row.asset for row in deciding.view.datasets_of_location(command.location) if not row.removed]
-    removed = tuple(asset for asset in before if asset not in told)
-    if told and len(removed) == len(before) >= MIN_VANISHED and command.location != AD_HOC_LOCATION:
-        # Two locations of one name would take turns in erasing each other (decision 0011).
+    removed = tuple(asset for asset in before if asset not in own)
+    if own and len(removed) == len(before) >= MIN_VANISHED and command.location != AD_HOC_LOCATION:
+        # Two locations of one name would erase each other by turns (decision 0011).
         raise LocationTaken(location=command.location, assets=few_of(removed))
     if not changed and not removed:
         return []
@@ -43,20 +43,20 @@ def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e
 
 
 def _own(command: c.RegisterDatasets, deciding: Deciding) -> dict[str, DatasetSpec]:
-    """What is the location's to tell. Raises `AssetTaken`, of one owner at a time."""
+    """The datasets that the location owns. Raises `AssetTaken`, of one owner at a time."""
     rows = deciding.view.datasets(dataset.asset for dataset in command.datasets)
     present = {asset: spec_of(row) for asset, row in rows.items() if not row.removed}
-    standings = {each.asset: standing_of(each, present.get(each.asset)) for each in command.datasets}
+    standings = {dataset.asset: standing_of(dataset, present.get(dataset.asset)) for dataset in command.datasets}
     taken = [asset for asset, standing in standings.items() if standing is Standing.TAKEN]
     if taken:
         owner = present[taken[0]].location
         of_owner = [asset for asset in taken if present[asset].location == owner]
         raise AssetTaken(location=command.location, assets=few_of(of_owner), owner=owner)
-    return {each.asset: each for each in command.datasets if standings[each.asset] is Standing.OWN}
+    return {dataset.asset: dataset for dataset in command.datasets if standings[dataset.asset] is Standing.OWN}
 
 
 def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
-    """The same arrival twice is recorded once; a ref that is being built here takes none."""
+    """The same arrival twice is recorded once. Raises `BeingBuilt` for a leased ref."""
     no_duplicates(arrival.ref for arrival in command.arrivals)
     deciding.check_new_identities((arrival.job_run_id, arrival.ref) for arrival in command.arrivals)
     rows = deciding.existing_refs(arrival.ref for arrival in command.arrivals)
@@ -64,10 +64,8 @@ def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
     for arrival in command.arrivals:
         check_manifest(arrival.ref, arrival.manifest)
         row = rows[arrival.ref]
-        if row is not None and row.leased and row.canonical_id is not None:
-            instance = deciding.view.instances_by_id([row.canonical_id])[row.canonical_id]
-            job_run = deciding.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id]
-            raise BeingBuilt(ref=arrival.ref, job_run=job_run.job_run_id)
+        if row is not None and row.leased:
+            raise BeingBuilt(ref=arrival.ref, job_run=deciding.builder_of(row))
         if row is None or row.origin != arrival.origin:
             fresh.append(arrival)
     _check_seen(command.seen, rows, deciding)
@@ -75,7 +73,7 @@ def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
 
 
 def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
-    """An arrival that takes the place of exactly the instance whose rows it has."""
+    """An arrival replaces exactly the instance whose rows it has."""
     deciding.check_new_identities([(command.job_run_id, command.ref)])
     check_manifest(command.ref, command.manifest)
     row = deciding.existing_refs([command.ref])[command.ref]
@@ -93,7 +91,7 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
 
 
 def _check_seen(seen: dict[str, str | None], rows: dict[str, RefRow | None], deciding: Deciding) -> None:
-    """What the caller decided about is still so. Raises `CanonicalMoved`."""
+    """Raises `CanonicalMoved` when a ref has another canonical instance than the caller saw."""
     ids = {ref: row.canonical_id for ref in seen if (row := rows.get(ref)) is not None}
     instances = deciding.view.instances_by_id(found for found in ids.values() if found is not None)
     for ref, uuid in seen.items():

@@ -1,4 +1,4 @@
-"""Who asks gets an answer per ref, and what is not a build becomes a fact of the ledger (SPEC 8.1, 8.3)."""
+"""Answers to requests, one per ref; an answer other than a build becomes a fact of the ledger (SPEC 8.1, 8.3)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
-#: Sources of wants that follow what somebody else asked for, who has the answer.
+#: Sources of wants that follow another request, which has the answer.
 _FOLLOWING = (CLAIMANT, DERIVATIVE)
 _WAITS = DelegationOutcome.WAITING.value
 
 
 @dataclass
 class Answers:
-    """What a request gets for each of its refs, in their order."""
+    """The answers to a request, one for each of its refs, in their order."""
 
     by_ref: dict[str, Answer] = field(default_factory=dict)
     #: Refs that have to be tainted before they can be built.
     opened: list[str] = field(default_factory=list)
-    #: Ref to the canonical instance, and to the job run that made it, for what is not built.
+    #: Ref to its canonical instance, and to the job run that made that, unless the answer is a build.
     instances: dict[str, InstanceRow] = field(default_factory=dict)
     job_runs: dict[str, str] = field(default_factory=dict)
 
     def given(self, answer: Answer) -> list[str]:
-        """The refs that got it."""
-        return [ref for ref, each in self.by_ref.items() if each is answer]
+        """The refs with this answer."""
+        return [ref for ref, given in self.by_ref.items() if given is answer]
 
     def why_refused(self, ref: str) -> str:
         instance = self.instances[ref]
@@ -49,10 +49,10 @@ def answer(
     rebuild_before: float | None = None,
     fresh: bool = False,
 ) -> Answers:
-    """By the table; but who `opens` what failed has it built again, and who rebuilds also what is live.
+    """By the table `ANSWERS`, with these exceptions.
 
-    `rebuild_before` spares what was made from that time on: it is what the rebuild wanted. Who wants it `fresh` has
-    built again what is live of another code version than today's.
+    `opens` builds failed refs again. `rebuild_before` builds every ref again whose instance is older; a younger one is a result
+    of the rebuild. `fresh` builds live refs of another code version again.
     """
     answers = Answers()
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
@@ -63,11 +63,11 @@ def answer(
         if row is not None and _backs_off(row, deciding.now) and not opens:
             found = Answer.JOIN
         if found is not Answer.BUILD:
-            assert row is not None, "what is missing is built"
+            assert row is not None, "a missing ref is built"
             instance = instances[row.canonical_id or 0]
-            anew = rebuild_before is not None and instance.created_at < rebuild_before
-            anew = anew or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, deciding))
-            if (found is Answer.REFUSE and (opens or anew)) or (found is Answer.REUSE and anew):
+            again = rebuild_before is not None and instance.created_at < rebuild_before
+            again = again or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, deciding))
+            if (found is Answer.REFUSE and (opens or again)) or (found is Answer.REUSE and again):
                 answers.opened.append(ref)
                 found = Answer.BUILD
             else:
@@ -78,25 +78,25 @@ def answer(
 
 
 def _backs_off(row: RefRow, now: float) -> bool:
-    """It is tried again later; who cannot overrule that waits for it (SPEC 4.5, 6.8)."""
+    """The next attempt is later; a request that cannot overrule that waits for it (SPEC 4.5, 6.8)."""
     return row.state is InstanceState.UP_FOR_RETRY and row.retry_at is not None and row.retry_at > now
 
 
 def _is_outdated(ref: str, instance: InstanceRow, deciding: Deciding) -> bool:
-    """What came from outside was built by no code of ours."""
+    """Built by another code version; data from outside was built by none of ours."""
     spec = deciding.dataset_of(asset_of(ref))
     return spec is not None and instance.origin is None and instance.code_version != spec.code_version
 
 
 def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:
-    """What has to be tainted first."""
+    """The taint of refs that are built again."""
     if not answers.opened:
         return []
     return [e.TaintCreated(taint_id=deciding.new_id(), refs=tuple(answers.opened), reason=reason)]
 
 
 def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fact]:
-    """The fact of what others build, or have built; what the ledger says already is left out."""
+    """The delegations to builds of others, without those that the ledger has."""
     rows = {ref: row.id for ref, row in deciding.view.refs(answers.instances).items()}
     known = deciding.view.delegations(requester, rows.values())
     facts = tuple(
@@ -114,11 +114,11 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
 
 
 def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
-    """Who asked before anything was leased joins whoever builds it now: of all who ask, one builds (SPEC 8.4).
+    """Requests from before the lease join its job run: of all requests for a ref, one builds it (SPEC 8.4).
 
-    `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which
-    is that of who asked first. Wants of other Dagster runs and of job runs are left out, for their answers are told by
-    those; and wants that a taint has opened again, for they had theirs.
+    `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which builds
+    for the first request. Left out are wants of other Dagster runs and of job runs, which get their answers there, and wants
+    that a taint has opened again, which had theirs.
     """
     view = deciding.view
     least = 1 if for_first else 0
@@ -150,7 +150,7 @@ def _joined(ref: str, job_run_id: str) -> e.DelegationFact:
 
 
 def give_up_delegations(command: c.GiveUpDelegations, deciding: Deciding) -> list[e.Fact]:
-    """Nothing when nothing is waited for."""
+    """No fact when the requester waits for nothing."""
     waiting = deciding.view.waiting_delegations_of(command.requester)
     refs = tuple(
         row.ref for row in deciding.view.refs_by_id(waiting).values() if not command.refs or row.ref in command.refs

@@ -1,4 +1,4 @@
-"""How job runs end: success, failure, cancellation, loss (SPEC 6.8-6.10)."""
+"""Ends of job runs: success, failure, cancellation, loss (SPEC 6.8-6.10)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
     _check_inputs([output for run in command.runs for output in run.outputs], deciding)
     for run in command.runs:
         expected = {ref.ref for ref, _ in outputs[job_runs[run.job_run_id].id]}
-        told = [output.ref for output in run.outputs]
-        if set(told) != expected or len(told) != len(expected):
+        reported = [output.ref for output in run.outputs]
+        if set(reported) != expected or len(reported) != len(expected):
             why = f"its outputs are {', '.join(sorted(expected))}"
-            raise InvalidRequest(what=f"success of job run {run.job_run_id}", value=told, why=why)
+            raise InvalidRequest(what=f"success of job run {run.job_run_id}", value=reported, why=why)
         for output in run.outputs:
             if output.manifest is None and output.origin is None:
                 raise InvalidRequest(
-                    what=f"the manifest of {output.ref}", value=None, why="nothing says where its data is"
+                    what=f"the manifest of {output.ref}", value=None, why="it is needed to find the data"
                 )
             check_manifest(output.ref, output.manifest)
     return [e.JobRunSucceeded(runs=command.runs)]
@@ -43,13 +43,13 @@ def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:
 
 
 def check_manifest(ref: str, manifest: e.ManifestFact | None) -> None:
-    """What becomes live is complete, or empty on purpose (I7)."""
+    """A manifest of a live instance is complete, or empty on purpose (I7)."""
     if manifest is not None and manifest.state not in ("complete", "empty"):
         raise InvalidRequest(what=f"the manifest of {ref}", value=manifest.state, why="it must be complete or empty")
 
 
 def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """Hard failures end it; transient ones are retried until the attempts are used up (SPEC 6.8)."""
+    """A hard failure is final; a transient one is retried until the attempts are used up (SPEC 6.8)."""
     job_runs = deciding.running_job_runs(failure.job_run_id for failure in command.failures)
     for failure in command.failures:
         if failure.kind not in ("hard", "transient"):
@@ -76,7 +76,7 @@ def _retries(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
 
 
 def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
-    """Every job run of the launches that has not ended, queued ones included (SPEC 6.9). A repeated judgement is nothing."""
+    """Every open job run of the launches, queued ones included (SPEC 6.9). No fact for a launch that is lost already."""
     launches = deciding.found(deciding.view.launches(command.launch_ids), command.launch_ids, LaunchRow)
     runs = deciding.view.job_runs_of_launches(launch.id for launch in launches.values())
     lost = [run for run in runs if run.state in OPEN_JOB_RUNS]
@@ -98,13 +98,13 @@ def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
 
 
 def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
-    """The first loss is retried at once: the wait for the lease was delay enough."""
+    """The first loss is retried at once, because the lease was delay enough."""
     retries = _retries(refs, deciding)
     return {ref.ref: deciding.now if not ref.attempts else retries[ref.ref] for ref in refs if ref.ref in retries}
 
 
 def cancel_job_runs(command: c.CancelJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """A job run canceled by a person is not retried by the wants then open for it, unless it says so (SPEC 6.10)."""
+    """The open wants of a canceled job run are canceled with it, unless the command keeps them (SPEC 6.10)."""
     rows = deciding.job_runs(command.job_run_ids)
     for row in rows.values():
         if row.state not in OPEN_JOB_RUNS:

@@ -15,7 +15,7 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunStat
 
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
-    """Of what was planned, whatever is still due; another orchestrator may have been faster."""
+    """The planned refs that are still due; another orchestrator may have been faster."""
     runs = _still_due(command, deciding)
     return _leased(command, runs, deciding) if runs else []
 
@@ -27,7 +27,7 @@ def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
     runs: list[e.BufferedRun] = []
     kept: list[c.RunMiss] = []
     for run in _still_due(command, deciding):
-        # Of several outputs another orchestrator may have taken one meanwhile.
+        # Another orchestrator may have taken one of several outputs.
         of_run = {ref: missing for ref, missing in impacted[run.job_run_id].items() if ref in run.refs}
         if missing := _still_missing(of_run, rows):
             runs.append(run)
@@ -79,7 +79,7 @@ def _leased(command: c.BufferLaunch | c.BufferMissed, runs: list[e.BufferedRun],
 
 
 def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
-    """Accepted once; job runs of it that ended meanwhile stay ended (SPEC 6.9)."""
+    """A launch starts once; its job runs that have ended stay ended (SPEC 6.9)."""
     named = [command.launch_id]
     launch = deciding.found(deciding.view.launches(named), named, LaunchRow)[command.launch_id]
     if launch.dagster_run_id is not None:
@@ -133,14 +133,14 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
 
 
 def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[str]:
-    """Refs that an open want of the same Dagster run names: it asks again for what others gave up."""
+    """Refs that an open want of the same Dagster run names: it asks again after the builds of others failed."""
     wants = [want for want in deciding.view.wants_of_requests([dagster_run_id]) if want.state in OPEN_WANTS]
     links = deciding.view.refs_of_wants([want.id for want in wants])
     return {row.ref for row in deciding.view.refs_by_id(ref_id for _, ref_id in links).values()}
 
 
 def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -> e.WantCreated:
-    """What the Dagster run cannot build is followed up after it has ended (SPEC 8.1)."""
+    """Wants of a Dagster run for refs that it cannot build; they outlast it (SPEC 8.1)."""
     return e.WantCreated(
         request_id=command.dagster_run_id,
         wants=tuple(e.WantFact(id=deciding.new_id(), refs=(ref,)) for ref in refs),

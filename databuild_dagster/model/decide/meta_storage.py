@@ -1,4 +1,4 @@
-"""What an invoke on the meta storage writes and answers, and how much of its past may be forgotten (SPEC 9.1)."""
+"""Invokes on the meta storage, and the compaction of its past (SPEC 9.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from databuild_dagster.model.meta_storage import WATCHERS, Draft, check_statemen
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """What a watcher says of itself, under its key: up to where it has seen everything, and until when it counts."""
+    """The value of a watcher's key: the revision up to which it has seen all changes, and the time until which it counts."""
 
     revision: int
     until: float
@@ -22,7 +22,7 @@ def invoke_meta(command: c.InvokeMeta, deciding: Deciding) -> list[e.Fact]:
     """Always one event, so that the answer is remembered with the command's id, and the revision rises."""
     if not command.statements:
         raise InvalidRequest(what="the list of statements", value=[], why="it names none")
-    # All at once, for each is looked at by itself below.
+    # Loaded together, because the statements read them one by one.
     found = deciding.view.meta_entries(check_statements(command.statements))
     draft = Draft(found.get, deciding.view.seq + 1)
     answers = tuple(draft.run(statement) for statement in command.statements)
@@ -32,18 +32,18 @@ def invoke_meta(command: c.InvokeMeta, deciding: Deciding) -> list[e.Fact]:
 
 
 def compact_meta(command: c.CompactMeta, deciding: Deciding) -> list[e.Fact]:
-    """Watchers whose lease has ended count no more, and their keys go with what they held back."""
+    """A watcher whose lease has ended does not count, and its key is removed."""
     view = deciding.view
     watchers = {entry.key: _watching(entry.value) for entry in view.meta_under(WATCHERS)}
-    lapsed = tuple(key for key, each in watchers.items() if each is None or each.until <= deciding.now)
-    held = [each.revision for each in watchers.values() if each is not None and each.until > deciding.now]
+    lapsed = tuple(key for key, watcher in watchers.items() if watcher is None or watcher.until <= deciding.now)
+    held = [watcher.revision for key, watcher in watchers.items() if watcher is not None and key not in lapsed]
     up_to = min(command.up_to, view.seq, *held)
     facts: list[e.Fact] = [e.MetaInvoked(answers=(), removed=lapsed)] if lapsed else []
     return [*facts, e.MetaCompacted(revision=up_to)] if up_to > view.meta_compacted() else facts
 
 
 def _watching(value: bytes | None) -> Watching | None:
-    """None for what nobody of ours has put there."""
+    """None for a value of another program."""
     try:
         return msgspec.json.decode(value or b"", type=Watching)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Dep misses: what is missing, whether it can come at all, and whether waiting for it closes a cycle (SPEC 6.3-6.7)."""
+"""Dep misses: which inputs are missing, can they be built, and does a cycle of waiting refs close (SPEC 6.3-6.7)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.states import InstanceState
 
-#: Refs looked at in search of a cycle; a waiting graph larger than this is a mistake of its own.
+#: Refs that the search for a cycle visits at most.
 MAX_CYCLE_SEARCH = 1_000_000
 
 
 def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
-    """Refused for a job run that is not running, for an output that is not of it, and for an empty list of missing refs."""
+    """Raises `StaleJobRun`; `InvalidRequest` for an output of another job run, and for an empty list of missing refs."""
     job_runs = deciding.running_job_runs(miss.job_run_id for miss in command.misses)
     outputs = deciding.outputs(job_runs.values())
     refs = {job_run_id: tuple(ref.ref for ref, _ in outputs[job_run.id]) for job_run_id, job_run in job_runs.items()}
@@ -24,7 +24,7 @@ def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
 
 def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[str, ...]], deciding: Deciding) -> list[e.Fact]:
     """The event for misses of job runs whose outputs are given; derivative wants follow by the standing rule."""
-    #: What waits for what by the misses of this very command, which the state does not know yet.
+    #: Ref to the refs that it waits for, by misses of this command, which are not in the state yet.
     waiting: dict[str, tuple[str, ...]] = {}
     facts = []
     for miss in misses:
@@ -64,7 +64,7 @@ def _impact(
 def _cycle(
     ref: str, missing: tuple[str, ...], waiting: dict[str, tuple[str, ...]], deciding: Deciding
 ) -> tuple[str, ...]:
-    """The refs from this one through what each waits for back to this one, or nothing. Level by level, in bulk."""
+    """The refs of the cycle that waiting for the missing refs would close, this one first; else empty. In bulk, by levels."""
     came_from = dict.fromkeys(missing, ref)
     level = list(missing)
     while level and len(came_from) <= MAX_CYCLE_SEARCH:

@@ -1,4 +1,4 @@
-"""Taking data away, and saying that it is gone (SPEC 10.8). What may go, `model.removals` says."""
+"""Removals of data by the table of `model.removals`, and their end (SPEC 10.8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 
 def remove_manifests(command: c.RemoveManifests, deciding: Deciding) -> list[e.Fact]:
-    """What must stay by now is left out: it was decided about before."""
+    """An instance that has to stay by now is left out."""
     instances = _instances(command.uuids, deciding)
     held = _held(list(instances.values()), deciding)
     gone = tuple(uuid for uuid in command.uuids if why_kept(held[uuid], tainted=command.tainted) is None)
@@ -23,7 +23,7 @@ def remove_manifests(command: c.RemoveManifests, deciding: Deciding) -> list[e.F
 
 
 def finish_removals(command: c.FinishRemovals, deciding: Deciding) -> list[e.Fact]:
-    """Only what was removed, and once."""
+    """Each removed instance once."""
     instances = _instances(command.uuids, deciding)
     finished = tuple(
         uuid

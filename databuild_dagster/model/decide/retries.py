@@ -1,4 +1,4 @@
-"""Opening what failed, and wanting again whatever failed of it (SPEC 6.6)."""
+"""A retry taints the first causes of failures and wants again the refs that failed by them (SPEC 6.6)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from databuild_dagster.model.states import FAILING, InstanceState, WantState
 from databuild_dagster.model.times import LAST_TIME
 from databuild_dagster.model.view import Openness, View
 
-#: How deep the failures behind a ref, or in front of it, are followed: no deeper than the graph is.
+#: Levels of failures that are followed upstream or downstream of a ref; a graph is not deeper.
 MAX_LEVELS = 10_000
 
 _FAILED = frozenset({WantState.FAILED, WantState.UPSTREAM_FAILED})
 
 
 def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
-    """One command: a taint of the first causes, and the wants. Raises `NothingToRetry` for what has not failed."""
+    """A taint of the first causes, and the wants. Raises `NothingToRetry` for a ref that has not failed."""
     if not command.refs:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
     asked = []
@@ -36,14 +36,14 @@ def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
     wanted = _wanted_again(concerned, deciding)
     named = {ref for want in wanted for ref in want.refs}
     wanted += [_Again((row.ref,)) for row in asked if row.ref not in named]
-    # What was live all along is delegated to, as for any want.
+    # A live ref is a delegation, as for any want.
     others = {ref for want in wanted for ref in want.refs} - {row.ref for row in concerned}
     answers = answer(dict(deciding.view.refs(sorted(others))), deciding)
     return [
         e.TaintCreated(
             taint_id=deciding.new_id(),
             refs=tuple(sorted(row.ref for row in causes)),
-            reason=command.reason or f"to be tried again by request {request_id}",
+            reason=command.reason or f"retry by request {request_id}",
         ),
         *delegated(request_id, answers, deciding),
         *_wants(wanted, request_id, deciding),
@@ -52,7 +52,7 @@ def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """A want as it is to be recorded once more, with as much time as it was given before."""
+    """A want that is recorded again, with the time that it was given before."""
 
     refs: tuple[str, ...]
     priority: int = 0
@@ -61,7 +61,7 @@ class _Again:
 
 
 def _first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
-    """What failed by itself, behind what failed because of it."""
+    """The failed refs upstream that failed by themselves."""
     causes: dict[int, RefRow] = {}
     seen: set[int] = set()
     level = asked
@@ -69,7 +69,7 @@ def _first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
         seen.update(row.id for row in level)
         causes.update((row.id, row) for row in level if row.state is InstanceState.FAILED)
         waiting = [row.canonical_id for row in level if row.state is InstanceState.UPSTREAM_FAILED]
-        missing = view.missing_of(each for each in waiting if each is not None)
+        missing = view.missing_of(instance_id for instance_id in waiting if instance_id is not None)
         refs = view.refs_by_id({ref_id for _, ref_id in missing if ref_id not in seen})
         level = [row for row in refs.values() if row.state in FAILING]
         if not level:
@@ -78,12 +78,12 @@ def _first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
 
 
 def _waiting_for(causes: list[RefRow], view: View) -> list[RefRow]:
-    """The causes, and whatever failed because of them."""
+    """The causes, and the refs that failed because of them."""
     found = {row.id: row for row in causes}
     level = causes
     for _ in range(MAX_LEVELS):
         instances = view.instances_by_id(instance_id for _, instance_id in view.waiters(row.id for row in level))
-        refs = view.refs_by_id({each.ref_id for each in instances.values() if each.ref_id not in found})
+        refs = view.refs_by_id({row.ref_id for row in instances.values()} - found.keys())
         level = [row for row in refs.values() if row.state is InstanceState.UPSTREAM_FAILED]
         if not level:
             break
@@ -92,9 +92,9 @@ def _waiting_for(causes: list[RefRow], view: View) -> list[RefRow]:
 
 
 def _wanted_again(concerned: list[RefRow], deciding: Deciding) -> list[_Again]:
-    """Those that failed of it and are within their TTL; the same refs wanted twice are wanted again once.
+    """The wants that failed by it, within their TTL; of wants with the same refs one.
 
-    One that also names what failed by itself would fail at birth, and is left ended.
+    A want that also names a ref with another failure would fail at once, and stays ended.
     """
     view = deciding.view
     pairs = view.wants_holding([row.id for row in concerned], Openness.ENDED)
@@ -121,7 +121,7 @@ def _ttl(want: WantRow) -> float | None:
 
 
 def _sla(want: WantRow) -> float | None:
-    """Only a want of its own has one; it counts from now again."""
+    """The SLA that the want had itself; it counts from now again."""
     has_one = want.sla_at is not None or want.sla_missed_at is not None
     since = want.created_at if want.data_timestamp is None else want.data_timestamp
     return max(want.deadline - since, 0.0) if has_one and want.deadline != NEVER else None
@@ -141,7 +141,7 @@ def _wants(wanted: list[_Again], request_id: str, deciding: Deciding) -> list[e.
             priority=priority,
             ttl_seconds=ttl,
             sla_seconds=sla,
-            # What was far off is as far off again, and still has a date.
+            # A time far away stays within the years that have dates.
             expires_at=None if ttl is None else min(deciding.now + ttl, LAST_TIME),
             deadline=None if sla is None else min(deciding.now + sla, LAST_TIME),
         )

@@ -1,4 +1,4 @@
-"""Saying that data is wrong, and taking that back (SPEC 7.1)."""
+"""Taints, untaints and reverts (SPEC 7)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from databuild_dagster.model.states import TAINTABLE, InstanceState
 
 
 def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.Fact]:
-    """A list is all or nothing. Refused for what is being built, missing, or free to be built anyway."""
+    """A list is all or nothing. Raises `BeingBuilt`; `NothingToTaint` for a ref that is missing, or will be built anyway."""
     if not command.refs and not command.uuids and not command.seen:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
     if not command.reason.strip():
-        raise InvalidRequest(what="the reason of a taint", value=command.reason, why="nobody could tell what is wrong")
+        raise InvalidRequest(
+            what="the reason of a taint", value=command.reason, why="a reader needs it to know what is wrong"
+        )
     _check_instances((*command.uuids, *command.seen), deciding)
     for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:
@@ -32,10 +34,10 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
         if row.state not in TAINTABLE:
             raise NothingToTaint(ref=ref, state=row.state.value)
     if command.taint_id is not None and deciding.view.taints([command.taint_id]):
-        raise InvalidRequest(what="taint id", value=command.taint_id, why="a taint has it already")
+        raise InvalidRequest(what="taint id", value=command.taint_id, why="another taint has it")
     refs = tuple(dict.fromkeys((*command.refs, *_still_seen(command.seen, deciding))))
     if not refs and not command.uuids:
-        # Of what was looked at nothing is left to say it of.
+        # Readers see none of the instances now.
         return []
     return [
         e.TaintCreated(
@@ -49,7 +51,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
 
 
 def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
-    """The refs of instances whose rows are what readers still see, live, be it in other files."""
+    """The refs of instances whose rows readers still see live, perhaps in other files."""
     view = deciding.view
     instances = view.instances_by_uuid(uuids)
     refs = view.refs_by_id(instance.ref_id for instance in instances.values())
@@ -64,17 +66,17 @@ def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
 
 
 def _with_the_same_rows(refs: tuple[str, ...], uuids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
-    """What was compacted has the rows of the instance before it: what was built from either was built from both."""
+    """These uuids, and those of instances with the same rows in other files: a build from one is a build from all."""
     view = deciding.view
     canonical = {row.canonical_id for row in view.refs(refs).values() if row.canonical_id is not None}
     named = view.instances_by_uuid(uuids)
-    same = view.instances_same_as([*canonical, *(each.id for each in named.values())])
-    others = view.instances_by_id(each for each in same if each not in canonical)
-    return tuple(dict.fromkeys((*uuids, *(each.uuid for each in others.values()))))
+    same = view.instances_same_as([*canonical, *(instance.id for instance in named.values())])
+    others = view.instances_by_id(instance_id for instance_id in same if instance_id not in canonical)
+    return tuple(dict.fromkeys((*uuids, *(instance.uuid for instance in others.values()))))
 
 
 def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
-    """What was never live was never read, so it can have spoilt nothing (SPEC 7.3)."""
+    """An instance that was never live was never read, so no data comes from it (SPEC 7.3)."""
     instances = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     for uuid in uuids:
         if not instances[uuid].was_live:
@@ -83,17 +85,17 @@ def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
 
 
 def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list[e.Fact]:
-    """Refused when no canonical instance would change, saying why."""
+    """Raises `NothingToUntaint` when no canonical instance would change."""
     named = [command.taint_id]
     taint = deciding.found(deciding.view.taints(named), named, TaintRow)[command.taint_id]
     if taint.canceled_at is not None:
-        raise NothingToUntaint(taint_id=command.taint_id, why="it was canceled before")
+        raise NothingToUntaint(taint_id=command.taint_id, why="it is canceled already")
     instances = deciding.view.instances_by_id(deciding.view.instances_of_taint(taint.id))
     refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
     if taint.downstream and instances:
-        # It would go on to whatever is still being built from them.
+        # It would spread to builds from them that have not ended.
         return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
-    why = [] if instances else ["no instance has it any more"]
+    why = [] if instances else ["no instance carries it"]
     for instance in instances.values():
         ref = refs[instance.ref_id]
         if ref.canonical_id == instance.id and instance.manifest_state == REMOVED:
@@ -109,7 +111,7 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
 
 
 def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.Fact]:
-    """SPEC 7.4. Refused while a job run holds the lease, and for what nobody should read."""
+    """SPEC 7.4. Raises `BeingBuilt`; `CannotRevert` for an instance that readers must not see."""
     ref = deciding.existing_refs([command.ref])[command.ref]
     instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
     if instance is None or ref is None or instance.ref_id != ref.id:
@@ -124,7 +126,7 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     elif ref.canonical_id == instance.id and instance.state is InstanceState.LIVE:
         why = "readers see it already"
     elif not command.force and (bad := _tainted_input(instance, deciding)) is not None:
-        why = f"it was built from instance {bad}, which a downstream taint covers; --force reverts to it all the same"
+        why = f"it was built from instance {bad}, which a downstream taint covers; `force` reverts to it all the same"
     if why is not None:
         raise CannotRevert(ref=command.ref, uuid=command.uuid, why=why)
     return [e.CanonicalReverted(ref=command.ref, uuid=command.uuid, reason=command.reason)]
@@ -132,4 +134,4 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
 
 def _tainted_input(instance: InstanceRow, deciding: Deciding) -> str | None:
     inputs = deciding.view.instances_by_id(deciding.view.inputs_of([instance.id]))
-    return next((each.uuid for each in inputs.values() if each.n_spreading), None)
+    return next((row.uuid for row in inputs.values() if row.n_spreading), None)

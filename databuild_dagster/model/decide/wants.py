@@ -1,4 +1,4 @@
-"""Recording and taking back wants (SPEC 5, 6.10)."""
+"""Wants: their creation and their end (SPEC 5, 6.10)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceSt
 from databuild_dagster.model.times import has_date
 from databuild_dagster.model.view import Openness
 
-#: As large as every database's integer column can hold.
+#: The largest that the integer column of each database holds.
 MAX_PRIORITY = 2**31 - 1
 
 
 def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
-    """All of a request is good, or nothing of it is recorded."""
+    """A request is recorded as a whole or refused."""
     if not command.wants or not all(command.wants):
         raise InvalidRequest(what="the request", value=[list(refs) for refs in command.wants], why="it names no ref")
     expires_at, deadline = _times(command, deciding.now)
@@ -30,7 +30,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     request_id = command.request_id or deciding.new_id()
     answers = _answers(command, texts, deciding)
     return [
-        *opened(answers, f"to be built anew for request {request_id}", deciding),
+        *opened(answers, f"rebuilt for request {request_id}", deciding),
         *delegated(request_id, answers, deciding),
         e.WantCreated(
             request_id=request_id,
@@ -49,10 +49,9 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def _times(command: c.CreateWants, now: float) -> tuple[float | None, float | None]:
-    """When wants expire, and when they are to be done by; None for never. The SLA counts from the data's timestamp if
-    there is one (SPEC 5.5).
+    """(expiry, deadline), None for never. The SLA counts from the data's timestamp if there is one (SPEC 5.5).
 
-    What has no date could be recorded, and never be listed again.
+    A time without a date is refused, because it could be recorded but not listed.
     """
     for what, seconds in (("ttl_seconds", command.ttl_seconds), ("sla_seconds", command.sla_seconds)):
         if seconds is not None and not 0 < seconds < NEVER:
@@ -74,16 +73,14 @@ def _after(what: str, seconds: float | None, since: float) -> float | None:
 
 
 def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> Answers:
-    """What is missing needs no look: it will be built."""
+    """Without the missing refs, which are built."""
     known = deciding.view.refs(texts)
-    anew = NEVER if command.rebuild else None
-    return answer(
-        {text: known[text] for text in texts if text in known}, deciding, rebuild_before=anew, fresh=command.fresh
-    )
+    rows = {text: known[text] for text in texts if text in known}
+    return answer(rows, deciding, rebuild_before=NEVER if command.rebuild else None, fresh=command.fresh)
 
 
 def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
-    """Queued job runs that nobody else wants end by the standing rules; running ones only with `terminate`."""
+    """Queued job runs without another want end by the standing rules; running ones only with `terminate`."""
     wants = _wants_named(command, deciding)
     open_wants = [want for want in wants if want.state in OPEN_WANTS]
     if not open_wants:
@@ -95,14 +92,14 @@ def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def expire_wants(command: c.ExpireWants, deciding: Deciding) -> list[e.Fact]:
-    """Whoever looked has looked before; only what is open and past its time now ends (SPEC 5.5)."""
+    """The named wants that are still open and past their TTL (SPEC 5.5)."""
     wants = _known(command.want_ids, deciding)
     due = tuple(want.want_id for want in wants if want.state in OPEN_WANTS and want.expires_at <= deciding.now)
     return [e.WantExpired(want_ids=due)] if due else []
 
 
 def miss_slas(command: c.MissSlas, deciding: Deciding) -> list[e.Fact]:
-    """Said once of each want, open or failed, that was not successful by its deadline (SPEC 5.5)."""
+    """The named wants, open or failed, that missed their deadline and have no such event yet (SPEC 5.5)."""
     wants = _known(command.want_ids, deciding)
     late = tuple(want.want_id for want in wants if want.sla_at is not None and want.sla_at <= deciding.now)
     return [e.WantSlaMissed(want_ids=late)] if late else []
@@ -126,7 +123,7 @@ def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
 
 
 def _job_runs_only_for(wants: list[WantRow], deciding: Deciding) -> tuple[str, ...]:
-    """Job runs of which no output has an open want beside these."""
+    """Running job runs whose outputs have no other open want."""
     view = deciding.view
     mine: dict[int, int] = {}
     for _, ref_id in view.refs_of_wants([want.id for want in wants]):

@@ -1,4 +1,4 @@
-"""New launches, job runs and instances: buffered, skipped, or arrived from outside (SPEC 4.2, 6.1)."""
+"""New launches, job runs and instances: buffered, skipped or arrived (SPEC 4.2, 6.1)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
-from databuild_dagster.model.rows import (
-    InstanceRow,
-    JobRunRow,
-    LaunchRow,
-    RefRow,
-)
+from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceCause, JobRunCause
 
 _json = msgspec.json.Encoder()
@@ -24,15 +19,7 @@ _json = msgspec.json.Encoder()
 def _launch(
     folding: Folding, launch_id: str, job: str, location: str, owner: str, code_version: str | None
 ) -> LaunchRow:
-    launch = LaunchRow(
-        id=folding.view.next_id(),
-        launch_id=launch_id,
-        job=job,
-        location=location,
-        owner=owner,
-        code_version=code_version,
-        buffered_at=folding.at,
-    )
+    launch = LaunchRow(folding.view.next_id(), launch_id, job, location, owner, code_version, folding.at)
     folding.view.add(launch)
     return launch
 
@@ -45,14 +32,8 @@ def _job_run(
     refs: tuple[str, ...],
     cause: JobRunCause,
 ) -> JobRunRow:
-    job_run = JobRunRow(
-        id=folding.view.next_id(),
-        job_run_id=job_run_id,
-        launch_id=launch.id,
-        partition_key=partition_key,
-        refs=_json.encode(refs).decode(),
-        buffered_at=folding.at,
-    )
+    listed = _json.encode(refs).decode()
+    job_run = JobRunRow(folding.view.next_id(), job_run_id, launch.id, partition_key, listed, folding.at)
     folding.view.add(job_run)
     folding.bear_job_run(job_run, cause)
     return job_run
@@ -70,15 +51,15 @@ def job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
 
 
 def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> None:
-    """A requester that waited for others and builds the ref after all got a build (SPEC 8.1)."""
+    """A requester that waited for another build, and builds the ref after all, got a build (SPEC 8.1)."""
     waiting = folding.view.waiting_delegations([row.id for row in refs])
-    folding.view.take_delegations((requester, ref_id) for ref_id, who in waiting if who == requester)
+    folding.view.take_delegations((requester, ref_id) for ref_id, waiter in waiting if waiter == requester)
 
 
 def _new_instance(
     folding: Folding, ref: RefRow, job_run: JobRunRow, cause: InstanceCause, *, code_version: str | None = None
 ) -> InstanceRow:
-    """Instances are canonical at once; the one before becomes history (SPEC 4.2)."""
+    """A new instance is canonical at once; the one before becomes history (SPEC 4.2)."""
     if ref.leased:
         raise IllegalMove(
             seq=folding.seq, entity=ref.ref, state=str(ref.state), on=cause.value, why="the ref is leased (I1)"
@@ -106,7 +87,7 @@ def job_run_skipped(folding: Folding, fact: e.JobRunSkipped) -> None:
 
 
 def lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
-    """Each arrival is a job run that was never ours to run, so that its instance has a uuid like any other."""
+    """Each arrival is a job run that has ended, so that its instance has a uuid like any other."""
     refs = folding.view.ensure_refs(arrival.ref for arrival in fact.arrivals)
     for arrival in fact.arrivals:
         asset = asset_of(arrival.ref)
@@ -117,13 +98,13 @@ def lot_arrived(folding: Folding, fact: e.LotArrived) -> None:
         if arrival.same_as is None:
             keep_origin(folding, instance, arrival.origin)
         else:
-            # Its files are ours, and where the ref's rows came from is still where they came from.
-            _keep_sameness(folding, instance, arrival.same_as)
+            # Its files are ours, and the origin of the ref's rows stays.
+            _copy_lineage(folding, instance, arrival.same_as)
         keep_manifest(instance, arrival.manifest)
 
 
-def _keep_sameness(folding: Folding, instance: InstanceRow, uuid: str) -> None:
-    """It was made from what the other one was made from, by the same code."""
+def _copy_lineage(folding: Folding, instance: InstanceRow, uuid: str) -> None:
+    """An instance with the same rows has the inputs and the code version of the other."""
     view = folding.view
     same = folding.found(view.instances_by_uuid([uuid]), [uuid], "instance")[uuid]
     instance.same_as_id = same.same_root

@@ -7,10 +7,7 @@ import msgspec
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.rows import (
-    ArcRow,
-    DatasetRow,
-)
+from databuild_dagster.model.rows import ArcRow, DatasetRow
 
 _json = msgspec.json.Encoder()
 
@@ -19,28 +16,20 @@ def dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
     view = folding.view
     known = view.datasets([*(spec.asset for spec in fact.datasets), *fact.removed])
     for spec in fact.datasets:
-        text = _json.encode(spec).decode()
+        fields = (spec.location, spec.job, spec.kind.value, _json.encode(spec).decode())
         row = known.get(spec.asset)
         if row is None:
-            view.add(
-                DatasetRow(
-                    id=view.next_id(),
-                    asset=spec.asset,
-                    location=spec.location,
-                    job=spec.job,
-                    kind=spec.kind.value,
-                    spec=text,
-                )
-            )
+            view.add(DatasetRow(view.next_id(), spec.asset, *fields))
         else:
-            row.location, row.job, row.kind, row.spec, row.removed = spec.location, spec.job, spec.kind.value, text, 0
+            row.location, row.job, row.kind, row.spec = fields
+            row.removed = 0
     for asset in fact.removed:
         known[asset].removed = 1
     _arcs_registered(folding, fact)
 
 
 def _arcs_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
-    """A new arc is woken by what becomes live from now on."""
+    """Instances that become live from now on wake a new arc."""
     view = folding.view
     known = view.arcs([*(spec.asset for spec in fact.datasets), *fact.removed])
     subscribing = {spec.asset for spec in fact.datasets if isinstance(spec.arc, ArcSpec)}

@@ -1,6 +1,6 @@
-"""The fold of one event, while it is going on: which canonical states changed, and the moves that were made.
+"""The fold of one event in progress: the canonical states that changed, and the moves.
 
-Every state change of every entity goes through here, so that none is without its row of history (SPEC 3.2).
+Every state change of every entity passes here, so that each has its row of history (SPEC 3.2).
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _HISTOGRAM = {
 
 _WAITING = frozenset({InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED})
 
-
 #: A canonical state that changed: (ref, from, to).
 Crossing = tuple[RefRow, InstanceState | None, InstanceState]
 
@@ -54,15 +53,15 @@ class Folding:
         self.event = event
         self.seq = view.seq = event.seq
         self.at = event.at
-        #: Canonical states that changed and were not reacted to yet.
+        #: Changes of canonical states without a reaction yet.
         self.crossings: list[Crossing] = []
-        #: The canonical state of each changed ref when its wants last looked.
+        #: The canonical state of each changed ref that its wants have counted.
         self.seen_by_wants: dict[int, InstanceState | None] = {}
         self.new_wants: list[WantRow] = []
-        #: Wants that ended and still have to let go of their refs.
+        #: Wants that ended and still hold their refs.
         self.ended_wants: list[WantRow] = []
 
-    # Lookups that must succeed: the log has said that these exist.
+    # Lookups that must succeed: the log says that these rows exist.
 
     def found(self, rows: Mapping[K, T], keys: Iterable[K], kind: str) -> Mapping[K, T]:
         for key in keys:
@@ -93,7 +92,7 @@ class Folding:
                 entity=f"job run {job_run.job_run_id}",
                 state=job_run.state.value,
                 on="output",
-                why=f"{ref} is not of it",
+                why=f"{ref} is not its output",
             )
         return instance
 
@@ -120,7 +119,7 @@ class Folding:
         instance.retry_at = retry_at
         self._record(instance, before)
         if before is InstanceState.UPSTREAM_BUILDING:
-            # Perhaps no other instance waits for the same refs.
+            # Its missing refs may have no other waiter.
             self.view.unsettled.update(missing for _, missing in self.view.missing_of([instance.id]))
         if before in _WAITING and instance.state not in _WAITING:
             self.view.end_waiting(instance.id)
@@ -143,7 +142,7 @@ class Folding:
     # Taints.
 
     def carry(self, taint: TaintRow, instances: Iterable[InstanceRow]) -> None:
-        """Put a taint on instances; those that readers see become Tainted, the others are history and only carry it."""
+        """Put a taint on instances; canonical ones become Tainted, the others only carry it."""
         carrying = list(instances)
         self.view.add_taint_links(taint.id, [instance.id for instance in carrying])
         self.view.refs_by_id(instance.ref_id for instance in carrying)
@@ -155,14 +154,14 @@ class Folding:
                 self.move_instance(instance, InstanceCause.TAINTED)
 
     def carry_on(self, instance: InstanceRow, input_ids: list[int]) -> None:
-        """What finished after a downstream taint, from what it covers, has it too, in the same event (SPEC 7.3)."""
+        """An instance built from inputs under a downstream taint inherits the taint in the event that completes it (SPEC 7.3)."""
         pairs = self.view.taints_of_instances(input_ids)
         for taint in self.view.taints_by_id({taint_id for _, taint_id in pairs}).values():
             if taint.downstream:
                 self.carry(taint, [instance])
 
     def let_go_of_taints(self, pairs: list[tuple[int, int]], cause: InstanceCause) -> None:
-        """Take taints back from instances, given as (instance, taint); what has none left and was live is so again."""
+        """Remove taints, as (instance, taint) pairs; an instance without any left that was live is live again."""
         taints = self.view.taints_by_id(taint_id for _, taint_id in pairs)
         instances = self.view.instances_by_id(instance_id for instance_id, _ in pairs)
         self.view.cancel_taint_links(pairs, self.at)
@@ -182,7 +181,7 @@ class Folding:
         self.view.add_revert(ref.id, self.seq, instance.id)
         self.let_go_of_taints(self.view.taints_of_instances([instance.id]), InstanceCause.REVERTED)
         if instance.state is InstanceState.TAINTED:
-            # Its taints were taken back while another instance stood in its place.
+            # Its taints were canceled while another instance was canonical.
             self.move_instance(instance, InstanceCause.REVERTED)
         if ref.state is not instance.state or ref.retry_at is not instance.retry_at:
             self._canonical_moved(ref, instance)
@@ -192,7 +191,7 @@ class Folding:
         self.view.unsettled.update(ref.id for ref in missing)
 
     def remember(self, instance: InstanceRow, missing: list[RefRow]) -> None:
-        """What it missed is live by now, so it does not wait; its next build may want to know (SPEC 6.3)."""
+        """Keep missing refs that are live by now for its next build, without waiting for them (SPEC 6.3)."""
         self.view.add_missing(instance.id, [ref.id for ref in missing])
         self.view.end_waiting(instance.id)
 
@@ -226,12 +225,12 @@ class Folding:
         self._record(want, before)
 
     def end_want(self, want: WantRow, cause: WantCause) -> None:
-        """A want that ends lets go of its refs, once all that follows from the event has settled."""
+        """A want that ends releases its refs after the reactions to the event."""
         self.move_want(want, cause)
         want.ended_at = self.at
         successful = want.state is WantState.SUCCESSFUL
         if successful or want.state is WantState.CANCELED:
-            # One that failed, or expired, will miss its SLA; that is said when its time has come.
+            # One that failed or expired misses its SLA, by an event at its deadline.
             want.sla_at = None
         self.view.set_openness(want.id, Openness.SUCCESSFUL if successful else Openness.ENDED)
         self.ended_wants.append(want)
@@ -239,7 +238,7 @@ class Folding:
     # Delegations.
 
     def give_up(self, delegations: Iterable[tuple[RefRow, str]], reason: str) -> None:
-        """The requesters of these refs wait no longer."""
+        """End active delegations: their requesters do not wait any longer."""
         given_up = list(delegations)
         for ref, _ in given_up:
             ref.n_joined -= 1

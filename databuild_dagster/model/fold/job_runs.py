@@ -1,4 +1,4 @@
-"""What becomes of job runs and of the instances that they build (SPEC 6)."""
+"""Job runs, and the instances that they build (SPEC 6)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from databuild_dagster.model import events as e
 from databuild_dagster.model.fold.births import keep_manifest, keep_origin
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.rows import (
-    InstanceRow,
-    RefRow,
-)
+from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
 from databuild_dagster.model.wording import few_of
 
-#: What decide found about an impacted output, as the cause of its move.
+#: The verdict of decide about an impacted output, as the cause of its move.
 _VERDICTS = {
     "unbuildable": InstanceCause.MISSED_UNBUILDABLE,
     "cycle": InstanceCause.ON_CYCLE,
@@ -60,7 +57,7 @@ def _keep_lineage(
 
 
 def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
-    """SPEC 6.3 and 6.5: what is missing is judged now, so that no wake-up between the look and the record is lost."""
+    """SPEC 6.3 and 6.5: missing refs are judged in the fold, so that no wake-up since the job run looked is lost."""
     view = folding.view
     job_runs = {row.job_run_id: row for row in folding.job_runs(miss.job_run_id for miss in fact.misses)}
     instances = folding.outputs(job_runs.values())
@@ -79,7 +76,7 @@ def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
                 continue
             ref.misses += 1
             if job_run.started_at is not None:
-                # What the orchestrator itself finds missing is declared, so there is nothing to learn from it.
+                # The orchestrator finds declared inputs only, and those are known.
                 ref.learned_id = instance.id
             if impact.verdict == "wait":
                 _wait(folding, instance, ref, [missing[text] for text in impact.missing], fact.retry_at)

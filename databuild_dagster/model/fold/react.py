@@ -1,7 +1,7 @@
-"""What follows from a change in other machines, run until nothing follows (SPEC 5.2, 6.4-6.6).
+"""Reactions of other machines to a change, until none follows (SPEC 5.2, 6.4-6.6).
 
-Instances first, breadth first, each round loading what it needs in bulk; when they are at rest the wants look once;
-a want that ended may free a lease, and then instances go on. The rounds have a bound: the depth of the graph.
+Instances react first, breadth first, each round with rows loaded in bulk; then the wants react once; a want that ended may
+free a lease, and instances react again. The depth of the graph bounds the rounds.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def settle(folding: Folding) -> None:
             _let_go(folding)
         else:
             return
-    raise IllegalMove(seq=folding.seq, on="settle", why=f"reactions go on after {MAX_ROUNDS} rounds")
+    raise IllegalMove(seq=folding.seq, on="settle", why=f"reactions did not end within {MAX_ROUNDS} rounds")
 
 
 def _net(crossings: list[Crossing]) -> list[Crossing]:
-    """What is live and tainted in one event was never live to anybody else (SPEC 7.3)."""
+    """One crossing per ref: an instance that becomes live and tainted in one event was never live to others (SPEC 7.3)."""
     if len(crossings) == 1:
         return crossings
     net: dict[int, Crossing] = {}
@@ -55,17 +55,17 @@ def _net(crossings: list[Crossing]) -> list[Crossing]:
 
 
 def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
-    """SPEC 6.6: what waits for a ref hears when it becomes live or fails, and when it stops being so."""
+    """SPEC 6.6: waiters react when a ref becomes live or fails, and when it ceases to be so."""
     view = folding.view
-    heard = {ref.id: (ref, before, after) for ref, before, after in crossings if _matters(before, after)}
-    pairs = view.waiters(heard) if heard else []
+    crossed = {ref.id: (ref, before, after) for ref, before, after in crossings if _matters(before, after)}
+    pairs = view.waiters(crossed) if crossed else []
     if not pairs:
         return
     instances = view.instances_by_id(instance_id for _, instance_id in pairs)
     view.refs_by_id(instance.ref_id for instance in instances.values())
     perhaps_repaired: list[int] = []
     for ref_id, instance_id in pairs:
-        ref, before, after = heard[ref_id]
+        ref, before, after = crossed[ref_id]
         instance = instances[instance_id]
         if instance.state is InstanceState.UPSTREAM_BUILDING:
             if after is InstanceState.LIVE:
@@ -105,7 +105,7 @@ def _matters(before: InstanceState | None, after: InstanceState) -> bool:
 
 
 def _repair(folding: Folding, instance_ids: list[int]) -> None:
-    """A canonical upstream-failed instance opens again when none of its missing refs is failed any more (SPEC 6.6)."""
+    """A canonical upstream-failed instance opens when none of its missing refs is failed (SPEC 6.6)."""
     if not instance_ids:
         return
     missing = folding.view.missing_of(instance_ids)
@@ -119,7 +119,7 @@ def _repair(folding: Folding, instance_ids: list[int]) -> None:
 
 
 def _move_wants(folding: Folding) -> None:
-    """SPEC 5.2, once per event, over the net change of each ref."""
+    """SPEC 5.2: once per event, over the net change of each ref."""
     view = folding.view
     seen, folding.seen_by_wants = folding.seen_by_wants, {}
     new_wants, folding.new_wants = folding.new_wants, []
@@ -132,20 +132,11 @@ def _move_wants(folding: Folding) -> None:
     if tainted := [ref for ref in refs.values() if _was_tainted(seen[ref.id], ref)]:
         wants.update((want.id, want) for want in _reopened(folding, tainted))
     for want in [*wants.values(), *new_wants]:
-        state = want_state(
-            want.n_refs,
-            want.n_live,
-            want.n_failed,
-            want.n_upstream_failed,
-            want.n_building,
-            want.n_upstream_building,
-        )
-        if state is want.state:
-            continue
-        if state in OPEN_WANTS:
-            folding.move_want(want, WANT_CAUSE_OF_STATE[state])
-        else:
-            folding.end_want(want, WANT_CAUSE_OF_STATE[state])
+        counts = (want.n_live, want.n_failed, want.n_upstream_failed, want.n_building, want.n_upstream_building)
+        state = want_state(want.n_refs, *counts)
+        if state is not want.state:
+            move = folding.move_want if state in OPEN_WANTS else folding.end_want
+            move(want, WANT_CAUSE_OF_STATE[state])
     for ref in refs.values():
         _release_if_unwanted(folding, ref)
 
@@ -155,7 +146,7 @@ def _was_tainted(before: InstanceState | None, ref: RefRow) -> bool:
 
 
 def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
-    """Successful wants that the taint of a ref within their TTL opens again, by event time (SPEC 5.3)."""
+    """Successful wants that a taint within their TTL, by event time, opens again (SPEC 5.3)."""
     view = folding.view
     wants = {want.id: want for _, want in view.wants_to_reopen([ref.id for ref in tainted], folding.at)}
     links = view.refs_of_wants(wants)
@@ -173,7 +164,7 @@ def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
 
 
 def count_want(ref: RefRow, want: WantRow) -> None:
-    """A ref remembers what its open wants add up to, so that planning needs no join."""
+    """Add a want to the sums that a ref keeps of its open wants, so that planning needs no join."""
     ref.priority = max(ref.priority, want.priority) if ref.n_open_wants else want.priority
     ref.n_open_wants += 1
     ref.deadline = min(ref.deadline, want.deadline)
@@ -182,7 +173,7 @@ def count_want(ref: RefRow, want: WantRow) -> None:
 
 
 def _let_go(folding: Folding) -> None:
-    """Refs forget the wants that ended; what is left open for them is added up again."""
+    """Remove ended wants from their refs, whose sums are computed again from the open ones."""
     view = folding.view
     ended, folding.ended_wants = folding.ended_wants, []
     links = view.refs_of_wants([want.id for want in ended])
@@ -213,7 +204,7 @@ def _let_go(folding: Folding) -> None:
 def _stop_waiting(
     folding: Folding, unserved: list[WantRow], links: list[tuple[int, int]], refs: dict[int, RefRow]
 ) -> None:
-    """A want that was taken back, whose time ended, or another of whose refs failed, waits for nothing that others build.
+    """End the delegations of wants that ended without success.
 
     A Dagster run waits by itself, also when the wants that it recorded end; it gives up by an event.
     """

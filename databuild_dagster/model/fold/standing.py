@@ -1,8 +1,7 @@
-"""The standing rule of derivative wants, and what else follows from a command as new facts (SPEC 6.4, 6.10).
+"""The standing rule of derivative wants, and other facts that follow from a command (SPEC 6.4, 6.10).
 
 While a waiting ref has an open want, each of its missing refs that is not live has an open want of its own, at least
-as urgent and as long-lived. It is re-established within every command, over the refs that the command touched, so it
-holds after each; a tick has nothing left to repair.
+as urgent and as long-lived. Every command restores the rule for the refs that it touched, so a tick has nothing to repair.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DERIVATIVE = "job run"
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How urgently, and until when, a missing ref is needed; and by which job run first."""
+    """The urgency of a missing ref, the time until which it is needed, and the first job run that missed it."""
 
     priority: int
     deadline: float
@@ -47,7 +46,7 @@ class Demand:
 
 
 def follow_ups(view: View, now: float, new_id: Callable[[], str]) -> list[e.Fact]:
-    """The facts that the touched refs call for; calling again after folding them comes to an end."""
+    """The facts that follow for the touched refs. After their fold the caller asks again, until there are none."""
     touched, view.unsettled = view.unsettled, set()
     if not touched:
         return []
@@ -99,7 +98,7 @@ def _wants_needed(
     now: float,
     new_id: Callable[[], str],
 ) -> list[e.Fact]:
-    """New derivative wants, one event for all that are equally urgent."""
+    """New derivative wants, one event for all of one urgency."""
     unmet: dict[Demand, list[str]] = {}
     for ref_id, demand in demands.items():
         if not any(demand.met_by(want, now) for want in wants[ref_id]):
@@ -123,7 +122,7 @@ def _wants_needed(
 def _wants_needless(
     missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
 ) -> list[e.Fact]:
-    """Not those that were met once and that a taint has opened again: they ask for good data, as any want does (7.1)."""
+    """Derivative wants without a waiter; a want that a taint has opened again stays, as any want does (SPEC 7.1)."""
     needless = [
         want.want_id
         for ref_id in missing
@@ -131,7 +130,7 @@ def _wants_needless(
         for want in wants[ref_id]
         if want.source == DERIVATIVE and not want.reopened
     ]
-    return [e.WantCanceled(want_ids=tuple(needless), reason="nothing waits for it any more")] if needless else []
+    return [e.WantCanceled(want_ids=tuple(needless), reason="no ref waits for it")] if needless else []
 
 
 def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
@@ -150,7 +149,7 @@ def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
     if not queued:
         return []
     ids = tuple(row.job_run_id for row in queued.values())
-    return [e.JobRunCanceled(job_run_ids=ids, reason="nobody wants it any more")]
+    return [e.JobRunCanceled(job_run_ids=ids, reason="no open want needs it")]
 
 
 def _outputs(view: View, job_runs: Iterable[int]) -> list[tuple[InstanceRow, RefRow]]:

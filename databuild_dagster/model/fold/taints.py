@@ -1,13 +1,11 @@
-"""Taints, reverts, and data that is taken away (SPEC 7, 10.8)."""
+"""Taints, reverts and removals (SPEC 7, 10.8)."""
 
 from __future__ import annotations
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import (
-    TaintRow,
-)
+from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceCause
 
 
@@ -56,7 +54,7 @@ def canonical_reverted(folding: Folding, fact: e.CanonicalReverted) -> None:
 
 
 def manifest_removed(folding: Folding, fact: e.ManifestRemoved) -> None:
-    """An instance without data keeps its state: a reader that saw it live was right."""
+    """A removed instance keeps its state, because readers saw it live."""
     instances = folding.found(folding.view.instances_by_uuid(fact.uuids), fact.uuids, "instance")
     for instance in instances.values():
         instance.manifest_state = REMOVED

@@ -1,4 +1,4 @@
-"""Wants and delegations: what people and Dagster runs ask for, and what they get (SPEC 5, 8)."""
+"""Wants, and the delegations of requests (SPEC 5, 8)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.fold.react import count_want
-from databuild_dagster.model.rows import (
-    NEVER,
-    DelegationRow,
-    WantRow,
-)
+from databuild_dagster.model.rows import NEVER, DelegationRow, WantRow
 from databuild_dagster.model.states import InstanceState, WantCause
 
 
@@ -32,7 +28,7 @@ def want_created(folding: Folding, fact: e.WantCreated) -> None:
             data_timestamp=fact.data_timestamp,
             expires_at=expires_at,
             deadline=deadline,
-            # A derivative want has a deadline and no SLA: the want that asked raises the one alert.
+            # A derivative want has a deadline and no SLA, because the want that asked raises the alert.
             sla_at=fact.deadline if fact.sla_seconds is not None else None,
             n_refs=len(entry.refs),
         )
