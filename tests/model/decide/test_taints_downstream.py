@@ -256,7 +256,7 @@ def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
     world.succeed("b", inputs=["a"])
     before = world.seq
 
-    with pytest.raises(CannotRevert, match=f"built from instance {spoilt}.*--force"):
+    with pytest.raises(CannotRevert, match=f"built from instance {spoilt}.*`force`"):
         world.handle(c.RevertCanonical(ref="b", uuid=first))
 
     assert world.seq == before
