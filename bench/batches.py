@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from bench.pipeline import ROOT
 from databuild_dagster.engine.ids import new_id
-from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.server import server_status, stop_server
 from databuild_dagster.spark.session import SparkSettings, open_session
@@ -98,7 +98,7 @@ def megabytes_of_building(folder: Path, home: Path, n: int) -> tuple[float, floa
         if path.name not in ("spark", "dagster.yaml"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "bench.timed_build", *(f"numbers@{key:06}" for key in range(n))],
+        [sys.executable, "-m", "bench.timed_build", *(Ref(f"numbers@{key:06}") for key in range(n))],
         cwd=project,
         env=os.environ | {"DAGSTER_HOME": str(home), "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -154,8 +154,8 @@ def instances(spark: SparkSession, warehouse: Warehouse, n: int) -> list[Manifes
             publish(
                 staged[key],
                 warehouse,
-                ref=f"numbers@{key}",
-                uuid=derive_partition_uuid(job_run, f"numbers@{key}"),
+                ref=Ref(f"numbers@{key}"),
+                uuid=derive_partition_uuid(job_run, Ref(f"numbers@{key}")),
                 job_run=job_run,
                 inputs={},
             )

@@ -47,6 +47,7 @@ from databuild_dagster.model.commands import ClaimRefs, RegisterDatasets, Succee
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
@@ -180,7 +181,7 @@ def of_check(rounds: int = 20) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as folder:
         engine = Engine(open_store(f"sqlite:///{folder}/databuild.db"), AnyPartition())
         engine.handle(RegisterDatasets(location="bench", datasets=(DatasetSpec(asset="a", job="a", location="bench"),)))
-        refs = [f"a@{number}" for number in range(N_CHECKED)]
+        refs = [Ref(f"a@{number}") for number in range(N_CHECKED)]
         claimed = engine.handle(_claim(refs, may_build=True)).claim
         assert claimed is not None
         facts = {
@@ -210,14 +211,14 @@ def of_check(rounds: int = 20) -> list[Row]:
     ]
 
 
-def _claim(refs: Sequence[str], *, may_build: bool) -> ClaimRefs:
+def _claim(refs: Sequence[Ref], *, may_build: bool) -> ClaimRefs:
     return ClaimRefs(
         launch_id=new_id(),
         job="a",
         location="bench",
         dagster_run_id=new_id(),
         holder=this_process(),
-        runs=tuple(BufferedRun(new_id(), (ref,), ref.partition("@")[2]) for ref in refs),
+        runs=tuple(BufferedRun(new_id(), (ref,), partition_key_of(ref)) for ref in refs),
         may_build=may_build,
     )
 
@@ -494,7 +495,7 @@ def _until_ended(server: Server, day: str) -> float:
 def of_many_at_once(server: Server, n: int) -> list[Row]:
     """Four in five through the button, the others as backfills; the build goes on when it has begun and all have asked."""
     (day,) = _days(1)
-    ref = f"wanted_at_once@{day}"
+    ref = Ref(f"wanted_at_once@{day}")
     n_backfills = n // 5
     began = time.perf_counter()
     with ThreadPoolExecutor(16) as threads:

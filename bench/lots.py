@@ -43,7 +43,7 @@ from databuild_dagster.engine.why.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
-from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
 from databuild_dagster.warehouse.layout import Warehouse
@@ -102,7 +102,7 @@ def gaps(rounds: int) -> None:
                 "carriers", "carriers", LOCATION, partitions=flights.partitions, inputs=(InputSpec("flights"),)
             )
             engine.handle(RegisterDatasets(location=LOCATION, datasets=(flights, carriers)))
-            fill(engine, [f"carriers@{key}" for key in YEAR.get_partition_keys()])
+            fill(engine, [Ref(f"carriers@{key}") for key in YEAR.get_partition_keys()])
             reports, seconds, busy = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
             _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(as_dict(report)))  # type: ignore[misc]
             report = reports[-1]
@@ -118,17 +118,17 @@ def _report(engine: Engine) -> GapReport:
     return gap_report(engine, expected_lots(lot_keys_of(dataset), NOW))
 
 
-def _few_present(engine: Engine, refs: list[str]) -> None:
+def _few_present(engine: Engine, refs: list[Ref]) -> None:
     built(engine, refs[:: len(refs) // N_SOME][:N_SOME])
 
 
-def _few_absent(engine: Engine, refs: list[str]) -> None:
+def _few_absent(engine: Engine, refs: list[Ref]) -> None:
     absent = refs[:: len(refs) // N_SOME][:N_SOME]
     left = set(absent)
     for some in _bulks([ref for ref in refs if ref not in left]):
         built(engine, some)
     failed, waiting = absent[:N_FAILED], absent[N_FAILED : N_FAILED + N_WAITING]
-    needed = {ref: f"flights@{ref.partition('@')[2]}" for ref in waiting}
+    needed = {ref: Ref(f"flights@{partition_key_of(ref)}") for ref in waiting}
     missed = lease(engine, waiting)
     misses = tuple(RunMiss(job_run, {ref: (needed[ref],)}) for ref, job_run in missed.items())
     engine.handle(MissDeps(misses=misses))
@@ -190,7 +190,7 @@ def _copy(warehouse: Warehouse, manifest: Manifest) -> None:
 def _manifest(number: int, n_files: int) -> Manifest:
     lot = lot_at(NOW + number * 300, UNITS["PT5M"])
     job_run = f"0190b6a0-0000-7000-8000-{number:012}"
-    ref = f"raw/flights@{lot}"
+    ref = Ref(f"raw/flights@{lot}")
     columns = tuple(Column(f"column_{place}", "string", True) for place in range(19))
     checksum = "sha256:" + "0123456789abcdef" * 4
     return Manifest(
@@ -207,7 +207,7 @@ def _manifest(number: int, n_files: int) -> Manifest:
         ),
         created_at=datetime(2025, 1, 1, tzinfo=UTC),
         schema=TableSchema(columns, json.dumps([msgspec.structs.asdict(column) for column in columns])),
-        inputs={f"raw/days@{lot}": job_run},
+        inputs={Ref(f"raw/days@{lot}"): job_run},
     )
 
 
@@ -217,7 +217,7 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _bulks(refs: list[str]) -> Iterator[list[str]]:
+def _bulks(refs: list[Ref]) -> Iterator[list[Ref]]:
     for first in range(0, len(refs), BULK):
         yield refs[first : first + BULK]
 

@@ -39,6 +39,7 @@ from databuild_dagster.engine.operations.manager import DistributedOperation, Di
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.refs import Ref
 
 PARTS = ("store", "validate", "index", "adopt")
 #: Jobs that the killed executor has.
@@ -119,7 +120,7 @@ def fill(engine: Engine, partitions: int) -> None:
     """So many live partitions of one dataset."""
     for first in range(0, partitions, BULK):
         keys = range(first, min(first + BULK, partitions))
-        arrivals = tuple(Arrival(new_id(), f"a@{key:08}", "bench", MANIFEST) for key in keys)
+        arrivals = tuple(Arrival(new_id(), Ref(f"a@{key:08}"), "bench", MANIFEST) for key in keys)
         engine.handle(ArriveLots(arrivals=arrivals))
 
 

@@ -24,6 +24,7 @@ from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
+from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.server import server_status, stop_server
 
@@ -124,11 +125,13 @@ class _Site:
         self._engine = engine_for(instance)
         register(self._engine, deployment.location, datasets_of(self._repository.asset_graph, deployment.location))
 
-    def taint(self, ref: str) -> None:
+    def taint(self, name: str) -> None:
+        ref = parse_ref(name)
         if self._engine.queries.states([ref])[ref] in (InstanceState.LIVE, InstanceState.FAILED):
             self._engine.handle(TaintPartitions(refs=(ref,), reason="bench"))
 
-    def build(self, *refs: str, state: InstanceState = InstanceState.LIVE) -> Work:
+    def build(self, *names: str, state: InstanceState = InstanceState.LIVE) -> Work:
+        refs = tuple(parse_ref(name) for name in names)
         before = self._counted()
         self._engine.handle(CreateWants(wants=tuple((ref,) for ref in refs)))
         launcher = OrderCollector(self._instance)

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from databuild_dagster.model import events as e
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
@@ -416,11 +416,11 @@ class Soak:
                     self.want(["taint", ref, "--reason", "to see it built again"], gives_request=False)
             self._closing.wait(choose.uniform(0.5, 2.0))
 
-    def _some_refs(self, choose: random.Random, most: int) -> list[str]:
+    def _some_refs(self, choose: random.Random, most: int) -> list[Ref]:
         n = choose.randint(1, most)
         asset = choose.choice(["joined", "scored", "scored", "clean"])
         first = choose.randrange(N_KEYS - n)
-        return [f"{asset}@{first + number:03}" for number in range(n)]
+        return [make_ref(asset, f"{first + number:03}") for number in range(n)]
 
     def _live_refs(self) -> list[str]:
         return [each.ref for asset in ("raw", "clean") for each in self.queries.live_instances(asset)]
@@ -432,9 +432,9 @@ class Soak:
         if code == 0 and gives_request:
             self.acknowledged += {each["request_id"] for each in out}
 
-    def press_materialize(self, ref: str) -> None:
+    def press_materialize(self, ref: Ref) -> None:
         """What the button sends; whether it got through is for Dagster to say."""
-        asset, _, key = ref.partition("@")
+        asset, key = asset_of(ref), partition_key_of(ref)
         selector = {
             "repositoryLocationName": "definitions.py",
             "repositoryName": "__repository__",
@@ -532,7 +532,7 @@ class Soak:
     def _wants(self) -> list[Any]:
         return self.queries.wants(most=1_000_000)
 
-    def _states(self) -> dict[str, InstanceState | None]:
+    def _states(self) -> dict[Ref, InstanceState | None]:
         refs = {event_ref for each in self._wants() for event_ref in each.refs}
         return self.queries.states(refs)
 
@@ -635,7 +635,7 @@ class Soak:
         untold = []
         with DagsterInstance.from_config(str(self.home)) as instance:
             for live in self._live():
-                of_ref = AssetRecordsFilter(AssetKey(asset_of(live.ref)), [live.ref.partition("@")[2]])
+                of_ref = AssetRecordsFilter(AssetKey(asset_of(live.ref)), [partition_key_of(live.ref) or ""])
                 records = instance.fetch_materializations(of_ref, limit=1).records
                 told = records[0].asset_materialization if records else None
                 if told is None or live.uuid not in (told.tags or {}).values():
@@ -708,7 +708,7 @@ def _of_a_kill(error: str) -> bool:
     return any(word in error for word in ("lost", "Spark", "server", "gone", "UNAVAILABLE", "Connection"))
 
 
-def expected(ref: str) -> list[int]:
+def expected(ref: Ref) -> list[int]:
     """The first column of what a ref is to hold, sorted."""
 
     def raw(key: int) -> list[int]:
@@ -717,7 +717,7 @@ def expected(ref: str) -> list[int]:
     def clean(key: int) -> list[int]:
         return [value for value in raw(key) if value % 2 == 0]
 
-    key = int(ref.partition("@")[2])
+    key = int(partition_key_of(ref) or "")
     match asset_of(ref):
         case "raw":
             return raw(key)

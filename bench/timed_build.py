@@ -20,6 +20,7 @@ from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.model.refs import parse_ref
 
 EVENT_LOG_WRITES = ("store_event", "store_event_batch")
 RUN_WRITES = ("add_run", "handle_run_event", "add_run_tags")
@@ -60,7 +61,7 @@ class Clock:
 
 
 def main() -> None:
-    refs = sys.argv[1:]
+    refs = [parse_ref(text) for text in sys.argv[1:]]
     began = time.perf_counter()
     instance = the_instance()
     locations = load_deployed(Where((), (), (), None))

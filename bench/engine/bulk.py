@@ -21,6 +21,7 @@ from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.schema import PREFIX
 
@@ -49,7 +50,7 @@ def seconds_of(engine: Engine, command: c.Command) -> float:
 
 def want_of_a_batch(engine: Engine, fresh: Fresh) -> float:
     """Seconds of one want of many new refs."""
-    refs = tuple(f"a@{key}" for key in fresh.keys(BATCH))
+    refs = tuple(Ref(f"a@{key}") for key in fresh.keys(BATCH))
     seconds = seconds_of(engine, c.CreateWants(wants=(refs,), request_id=f"batch {refs[0]}"))
     engine.handle(c.CancelWants(ids=(f"batch {refs[0]}",)))
     return seconds
@@ -57,7 +58,7 @@ def want_of_a_batch(engine: Engine, fresh: Fresh) -> float:
 
 def success_of_a_batch(engine: Engine, fresh: Fresh) -> float:
     """Seconds of a success of many job runs, of the refs of one want."""
-    refs = [f"a@{key}" for key in fresh.keys(BATCH)]
+    refs = [Ref(f"a@{key}") for key in fresh.keys(BATCH)]
     engine.handle(c.CreateWants(wants=(tuple(refs),)))
     return seconds_of(engine, success(lease(engine, refs, want=False)))
 
@@ -65,11 +66,11 @@ def success_of_a_batch(engine: Engine, fresh: Fresh) -> float:
 def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
     """The same where each of them is waited for by one other."""
     keys = fresh.keys(BATCH)
-    waiting = lease(engine, [f"b@{key}" for key in keys])
+    waiting = lease(engine, [Ref(f"b@{key}") for key in keys])
     engine.handle(
-        c.MissDeps(misses=tuple(c.RunMiss(job_run, {ref: (f"a{ref[1:]}",)}) for ref, job_run in waiting.items()))
+        c.MissDeps(misses=tuple(c.RunMiss(job_run, {ref: (Ref(f"a{ref[1:]}"),)}) for ref, job_run in waiting.items()))
     )
-    seconds = seconds_of(engine, success(lease(engine, [f"a@{key}" for key in keys], want=False)))
+    seconds = seconds_of(engine, success(lease(engine, [Ref(f"a@{key}") for key in keys], want=False)))
     # Due now, and nobody's business in the next round.
     states = engine.queries.canonical(list(waiting))
     assert all(each.state == "UpForRetry" for each in states.values())
@@ -117,9 +118,9 @@ class Planning:
     def __init__(self, engine: Engine, partitions: int, fresh: Fresh) -> None:
         self._engine = engine
         self._datasets = engine.queries.datasets(LOCATION)
-        old = [f"b@{name_of(key)}" for key in range(min(DUE // 2, sizes(partitions).pairs))]
+        old = [Ref(f"b@{name_of(key)}") for key in range(min(DUE // 2, sizes(partitions).pairs))]
         engine.handle(c.TaintPartitions(refs=tuple(old), reason="to be built anew"))
-        new = [f"a@{key}" for key in fresh.keys(DUE - len(old))]
+        new = [Ref(f"a@{key}") for key in fresh.keys(DUE - len(old))]
         engine.handle(c.CreateWants(wants=tuple((ref,) for ref in old + new), ttl_seconds=None))
 
     def seconds(self) -> float:
@@ -141,7 +142,7 @@ def cascade_seconds(engine: Engine, *, reopens: bool) -> tuple[float, float]:
             work.connection.execute(f"UPDATE {PREFIX}wants SET expires_at = created_at + {c.DEFAULT_TTL_SECONDS}")
         engine.clock = lambda: time.time() + 30 * 24 * 3600
     began = clock.seconds()
-    tainted = engine.handle(c.TaintPartitions(refs=(f"root@{name_of(0)}",), reason="bench", downstream=True))
+    tainted = engine.handle(c.TaintPartitions(refs=(Ref(f"root@{name_of(0)}"),), reason="bench", downstream=True))
     taken = clock.seconds() - began
     assert tainted.taint_id is not None
     return taken, seconds_of(engine, c.UntaintPartitions(taint_id=tainted.taint_id))
@@ -165,7 +166,7 @@ def turns_of_commands(engine: Engine, turns: Callable[[], int]) -> dict[str, flo
     """How often each single command waits for the server, on average; the first ones, which prepare, not counted."""
     fresh, found = Fresh(60_000_000), defaultdict[str, list[int]](list)
     for _ in range(30):
-        ref = f"a@{fresh.keys(1)[0]}"
+        ref = Ref(f"a@{fresh.keys(1)[0]}")
         run = BufferedRun(new_id(), (ref,), ref[2:])
         launch = new_id()
         life: dict[str, c.Command] = {
@@ -185,7 +186,7 @@ def used(url: str) -> float:
     """Megabytes of this process after it used the engine over a store for a while."""
     engine, fresh = opened(url), Fresh(50_000_000)
     for _ in range(100):
-        engine.handle(success(lease(engine, [f"a@{key}" for key in fresh.keys(1)])))
+        engine.handle(success(lease(engine, [Ref(f"a@{key}") for key in fresh.keys(1)])))
     return megabytes()
 
 

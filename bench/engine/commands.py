@@ -26,6 +26,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import plan
+from databuild_dagster.model.refs import Ref
 
 #: Rounds before it is somebody else's turn, and how many of them warm up and are not counted.
 BLOCK, WARM_UP = 50, 5
@@ -37,7 +38,7 @@ Seconds = dict[str, list[float]]
 class NothingForeign:
     """There is nothing but ours."""
 
-    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+    def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         return {}
 
 
@@ -92,12 +93,12 @@ class Commands:
     def _handle(self, name: str, command: c.Command) -> Any:
         return self._timed(name, lambda: self.engine.handle(command))
 
-    def _new(self, asset: str) -> str:
+    def _new(self, asset: str) -> Ref:
         self._fresh += 1
-        return f"{asset}@{name_of(self._fresh)}"
+        return Ref(f"{asset}@{name_of(self._fresh)}")
 
-    def _any(self, asset: str) -> str:
-        return f"{asset}@{name_of(self._random.randrange(self._old))}"
+    def _any(self, asset: str) -> Ref:
+        return Ref(f"{asset}@{name_of(self._random.randrange(self._old))}")
 
     def life(self) -> None:
         """The four commands of a ref that is built."""
@@ -128,7 +129,7 @@ class Commands:
     def _missed(self) -> None:
         ref = self._new("b")
         (job_run,) = lease(self.engine, [ref]).values()
-        self._handle("dep miss", c.MissDeps(misses=(c.RunMiss(job_run, {ref: (f"a{ref[1:]}",)}),)))
+        self._handle("dep miss", c.MissDeps(misses=(c.RunMiss(job_run, {ref: (Ref(f"a{ref[1:]}"),)}),)))
         wants = self.engine.queries.wants_of_ref(ref)
         self.engine.handle(c.CancelWants(ids=(wants[0].id,)))
 

@@ -21,7 +21,7 @@ from databuild_dagster.model.commands import (
 )
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.store.store import open_store
 
 #: Refs of one command while a store is filled.
@@ -45,8 +45,8 @@ class AnyPartition:
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         return None
 
-    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
-        return tuple([f"{spec.asset}@{partition_key}" for spec in dataset.inputs]) if dataset.inputs else ()
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
+        return tuple([Ref(f"{spec.asset}@{partition_key}") for spec in dataset.inputs]) if dataset.inputs else ()
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         return (partition_key,)
@@ -91,26 +91,26 @@ def name_of(key: int) -> str:
 
 
 #: An input's ref with its instance, for a ref.
-Inputs = Callable[[str], dict[str, str]]
+Inputs = Callable[[Ref], dict[Ref, str]]
 
 
-def nothing(_: str) -> dict[str, str]:
+def nothing(_: Ref) -> dict[Ref, str]:
     return {}
 
 
-def lease(engine: Engine, refs: list[str], *, want: bool = True) -> dict[str, str]:
+def lease(engine: Engine, refs: list[Ref], *, want: bool = True) -> dict[Ref, str]:
     """Refs of one job, wanted, buffered and started in three commands; the job run of each."""
     if want:
         engine.handle(CreateWants(wants=tuple((ref,) for ref in refs), ttl_seconds=None))
     runs = tuple(BufferedRun(new_id(), (ref,), partition_key_of(ref)) for ref in refs)
     launch = new_id()
-    job = refs[0].partition("@")[0]
+    job = asset_of(refs[0])
     engine.handle(BufferLaunch(launch_id=launch, job=job, location=LOCATION, owner="bench", runs=runs))
     engine.handle(StartLaunch(launch_id=launch, dagster_run_id="bench", holder="bench"))
     return {run.refs[0]: run.job_run_id for run in runs}
 
 
-def success(job_runs: dict[str, str], inputs: Inputs = nothing) -> SucceedJobRuns:
+def success(job_runs: dict[Ref, str], inputs: Inputs = nothing) -> SucceedJobRuns:
     """All of them, with what they were made of."""
     return SucceedJobRuns(
         runs=tuple(
@@ -120,7 +120,7 @@ def success(job_runs: dict[str, str], inputs: Inputs = nothing) -> SucceedJobRun
     )
 
 
-def built(engine: Engine, refs: list[str], inputs: Inputs = nothing, *, want: bool = True) -> dict[str, str]:
+def built(engine: Engine, refs: list[Ref], inputs: Inputs = nothing, *, want: bool = True) -> dict[Ref, str]:
     """The uuid of the live instance of each ref, after it was built."""
     job_runs = lease(engine, refs, want=want)
     engine.handle(success(job_runs, inputs))
@@ -131,30 +131,30 @@ def fill(engine: Engine, partitions: int) -> None:
     """Bring that many partitions to life."""
     pairs, mids, leaves = sizes(partitions)
     for keys in _chunks(pairs):
-        made = built(engine, [f"a@{name_of(key)}" for key in keys])
+        made = built(engine, [Ref(f"a@{name_of(key)}") for key in keys])
         again = [ref for ref in made if int(ref[2:]) % 20 == 0]
         engine.handle(TaintPartitions(refs=tuple(again), reason="built twice"))
         made |= built(engine, again, want=False)
         built(
             engine,
-            [f"b@{name_of(key)}" for key in keys],
-            lambda ref, made=made: {f"a{ref[1:]}": made[f"a{ref[1:]}"]},  # type: ignore[misc]
+            [Ref(f"b@{name_of(key)}") for key in keys],
+            lambda ref, made=made: {Ref(f"a{ref[1:]}"): made[Ref(f"a{ref[1:]}")]},  # type: ignore[misc]
         )
-    ((root, root_uuid),) = built(engine, [f"root@{name_of(0)}"]).items()
-    middle = built(engine, [f"mid@{name_of(key)}" for key in range(mids)], lambda _: {root: root_uuid})
+    ((root, root_uuid),) = built(engine, [Ref(f"root@{name_of(0)}")]).items()
+    middle = built(engine, [Ref(f"mid@{name_of(key)}") for key in range(mids)], lambda _: {root: root_uuid})
 
-    def of_leaf(ref: str) -> dict[str, str]:
-        mid = f"mid@{name_of(int(ref[5:]) % mids)}"
+    def of_leaf(ref: Ref) -> dict[Ref, str]:
+        mid = Ref(f"mid@{name_of(int(ref[5:]) % mids)}")
         return {mid: middle[mid]}
 
     for keys in _chunks(leaves):
-        built(engine, [f"leaf@{name_of(key)}" for key in keys], of_leaf)
+        built(engine, [Ref(f"leaf@{name_of(key)}") for key in keys], of_leaf)
 
 
 def fill_singly(engine: Engine, refs: int) -> None:
     """The same for a log of many small events: four for each ref, one ref each."""
     for key in range(refs):
-        built(engine, [f"a@{name_of(key)}"])
+        built(engine, [Ref(f"a@{name_of(key)}")])
 
 
 def _chunks(n: int) -> Iterator[range]:

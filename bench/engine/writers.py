@@ -10,6 +10,7 @@ from multiprocessing.synchronize import Barrier
 from typing import NamedTuple
 
 from bench.engine.filling import lease, name_of, opened, success
+from databuild_dagster.model.refs import Ref
 
 #: Keys that one process may use.
 KEYS = 1_000_000
@@ -51,7 +52,7 @@ def _write(url: str, first: int, seconds: float, ready: Barrier, answers: Queue[
     began = time.perf_counter()
     key = first
     while (taken := time.perf_counter() - began) < seconds:
-        engine.handle(success(lease(engine, [f"a@{name_of(key)}"])))
+        engine.handle(success(lease(engine, [Ref(f"a@{name_of(key)}")])))
         key += 1
     answers.put(Written(n / taken, worst))
 

@@ -10,7 +10,7 @@ import click
 from databuild_dagster.cli.building import Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
-from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.options import REF, Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
@@ -19,10 +19,11 @@ from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.refs import Ref
 
 
 @click.command()
-@click.argument("refs", nargs=-1, required=True)
+@click.argument("refs", type=REF, nargs=-1, required=True)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="Why, for whoever looks at the list of wants.")
 @click.option("--rebuild", is_flag=True, help="Build REFS anew, also what is live or has failed.")
@@ -32,7 +33,7 @@ from databuild_dagster.model.operations.states import OperationState
 @definitions
 @common
 def build(
-    refs: tuple[str, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
+    refs: tuple[Ref, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
 ) -> None:
     """Build REFS and what they need, and wait for the end.
 

@@ -24,6 +24,7 @@ from databuild_dagster.engine.who import this_user
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
 from databuild_dagster.model.wording import one_line
 
@@ -109,7 +110,7 @@ class Workshop:
 class NotLive(NamedTuple):
     """A ref of the request that is not live in the end."""
 
-    ref: str
+    ref: Ref
     state: InstanceState | None
     why: str
 
@@ -145,7 +146,7 @@ class Built:
 
 def build_refs(
     workshop: Workshop,
-    refs: Sequence[str],
+    refs: Sequence[Ref],
     *,
     priority: int,
     comment: str,
@@ -211,7 +212,7 @@ def _is_open(engine: Engine, request_id: str) -> bool:
     return any(want.state in OPEN_WANTS for want in engine.queries.wants_named(request_id))
 
 
-def _n_live(engine: Engine, refs: Sequence[str]) -> int:
+def _n_live(engine: Engine, refs: Sequence[Ref]) -> int:
     return sum(state is InstanceState.LIVE for state in engine.queries.states(refs).values())
 
 
@@ -254,7 +255,7 @@ def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
     built.failed = states[JobRunState.FAILED] + states[JobRunState.LOST]
 
 
-def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:
+def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
     found = engine.queries.canonical(refs)
     live = [each.uuid for each in found.values() if each.state is InstanceState.LIVE and each.uuid is not None]
     if n_stale := len(engine.queries.stale(live)):
@@ -276,7 +277,7 @@ def _tell_refs(engine: Engine, refs: Sequence[str], built: Built) -> None:
             built.hints += _causes(engine, ref, canonical.uuid)
 
 
-def _causes(engine: Engine, ref: str, uuid: str) -> list[str]:
+def _causes(engine: Engine, ref: Ref, uuid: str) -> list[str]:
     """The first failures behind a ref, each with its own reason."""
     hints, seen, level = [], {ref}, list(engine.queries.missing_of(uuid))
     while level:

@@ -7,12 +7,13 @@ from typing import Final
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import REF, common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -25,9 +26,9 @@ SHOWN_ASKERS: Final = 3
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @common
-def history(ref: str, as_json: bool) -> None:
+def history(ref: Ref, as_json: bool) -> None:
     """List every instance of REF, newest last.
 
     For each: who asked for it, what built it, from which inputs, and why it is in its state.
@@ -89,13 +90,13 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
     }
 
 
-def _asked_by(ref: str, askers: Sequence[Asker]) -> str | None:
+def _asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
     """Those who asked by themselves; a want of a job run only says that something needed it."""
     themselves = [each for each in askers if each.source != DERIVATIVE] or list(askers)
     return few_of(list(dict.fromkeys(_told(ref, each) for each in themselves)), SHOWN_ASKERS) if themselves else None
 
 
-def _told(ref: str, asker: Asker) -> str:
+def _told(ref: Ref, asker: Asker) -> str:
     wanted = "" if asker.refs == (ref,) else f" for {few_of(asker.refs, 1)}"
     # The command line's own words, where nobody has said why.
     return f"{asker.actor}{wanted}" + (f" ({asker.comment})" if asker.comment else "")

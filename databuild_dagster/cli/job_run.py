@@ -12,6 +12,7 @@ from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.job_runs import JobRunView
 
@@ -73,9 +74,9 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
         )
 
 
-def _still_waiting(ledger: Ledger, refs: Sequence[str]) -> dict[str, list[str]]:
+def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
     """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (SPEC 8.3)."""
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, list[Ref]] = {}
     for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
         if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:
             waiting.setdefault(entry.requester, []).append(entry.ref)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import REF, common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.queries import Queries
 
 
 @click.command("list")
 @click.option("--request", help="Of one request: the id of a want's request, or of a Dagster run.")
-@click.option("--ref", help="Of one ref: who asked for it.")
+@click.option("--ref", type=REF, help="Of one ref: who asked for it.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
 @common
-def list_entries(request: str | None, ref: str | None, limit: int, as_json: bool) -> None:
+def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool) -> None:
     """List what each request got for each ref.
 
     A ref was built, joined, reused or refused; the outcome says how that ended.

@@ -12,7 +12,7 @@ from databuild_dagster.cli.output import emit
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of, parse_ref
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
@@ -52,20 +52,21 @@ def _tell(text: str, *, as_json: bool) -> None:
     emit(json.loads(text)) if as_json else click.echo(text, nl=False)
 
 
-def _instance(queries: Queries, name: str) -> tuple[str, str, str | None]:
+def _instance(queries: Queries, name: str) -> tuple[Ref, str, str | None]:
     """Its ref, its uuid, and where its manifest is known to be. Raises `NotFound`, `UnknownPartition`."""
     if _A_UUID.fullmatch(name):
         instance = queries.instance(name)
         if instance is None:
             raise NotFound(kind="instance", name=name)
         return instance.ref, instance.uuid, instance.manifest_uri
-    canonical = canonical_of(queries, name)
+    ref = parse_ref(name)
+    canonical = canonical_of(queries, ref)
     if canonical.uuid is None:
-        raise NotFound(kind="instance of", name=name)
-    return name, canonical.uuid, canonical.manifest_uri
+        raise NotFound(kind="instance of", name=ref)
+    return ref, canonical.uuid, canonical.manifest_uri
 
 
-def _found(queries: Queries, ref: str, uuid: str, uri: str | None) -> tuple[Warehouse, Manifest]:
+def _found(queries: Queries, ref: Ref, uuid: str, uri: str | None) -> tuple[Warehouse, Manifest]:
     """Of an instance that was never live the log does not say where it is. Raises what reading raises."""
     asset = asset_of(ref)
     if uri is not None:

@@ -23,6 +23,7 @@ from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import asset_of, parse_ref, partition_key_of
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.operation_context import OperationResources
@@ -193,8 +194,11 @@ def _keys(dataset: str, partitions: tuple[str, ...]) -> tuple[str, ...] | None:
     named = [each for text in partitions for each in text.split(",") if each]
     found = []
     for each in named:
-        asset, at, key = each.partition("@")
-        if at and asset != dataset:
+        if "@" not in each:
+            found.append(each)
+            continue
+        ref = parse_ref(each)
+        if asset_of(ref) != dataset:
             raise InvalidRequest(what="--partitions", value=each, why=f"it is no partition of {dataset}")
-        found.append(key if at else each)
+        found.append(partition_key_of(ref) or "")
     return tuple(found)

@@ -10,9 +10,22 @@ from typing import Any, TypeVar
 import click
 
 from databuild_dagster.data.read_plan import Moment, moment_of
+from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RefType(click.ParamType[Ref]):
+    """A ref of the command line. `main` prints the `InvalidRef` that a malformed one raises."""
+
+    name = "ref"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
+        return parse_ref(value)
+
+
+REF = RefType()
 
 
 def common(function: F) -> F:

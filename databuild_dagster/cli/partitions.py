@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import as_of, common, moment
+from databuild_dagster.cli.options import REF, as_of, common, moment
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import UnknownPartition
-from databuild_dagster.model.refs import PartitionRef, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
@@ -71,10 +71,10 @@ def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @as_of
 @common
-def show(ref: str, as_of: str | None, as_json: bool) -> None:
+def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
     """Show what readers of REF see: its instance and files."""
     queries = the_queries()
     canonical = canonical_of(queries, ref)
@@ -120,14 +120,14 @@ def _taints(queries: Queries, uuid: str) -> list[str]:
     return [f"{taint.taint_id} {taint.reason}" for taint in queries.taints_of(uuid) if not taint.canceled_at]
 
 
-def canonical_of(queries: Queries, ref: str) -> Canonical:
+def canonical_of(queries: Queries, ref: Ref) -> Canonical:
     """Raises `UnknownAsset` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
-    parsed = PartitionRef.parse(ref)
-    dataset = queries.known_dataset(parsed.asset)
+    asset = asset_of(ref)
+    dataset = queries.known_dataset(asset)
     canonical = queries.canonical([ref])[ref]
     # Only now is Dagster worth its import: what has an instance has a key that was right.
-    if canonical.state is None and (why := the_engine().catalog.why_not(dataset, parsed.partition_key)):
-        raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
+    if canonical.state is None and (why := the_engine().catalog.why_not(dataset, partition_key_of(ref))):
+        raise UnknownPartition(ref=ref, why=why, asset=asset)
     return canonical
 
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import REF, common
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 
 if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead
@@ -30,9 +30,9 @@ MAX_WIDTH = 10_000
 
 
 @click.command("plan")
-@click.argument("refs", nargs=-1, required=True)
+@click.argument("refs", type=REF, nargs=-1, required=True)
 @common
-def plan(refs: tuple[str, ...], as_json: bool) -> None:
+def plan(refs: tuple[Ref, ...], as_json: bool) -> None:
     """Show what `databuild build REFS` would do, and why.
 
     build: launched. join: somebody has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
@@ -45,7 +45,7 @@ def plan(refs: tuple[str, ...], as_json: bool) -> None:
         _print(annotated, reads)
 
 
-def annotated_plan(refs: Sequence[str]) -> AnnotatedPlan:
+def annotated_plan(refs: Sequence[Ref]) -> AnnotatedPlan:
     """Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
     from databuild_dagster.bindings.registry.instance import engine_for
     from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
@@ -116,8 +116,8 @@ def _told(each: PlannedRead) -> str:
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:
     """A job's refs on one line, below it the jobs that it comes after; each told once."""
     graph = annotated.graph
-    refs_of: dict[str, list[str]] = defaultdict(list)
-    job_of: dict[str, str] = {}
+    refs_of: dict[str, list[Ref]] = defaultdict(list)
+    job_of: dict[Ref, str] = {}
     for job in graph.jobs:
         for ref in job.produces:
             refs_of[job.job].append(ref)
@@ -157,7 +157,7 @@ def _all_below(root: str, after: dict[str, list[str]]) -> set[str]:
     return found
 
 
-def _line(job: str, refs: list[str], annotated: AnnotatedPlan) -> str:
+def _line(job: str, refs: list[Ref], annotated: AnnotatedPlan) -> str:
     verdicts = annotated.verdicts
     if len(refs) == 1:
         action, reason = verdicts[refs[0]]
@@ -168,7 +168,7 @@ def _line(job: str, refs: list[str], annotated: AnnotatedPlan) -> str:
         parts += f" ({len(passed_over)} of them not live, and not needed)"
     lines = [f"{escape(job)} {_size(job, refs)}: {parts}"]
     # What is reused needs no reason where there are many; it is there.
-    reasons: dict[tuple[Action, str], list[str]] = defaultdict(list)
+    reasons: dict[tuple[Action, str], list[Ref]] = defaultdict(list)
     for ref in refs:
         if verdicts[ref].action is not Action.REUSE:
             reasons[verdicts[ref]].append(ref)
@@ -183,7 +183,7 @@ def _line(job: str, refs: list[str], annotated: AnnotatedPlan) -> str:
     return "\n".join(lines)
 
 
-def _size(job: str, refs: list[str]) -> str:
+def _size(job: str, refs: list[Ref]) -> str:
     assets = {asset_of(ref) for ref in refs}
     if assets == {job}:
         return count(len(refs), "partition")

@@ -16,6 +16,7 @@ from databuild_dagster.cli.output import STYLES, count, shown
 from databuild_dagster.cli.streams import own_terminal
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 
 REFRESHES_PER_SECOND = 2
@@ -29,7 +30,7 @@ _COLUMNS = {
 
 
 @contextmanager
-def follow(engine: Engine, refs: Sequence[str], first_seq: int) -> Iterator[LiveProgress | LineProgress]:
+def follow(engine: Engine, refs: Sequence[Ref], first_seq: int) -> Iterator[LiveProgress | LineProgress]:
     """Show a build for as long as the block lasts: what happened after the event `first_seq`."""
     with own_terminal() as console:
         if not console.is_terminal:
@@ -89,7 +90,7 @@ class LineProgress:
 class LiveProgress:
     """A table that is drawn anew from the store, by rich's own thread."""
 
-    def __init__(self, engine: Engine, refs: Sequence[str], first_seq: int) -> None:
+    def __init__(self, engine: Engine, refs: Sequence[Ref], first_seq: int) -> None:
         self._engine = engine
         self._refs = refs
         self._began = time.monotonic()

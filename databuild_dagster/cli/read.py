@@ -10,18 +10,19 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import as_of, common, moment
+from databuild_dagster.cli.options import REF, as_of, common, moment
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option(
     "--where",
     metavar="SQL",
@@ -33,7 +34,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 @as_of
 @click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
 @common
-def read(ref: str, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
+def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """Print the rows of REF."""
     queries = the_queries()
     one = readable_ref(queries, ref, moment(queries, as_of), _why_not, allow_tainted=allow_tainted)

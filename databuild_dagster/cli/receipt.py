@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import REF, common
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -30,10 +30,10 @@ class NoReceipt(Refused):
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option("--instance", "uuid", metavar="UUID", help="Of this instance of REF instead of the canonical one.")
 @common
-def receipt(ref: str, uuid: str | None, as_json: bool) -> None:
+def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
     """Show what the instance of REF was made of.
 
     That is every instance it was built from, directly or not, with code and environment, down to files from outside.

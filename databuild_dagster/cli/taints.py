@@ -6,7 +6,7 @@ from collections import Counter
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import REF, common
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
@@ -14,11 +14,11 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 
 
 @click.command()
-@click.argument("refs", nargs=-1)
+@click.argument("refs", type=REF, nargs=-1)
 @click.option("--reason", required=True, help="What is wrong with them.")
 @click.option(
     "--downstream", is_flag=True, help="Also whatever was built from them, or still will be, by recorded inputs."
@@ -31,7 +31,7 @@ from databuild_dagster.model.refs import asset_of
 )
 @common
 def taint(
-    refs: tuple[str, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
+    refs: tuple[Ref, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
     """Mark the data of REFS as wrong; open wants rebuild it.
 
@@ -97,14 +97,14 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("ref")
+@click.argument("ref", type=REF)
 @click.option(
     "--to", "uuid", required=True, metavar="UUID", help="An earlier instance of it: see `databuild history REF`."
 )
 @click.option("--force", is_flag=True, help="Also to what was built from an instance that a downstream taint covers.")
 @click.option("--reason", default="", help="Why.")
 @common
-def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None:
+def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None:
     """Make an earlier instance of REF the one readers see.
 
     The instance's data must still exist.
@@ -123,10 +123,10 @@ def revert(ref: str, uuid: str, force: bool, reason: str, as_json: bool) -> None
 
 
 @click.command()
-@click.argument("refs", nargs=-1, required=True)
+@click.argument("refs", type=REF, nargs=-1, required=True)
 @click.option("--reason", default="", help="What was mended.")
 @common
-def retry(refs: tuple[str, ...], reason: str, as_json: bool) -> None:
+def retry(refs: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     """Retry what failed behind REFS.
 
     Wants that failed because of it are recorded again.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
-from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
+from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState
 from databuild_dagster.store.queries.wants import WantView
 
 
 @click.command("create")
-@click.argument("refs", nargs=-1, required=True)
+@click.argument("refs", type=REF, nargs=-1, required=True)
 @click.option("--together", is_flag=True, help="One want over all refs, all or nothing, instead of one for each.")
 @click.option(
     "--ttl",
@@ -40,7 +41,7 @@ from databuild_dagster.store.queries.wants import WantView
 @definitions
 @common
 def create(
-    refs: tuple[str, ...],
+    refs: tuple[Ref, ...],
     together: bool,
     ttl: float | None,
     sla: float | None,

@@ -21,7 +21,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, UnknownAsset
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.removals import Removable, Removals, Stored
@@ -42,7 +42,7 @@ class Going(NamedTuple):
     """An instance whose data is to go."""
 
     uuid: str
-    ref: str
+    ref: Ref
     reason: Reason
     files: int
     bytes: int
@@ -53,7 +53,7 @@ class Kept(NamedTuple):
     """An instance whose data was looked at, and stays."""
 
     uuid: str
-    ref: str
+    ref: Ref
     why: str
 
 
@@ -289,7 +289,7 @@ def _succeeds(what: str, do: Callable[[], None], done: Done) -> bool:
     return True
 
 
-def _is_of(ref: str, assets: Sequence[str]) -> bool:
+def _is_of(ref: Ref, assets: Sequence[str]) -> bool:
     return not assets or asset_of(ref) in assets
 
 

@@ -12,7 +12,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.manifest import ManifestState
@@ -23,11 +23,11 @@ class Inputs:
     """The inputs of one ref."""
 
     #: Input asset to the refs of it that are read, in the order of its partitions.
-    refs_of_asset: Mapping[str, tuple[str, ...]]
+    refs_of_asset: Mapping[str, tuple[Ref, ...]]
     #: Every input ref to the instance that serves it.
-    pinned: Mapping[str, Canonical]
+    pinned: Mapping[Ref, Canonical]
     #: Those that are not live.
-    missing: tuple[str, ...]
+    missing: tuple[Ref, ...]
 
     def are_empty(self, assets: Collection[str]) -> bool:
         """Whether there is nothing in any partition of these assets that is read, or of all if none of these is."""
@@ -36,7 +36,7 @@ class Inputs:
         return bool(looked_at) and all(self.pinned[ref].manifest_state == ManifestState.EMPTY for ref in looked_at)
 
     @property
-    def uuids(self) -> dict[str, str]:
+    def uuids(self) -> dict[Ref, str]:
         """Every input ref to the uuid that serves it."""
         return {ref: pinned.uuid for ref, pinned in self.pinned.items() if pinned.uuid is not None}
 
@@ -50,13 +50,13 @@ class InputFinder:
         self._foreign = foreign
         self._is_foreign = {dataset.asset: dataset.kind.is_foreign for dataset in registered}
 
-    def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[str]) -> dict[str, Inputs]:
+    def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[Ref]) -> dict[Ref, Inputs]:
         """The declared inputs of each ref; `datasets` by asset."""
         declared = {ref: self._engine.catalog.inputs(datasets[asset_of(ref)], partition_key_of(ref)) for ref in refs}
         pinned = self.pin({each for inputs in declared.values() for each in inputs})
         return {ref: _inputs(inputs, pinned) for ref, inputs in declared.items()}
 
-    def pin(self, refs: Iterable[str]) -> dict[str, Canonical]:
+    def pin(self, refs: Iterable[Ref]) -> dict[Ref, Canonical]:
         """What readers see of each ref by now, plain assets as Dagster sees them."""
         wanted = sorted(refs)
         if not wanted:
@@ -77,8 +77,8 @@ class InputFinder:
         return self._is_foreign[asset]
 
 
-def _inputs(declared: tuple[str, ...], pinned: Mapping[str, Canonical]) -> Inputs:
-    by_asset: dict[str, list[str]] = {}
+def _inputs(declared: tuple[Ref, ...], pinned: Mapping[Ref, Canonical]) -> Inputs:
+    by_asset: dict[str, list[Ref]] = {}
     for ref in declared:
         by_asset.setdefault(asset_of(ref), []).append(ref)
     return Inputs(

@@ -13,7 +13,7 @@ from databuild_dagster.data.part_attempts import remove_attempts_before
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.warehouse.disk import remove_tree
@@ -90,7 +90,7 @@ class WarehouseRemains:
             return True
         return all(self._engine.clock() - (run.ended_at or 0.0) > LATE_SECONDS for run in runs)
 
-    def _output(self, job_run_id: str, ref: str) -> OutputFact | None:
+    def _output(self, job_run_id: str, ref: Ref) -> OutputFact | None:
         asset, uuid = asset_of(ref), derive_partition_uuid(job_run_id, ref)
         try:
             manifest = read_manifest(self._warehouse, asset, uuid)

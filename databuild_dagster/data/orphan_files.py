@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.queries.instances import Kept
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
@@ -36,7 +36,7 @@ class Unlisted(NamedTuple):
     path: str
     is_folder: bool
     #: Of the instance whose it would be; None where there is none.
-    ref: str | None
+    ref: Ref | None
     uuid: str | None
     n_files: int
     bytes: int
@@ -158,9 +158,9 @@ def _of_staging(queries: Queries, warehouse: Warehouse, staged: dict[str, Folder
     return found
 
 
-def _whole(folder: Folder, ref: str | None, why: str) -> Unlisted:
+def _whole(folder: Folder, ref: Ref | None, why: str) -> Unlisted:
     return Unlisted(folder.path, True, ref, folder.uuid, len(folder.files), folder.bytes, why)
 
 
-def _staged(folder: Folder, refs: Sequence[str], why: str) -> Unlisted:
+def _staged(folder: Folder, refs: Sequence[Ref], why: str) -> Unlisted:
     return Unlisted(folder.path, True, refs[0] if refs else None, None, len(folder.files), folder.bytes, why)

@@ -1,7 +1,7 @@
 """The earlier attempts at a lot in parts: whose kept parts the next one may use, and whose folders go with its end
 (SPEC 10.4)."""
 
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.parts import remove_attempts
@@ -10,7 +10,7 @@ from databuild_dagster.warehouse.parts import remove_attempts
 MOST_ATTEMPTS = 20
 
 
-def attempts_before(queries: Queries, ref: str, uuid: str) -> list[str]:
+def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
     """The instances of a ref between its last live one and this one, the newest first; none of them is ever read."""
     history = queries.history(ref)
     own = next((number for number, each in enumerate(history) if each.uuid == uuid), len(history))
@@ -22,6 +22,6 @@ def attempts_before(queries: Queries, ref: str, uuid: str) -> list[str]:
     return found
 
 
-def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: str, uuid: str) -> None:
+def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
     """No file of a failed attempt remains once one after it has ended. Raises `DiskTrouble`, `StorageTrouble`."""
     remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from databuild_dagster.data.read_plan import manifests_in
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
@@ -44,10 +44,10 @@ def planned_reads(queries: Queries, warehouse: Warehouse, annotated: AnnotatedPl
             yield PlannedRead(job, asset, where, len(manifests), len(refs), read)
 
 
-def _filtered(annotated: AnnotatedPlan) -> Mapping[tuple[str, str, str], set[str]]:
+def _filtered(annotated: AnnotatedPlan) -> Mapping[tuple[str, str, str], set[Ref]]:
     """(Job, input, condition) to the refs that are read by what is to be built."""
     graph = annotated.graph
-    found: dict[tuple[str, str, str], set[str]] = {}
+    found: dict[tuple[str, str, str], set[Ref]] = {}
     for job in graph.jobs:
         for ref in job.produces:
             spec = graph.dataset_of(ref)

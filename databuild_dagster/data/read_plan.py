@@ -13,7 +13,7 @@ from datetime import date, datetime
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownPartition, near_names
-from databuild_dagster.model.refs import PartitionRef, asset_of, partition_key_of
+from databuild_dagster.model.refs import PartitionRef, Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
@@ -144,7 +144,7 @@ class BeforeAnything(Refused):
 class Readable:
     """One instance that may be read."""
 
-    ref: str
+    ref: Ref
     warehouse: Warehouse
     manifest: Manifest
 
@@ -192,22 +192,22 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
     return moment
 
 
-def readable_ref(queries: Queries, ref: str, moment: Moment, why_not: WhyNot, *, allow_tainted: bool) -> Readable:
+def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *, allow_tainted: bool) -> Readable:
     """The instance that readers of a ref see.
 
-    Raises `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`.
+    Raises `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`.
     """
-    parsed = PartitionRef.parse(ref)
-    spec = queries.dataset(parsed.asset)
+    asset = asset_of(ref)
+    spec = queries.dataset(asset)
     canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
     if canonical.state is None:
-        spec = queries.known_dataset(parsed.asset)
+        spec = queries.known_dataset(asset)
         # What has an instance by now has a key that is right.
-        if queries.states([ref])[ref] is None and (why := why_not(spec, parsed.partition_key)):
-            raise UnknownPartition(ref=ref, why=why, asset=parsed.asset)
+        if queries.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
+            raise UnknownPartition(ref=ref, why=why, asset=asset)
     _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
     _check_kept(queries, [canonical], moment)
-    return _readable(parsed.asset, [canonical], spec)[0]
+    return _readable(asset, [canonical], spec)[0]
 
 
 def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readable]:
@@ -227,7 +227,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
     live = [each for each in found if each.state is InstanceState.LIVE]
     if spec is not None:
         # A dataset that was given partitions since then still has the live ref it had before.
-        live = [each for each in live if ("@" in each.ref) is (spec.partitions is not None)]
+        live = [each for each in live if (partition_key_of(each.ref) is None) is (spec.partitions is None)]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)

@@ -16,7 +16,7 @@ from databuild_dagster.engine.publishing import PUBLISHING, Publication, publish
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.store.queries.datasets import ArcView
 
 #: Stretches of `MAX_EVENTS` events that one tick follows: a process that begins may be far behind.
@@ -25,13 +25,13 @@ MAX_STRETCHES = 10
 MAX_SOURCES = 1_000
 
 
-def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[str]:
+def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Ref]:
     """The lots that were wanted because a source of their arcs became live. `head`: as for `LogFollower`."""
     follower = LogFollower(engine, "arcs", Cursor, head=head)
     head, followed = follower.head, (follower.load() or Cursor()).seq
     if head == followed:
         return []
-    wanted: list[str] = []
+    wanted: list[Ref] = []
     # Asked after the head, so that each arc that was registered by then is among them.
     if arcs := engine.queries.arcs():
         start = max(followed, min(arc.seq for arc in arcs))
@@ -45,10 +45,10 @@ def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[st
     return list(dict.fromkeys(wanted))
 
 
-def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[str]:
+def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[Ref]:
     names = {arc.asset for arc in arcs}
     subscribers = _Subscribers(each for each in engine.queries.datasets().values() if each.asset in names)
-    wanted: list[str] = []
+    wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq):
         command = c.FireArcs(up_to_seq=up_to_seq, published=published)
         for event in engine.handle(command, actor=actor).events:

@@ -18,6 +18,7 @@ from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.fold.standing import DERIVATIVE, follow_ups
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
@@ -76,7 +77,7 @@ class Preview:
     outcome: Outcome
     changes: list[Change]
     #: The refs whose canonical instance would have the taint that it makes.
-    tainted: tuple[str, ...]
+    tainted: tuple[Ref, ...]
 
 
 class Engine:

@@ -16,6 +16,7 @@ import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
 
@@ -38,6 +39,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 AnyCursor = TypeVar("AnyCursor", bound=Cursor)
+Entry = TypeVar("Entry", bound=str)
 
 
 class CursorStorage(Protocol):
@@ -119,17 +121,17 @@ class LogFollower(Generic[AnyCursor]):
         return self._queries.events_named(names, cursor.seq, self.last_seq(cursor)) if cursor.seq < self.head else []
 
 
-class Step(NamedTuple):
+class Step(NamedTuple, Generic[Entry]):
     """One entry of an event, and the cursor when it is done."""
 
     #: None at the end of the stretch, behind events that do not concern the follower.
-    entry: str | None
+    entry: Entry | None
     after: Cursor
 
 
 def steps(
-    events: Iterable[Event], cursor: Cursor, last_seq: int, entries: Callable[[Event], Iterable[str]]
-) -> Iterator[Step]:
+    events: Iterable[Event], cursor: Cursor, last_seq: int, entries: Callable[[Event], Iterable[Entry]]
+) -> Iterator[Step[Entry]]:
     """What is left to do after a cursor, in order. An event may have more entries than a tick may act on."""
     seq, done = cursor.seq, cursor.entry
     for event in events:
@@ -140,7 +142,7 @@ def steps(
     yield Step(None, Cursor(last_seq))
 
 
-def all_touched(queries: Queries, events: Iterable[Event]) -> set[str]:
+def all_touched(queries: Queries, events: Iterable[Event]) -> set[Ref]:
     """The refs that events touch, by what the store knows of them now."""
     touched = [touched_refs(event) for event in events]
     refs = {ref for one in touched for ref in one.refs}

@@ -18,6 +18,7 @@ from itertools import product
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.machine import Label
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.planning import DueRef, Need
 
@@ -61,8 +62,8 @@ assert HOLDS.keys() == set(product(Coming, (True, False))), "each case is decide
 
 
 def held_back(
-    engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[str], now: float
-) -> set[str]:
+    engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[Ref], now: float
+) -> set[Ref]:
     """Of the refs that this level of planning looks at, those whose launch waits. `missing` miss declared inputs anyway."""
     asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
     if not asking:
@@ -82,7 +83,7 @@ def held_back(
     return _led_to(holding, needs) & undecided
 
 
-def _coming(need: Need, here: Collection[str], undecided: Collection[str] = ()) -> Coming:
+def _coming(need: Need, here: Collection[Ref], undecided: Collection[Ref] = ()) -> Coming:
     if need.state is InstanceState.BUILDING:
         return Coming.BUILDING
     if need.state is InstanceState.UPSTREAM_BUILDING:
@@ -98,12 +99,12 @@ def _is_as_urgent(need: Need, ref: DueRef) -> bool:
     return need.priority >= ref.priority and need.deadline <= ref.deadline
 
 
-def _led_to(refs: set[str], needs: Sequence[Need]) -> set[str]:
+def _led_to(refs: set[Ref], needs: Sequence[Need]) -> set[Ref]:
     """Whatever needs one of these, or needs what needs one, and so on."""
     needed_by = defaultdict(list)
     for need in needs:
         needed_by[need.ref].append(need.by)
-    found: set[str] = set()
+    found: set[Ref] = set()
     level = refs
     while level:
         level = {by for ref in level for by in needed_by[ref]} - found

@@ -12,13 +12,14 @@ from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.commands import ArriveLots, Command, TaintPartitions
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Arrival, LotArrived
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import LEASED, InstanceState
 
 #: Who handles these commands, in the log.
 ACTOR = "observation"
 
 
-def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
+def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
     """Look at refs, and record what is news; returns the refs whose news was recorded.
 
     News that was refused is none: a plan that waited for it to change something would wait for ever.
@@ -27,8 +28,8 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
     """
     known_before = engine.queries.canonical(refs)
     seen = foreign.observe(tuple(refs))
-    arrivals: dict[str, Arrival] = {}
-    gone: dict[str, str] = {}
+    arrivals: dict[Ref, Arrival] = {}
+    gone: dict[Ref, str] = {}
     for ref, known in known_before.items():
         observation = seen[ref]
         if known.state in LEASED:
@@ -45,9 +46,9 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[str]) -> list[str]:
     return recorded
 
 
-def _arrive(engine: Engine, arrivals: Mapping[str, Arrival], before: Mapping[str, str | None]) -> list[str]:
+def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref, str | None]) -> list[Ref]:
     """All together; where that is refused, as for a partition that was deleted, in halves, so that it stops no other."""
-    recorded: list[str] = []
+    recorded: list[Ref] = []
     batches = [list(arrivals)] if arrivals else []
     for refs in batches:
         command = ArriveLots(arrivals=tuple(arrivals[ref] for ref in refs), seen={ref: before[ref] for ref in refs})

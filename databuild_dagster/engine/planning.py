@@ -22,7 +22,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Need, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
@@ -36,7 +36,7 @@ class Plan:
     """What one level of planning found to do."""
 
     #: Refs that are not ours and that there was news of; what is due has to be looked at again.
-    observed: list[str] = field(default_factory=list)
+    observed: list[Ref] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
     #: Whether more refs may be due than were looked at.
@@ -95,26 +95,26 @@ class LaunchSet(NamedTuple):
     """Refs of one job that one launch builds, by partition key."""
 
     spec: DatasetSpec
-    by_key: dict[str | None, tuple[str, ...]]
+    by_key: dict[str | None, tuple[Ref, ...]]
 
     @property
-    def refs(self) -> list[str]:
+    def refs(self) -> list[Ref]:
         return [ref for refs in self.by_key.values() for ref in refs]
 
 
 class Level(NamedTuple):
     """What one level of planning decides: the row of `model.need` for each due ref, and the launches, most urgent first."""
 
-    needs: dict[str, Need]
+    needs: dict[Ref, Need]
     launches: list[LaunchSet]
 
 
 def missing_inputs(
     datasets: Mapping[int, DatasetSpec],
     due: Iterable[DueRef],
-    inputs: Mapping[str, tuple[str, ...]],
-    states: Mapping[str, InstanceState | None],
-) -> dict[str, tuple[str, ...]]:
+    inputs: Mapping[Ref, tuple[Ref, ...]],
+    states: Mapping[Ref, InstanceState | None],
+) -> dict[Ref, tuple[Ref, ...]]:
     """Of the due refs that a job builds: those with declared inputs that are not live, and these."""
     return {
         ref.ref: found
@@ -134,13 +134,13 @@ def decide_level(
     engine: Engine,
     datasets: Mapping[int, DatasetSpec],
     due: Sequence[DueRef],
-    missing: Mapping[str, tuple[str, ...]],
+    missing: Mapping[Ref, tuple[Ref, ...]],
     room: RoomLeft,
     now: float,
 ) -> Level:
     """The row of each due ref, as far as the store tells. A launch is as urgent as its most urgent ref (SPEC 11.1)."""
     held = held_back(engine, datasets, [ref for ref in due if datasets[ref.dataset_id].kind.is_built], missing, now)
-    needs: dict[str, Need] = {}
+    needs: dict[Ref, Need] = {}
     ready: dict[str, list[DueRef]] = defaultdict(list)
     for ref in due:
         spec = datasets[ref.dataset_id]
@@ -186,7 +186,7 @@ def plan_due(
     if plan.observed:
         return plan
     missing = missing_inputs(datasets, due, inputs, states)
-    by_job: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    by_job: dict[str, dict[Ref, tuple[Ref, ...]]] = defaultdict(dict)
     spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due}
     for ref in missing:
         by_job[spec_of[ref].job][ref] = missing[ref]
@@ -199,14 +199,14 @@ def plan_due(
     return plan
 
 
-def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> dict[str, tuple[str, ...]]:
+def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> dict[Ref, tuple[Ref, ...]]:
     """The declared inputs of each due ref."""
     return {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
 
 
 def _states_of_inputs(
-    this: Pass, known: Mapping[int, DatasetSpec], inputs: dict[str, tuple[str, ...]], plan: Plan
-) -> dict[str, InstanceState | None]:
+    this: Pass, known: Mapping[int, DatasetSpec], inputs: dict[Ref, tuple[Ref, ...]], plan: Plan
+) -> dict[Ref, InstanceState | None]:
     engine = this.engine
     wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
     if not_ours := {spec.asset for spec in known.values() if spec.kind.is_foreign}.intersection(map(asset_of, wanted)):
@@ -214,7 +214,7 @@ def _states_of_inputs(
     return engine.queries.states(wanted)
 
 
-def _missed(this: Pass, spec: DatasetSpec, missing: dict[str, tuple[str, ...]]) -> c.BufferMissed:
+def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:
     """One job run per partition key, holding only the outputs that miss something."""
     runs = _runs(this.engine, outputs_by_key(missing))
     return c.BufferMissed(
@@ -228,7 +228,7 @@ def _missed(this: Pass, spec: DatasetSpec, missing: dict[str, tuple[str, ...]]) 
     )
 
 
-def _runs(engine: Engine, by_key: Mapping[str | None, tuple[str, ...]]) -> tuple[BufferedRun, ...]:
+def _runs(engine: Engine, by_key: Mapping[str | None, tuple[Ref, ...]]) -> tuple[BufferedRun, ...]:
     return tuple(BufferedRun(engine.new_id(), refs, key) for key, refs in by_key.items())
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from databuild_dagster.model.datasets import Catalog, DatasetKind
 from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.job_runs import JobRunView
 
 __all__ = [
@@ -105,6 +106,6 @@ class Observation(NamedTuple):
 class Foreign(Protocol):
     """Looks at what plain Dagster assets and external ones have."""
 
-    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+    def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """One observation for every ref."""
         ...

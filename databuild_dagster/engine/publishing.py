@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.follower import MAX_EVENTS
 from databuild_dagster.model import events as e
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
 
@@ -28,7 +28,7 @@ class Publication(NamedTuple):
     seq: int
     at: float
     dataset: str
-    ref: str
+    ref: Ref
     uuid: str
     #: Where its manifest lies; None for what has its data in a place of its own.
     manifest: str | None

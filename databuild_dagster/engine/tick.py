@@ -26,7 +26,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import OutputFact, RunSuccess
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
@@ -56,11 +56,11 @@ class TickReport:
     #: Dagster runs that have ended while they waited for what others build.
     given_up: list[str] = field(default_factory=list)
     #: Refs that the orchestrator itself found to miss an input.
-    missed: list[str] = field(default_factory=list)
+    missed: list[Ref] = field(default_factory=list)
     #: Lots that were wanted because a source of their arc became live.
-    fired: list[str] = field(default_factory=list)
+    fired: list[Ref] = field(default_factory=list)
     #: Refs of assets that are not ours, found to be there, or not to be there any more.
-    arrived: list[str] = field(default_factory=list)
+    arrived: list[Ref] = field(default_factory=list)
 
     def add(self, other: TickReport) -> None:
         """Count another tick's doings with this one's."""

@@ -7,6 +7,7 @@ import msgspec
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, BufferedRun, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
+from databuild_dagster.model.refs import Ref
 
 #: A want lives a week unless it says otherwise (SPEC 5.5).
 DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
@@ -31,7 +32,7 @@ class CreateWants(Command, frozen=True, kw_only=True):
     Refused: a malformed ref, a ref named twice, an unknown asset, a key outside the partitions, a TTL that is not positive.
     """
 
-    wants: tuple[tuple[str, ...], ...]
+    wants: tuple[tuple[Ref, ...], ...]
     request_id: str | None = None
     source: str = "user"
     source_id: str | None = None
@@ -84,7 +85,7 @@ class RunMiss(msgspec.Struct, frozen=True):
     """One job run's missing refs, by impacted output."""
 
     job_run_id: str
-    impacted: dict[str, tuple[str, ...]]
+    impacted: dict[Ref, tuple[Ref, ...]]
 
 
 class BufferMissed(Command, frozen=True, kw_only=True):
@@ -133,7 +134,7 @@ class GiveUpDelegations(Command, frozen=True, kw_only=True):
 
     requester: str
     reason: str
-    refs: tuple[str, ...] = ()
+    refs: tuple[Ref, ...] = ()
 
 
 class SucceedJobRuns(Command, frozen=True, kw_only=True):
@@ -184,7 +185,7 @@ class TaintPartitions(Command, frozen=True, kw_only=True):
     these by recorded inputs, and of what still will be (7.3).
     """
 
-    refs: tuple[str, ...] = ()
+    refs: tuple[Ref, ...] = ()
     reason: str
     uuids: tuple[str, ...] = ()
     #: Instances that somebody has looked at: of these, the ones that are live and that readers still see.
@@ -207,7 +208,7 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
     instance that a downstream taint covers. That its data still exists is for the caller to see.
     """
 
-    ref: str
+    ref: Ref
     uuid: str
     force: bool = False
     reason: str = ""
@@ -216,7 +217,7 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
 class RetryRefs(Command, frozen=True, kw_only=True):
     """Open what failed behind these refs, and want again everything whose want failed of it (SPEC 6.6)."""
 
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     reason: str = ""
 
 
@@ -224,7 +225,7 @@ class Published(msgspec.Struct, frozen=True):
     """An instance that became live, and by which event."""
 
     uuid: str
-    ref: str
+    ref: Ref
     seq: int
     #: Arc to the partition keys of it that this wakes, as far as the caller has asked the catalog: a mapping may take
     #: milliseconds, and a decision holds the write lock.
@@ -267,7 +268,7 @@ class ReplaceFiles(Command, frozen=True, kw_only=True):
     Refused if readers see another one by now, or if what they see is live no more.
     """
 
-    ref: str
+    ref: Ref
     #: The instance whose rows they are.
     uuid: str
     job_run_id: str
@@ -281,7 +282,7 @@ class ArriveLots(Command, frozen=True, kw_only=True):
     """
 
     arrivals: tuple[Arrival, ...]
-    seen: dict[str, str | None] = {}
+    seen: dict[Ref, str | None] = {}
 
 
 class InvokeMeta(Command, frozen=True, kw_only=True):

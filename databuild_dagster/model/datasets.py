@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from databuild_dagster.model.refs import Ref
+
 #: Registrations kept unpacked; a code location has some hundreds at most.
 MAX_UNPACKED = 2_000
 #: The location of assets that run without a deployed one: a script's or a test's `materialize([…])`. It owns nothing.
@@ -108,7 +110,7 @@ class Catalog(Protocol):
         """One sentence why the key is not a partition of the dataset, None if it is."""
         ...
 
-    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         """The declared input refs of one partition, through the partition mappings; each once."""
         ...
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
@@ -21,7 +22,7 @@ class WantFact(msgspec.Struct, frozen=True):
     """One want of a request."""
 
     id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
 
 
 class WantCreated(Fact, frozen=True, tag="WantCreated"):
@@ -65,7 +66,7 @@ class BufferedRun(msgspec.Struct, frozen=True):
     """A job run of a launch: the partition key and the refs whose leases it takes."""
 
     job_run_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     partition_key: str | None = None
 
 
@@ -120,9 +121,9 @@ class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
 class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One output of a job run that succeeded: from exactly which instances it was made (SPEC 4.6)."""
 
-    ref: str
+    ref: Ref
     #: Input ref to the uuid that was read.
-    inputs: dict[str, str] = {}
+    inputs: dict[Ref, str] = {}
     code_version: str | None = None
     #: None for a plain Dagster asset, whose data is in its own place.
     manifest: ManifestFact | None = None
@@ -146,13 +147,13 @@ class JobRunSucceeded(Fact, frozen=True, tag="JobRunSucceeded"):
 class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One output that cannot be built yet, and what decide found about it."""
 
-    ref: str
-    missing: tuple[str, ...]
+    ref: Ref
+    missing: tuple[Ref, ...]
     #: "wait", "unbuildable", "cycle" or "too_many_misses".
     verdict: str = "wait"
     reason: str = ""
     #: The refs of the cycle, this one first; the others are failed by the same event.
-    cycle: tuple[str, ...] = ()
+    cycle: tuple[Ref, ...] = ()
 
 
 class RunMissFact(msgspec.Struct, frozen=True):
@@ -175,7 +176,7 @@ class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
     job_run_id: str
     error: str
-    retries: dict[str, float] = {}
+    retries: dict[Ref, float] = {}
 
 
 class JobRunFailed(Fact, frozen=True, tag="JobRunFailed"):
@@ -201,7 +202,7 @@ class SkippedRun(msgspec.Struct, frozen=True):
     """A job run that had nothing to do, with the instances that served instead."""
 
     job_run_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     partition_key: str | None = None
 
 
@@ -218,7 +219,7 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
 class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One ref that somebody else builds, or has built, for the requester (SPEC 8.1)."""
 
-    ref: str
+    ref: Ref
     #: `coordination.Answer`: "joined", "reused" or "refused".
     kind: str
     #: The job run that builds it, or built it; and the instance delegated to.
@@ -240,7 +241,7 @@ class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
     """A requester does not wait any longer for what others build (SPEC 8.3)."""
 
     requester: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     reason: str = ""
 
 
@@ -248,7 +249,7 @@ class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
     """Somebody says that the canonical instances of refs are wrong (SPEC 7.1)."""
 
     taint_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     reason: str
     #: Instances that were named themselves, canonical or not (7.3).
     uuids: tuple[str, ...] = ()
@@ -266,7 +267,7 @@ class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
 class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
     """Readers see an earlier instance again; whatever said that it is wrong does so no more (SPEC 7.4)."""
 
-    ref: str
+    ref: Ref
     uuid: str
     reason: str = ""
 
@@ -289,7 +290,7 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data of one ref that came from outside; the job run id only gives the instance its uuid (SPEC 4.2)."""
 
     job_run_id: str
-    ref: str
+    ref: Ref
     #: Where it came from, so that the same arrival is recorded once.
     origin: str
     manifest: ManifestFact | None = None
@@ -310,7 +311,7 @@ class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The instance's uuid.
     source: str
     #: What was wanted for it; a lot that is live already is not.
-    lots: tuple[str, ...] = ()
+    lots: tuple[Ref, ...] = ()
 
 
 class ArcFired(Fact, frozen=True, tag="ArcFired"):

@@ -18,7 +18,7 @@ from typing import TypeVar
 from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide.context import check_wantable, no_duplicates
 from databuild_dagster.model.errors import CyclicInputs, InvalidRequest, PlanTooLarge, Refused
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class PlannedJob:
     location: str | None
     partition_key: str | None
     #: Those of its outputs that are asked for, or that something in the graph reads.
-    produces: tuple[str, ...]
+    produces: tuple[Ref, ...]
     #: The places in the graph of the jobs that make what it reads. They stand before it.
     after: tuple[int, ...]
 
@@ -47,20 +47,20 @@ class JobGraph:
     """Everything that a request needs, inputs before outputs."""
 
     #: The refs asked for, in order.
-    wanted: tuple[str, ...]
+    wanted: tuple[Ref, ...]
     jobs: tuple[PlannedJob, ...]
     #: The declared inputs of every ref of the graph.
-    inputs: Mapping[str, tuple[str, ...]] = field(repr=False)
+    inputs: Mapping[Ref, tuple[Ref, ...]] = field(repr=False)
     #: Refs that are read and that nothing can build, and why.
-    unbuildable: Mapping[str, str]
+    unbuildable: Mapping[Ref, str]
     #: The registrations it was made of, by asset.
     datasets: Mapping[str, DatasetSpec] = field(repr=False)
 
-    def dataset_of(self, ref: str) -> DatasetSpec | None:
+    def dataset_of(self, ref: Ref) -> DatasetSpec | None:
         return self.datasets.get(asset_of(ref))
 
 
-def plan(refs: Sequence[str], datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> JobGraph:
+def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> JobGraph:
     """The whole job graph of a request (SPEC 8.6). `datasets` are those registered, by asset.
 
     Raises what `CreateWants` is refused with, for refs that cannot be wanted; `CyclicInputs`; `PlanTooLarge`.
@@ -81,15 +81,15 @@ def plan(refs: Sequence[str], datasets: Mapping[str, DatasetSpec], catalog: Cata
     )
 
 
-def outputs_by_key(refs: Iterable[str]) -> dict[str | None, tuple[str, ...]]:
+def outputs_by_key(refs: Iterable[Ref]) -> dict[str | None, tuple[Ref, ...]]:
     """Refs of one job as its job runs have them: together for each partition key (SPEC 6.1)."""
-    by_key: dict[str | None, list[str]] = defaultdict(list)
+    by_key: dict[str | None, list[Ref]] = defaultdict(list)
     for ref in refs:
         by_key[partition_key_of(ref)].append(ref)
     return {key: tuple(outputs) for key, outputs in by_key.items()}
 
 
-def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[str]) -> list[dict[str | None, tuple[str, ...]]]:
+def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[Ref]) -> list[dict[str | None, tuple[Ref, ...]]]:
     """Refs of one job that are ready at the same time, as the launches that build them (SPEC 6.2, 11.2).
 
     The tick launches exactly these, and a plan counts them.
@@ -100,16 +100,16 @@ def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[str]) -> lis
 
 
 def _inputs(
-    refs: Sequence[str], datasets: Mapping[str, DatasetSpec], catalog: Catalog
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog
+) -> tuple[dict[Ref, tuple[Ref, ...]], dict[Ref, str]]:
     """The inputs of each ref, followed to those that have none; and what of it nothing can build."""
-    inputs: dict[str, tuple[str, ...]] = {}
-    unbuildable: dict[str, str] = {}
+    inputs: dict[Ref, tuple[Ref, ...]] = {}
+    unbuildable: dict[Ref, str] = {}
     found = dict.fromkeys(refs)
     level = list(found)
     n_inputs = 0
     while level:
-        following: dict[str, None] = {}
+        following: dict[Ref, None] = {}
         for ref in level:
             inputs[ref] = () if ref in unbuildable else _inputs_of(ref, datasets, catalog)
             n_inputs += len(inputs[ref])
@@ -128,15 +128,15 @@ def _inputs(
     return inputs, unbuildable
 
 
-def _inputs_of(ref: str, datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> tuple[str, ...]:
+def _inputs_of(ref: Ref, datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> tuple[Ref, ...]:
     spec = datasets[asset_of(ref)]
     # Whoever makes a source does not ask us for its inputs.
     return catalog.inputs(spec, partition_key_of(ref)) if spec.kind.is_built else ()
 
 
-def _levels(inputs: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+def _levels(inputs: Mapping[Ref, tuple[Ref, ...]]) -> dict[Ref, int]:
     """How many refs have to be there, one after another, before each. Raises `CyclicInputs`."""
-    levels: dict[str, int] = {}
+    levels: dict[Ref, int] = {}
     for ref in _peeled(inputs):
         levels[ref] = 1 + max((levels[each] for each in inputs[ref]), default=-1)
     if len(levels) < len(inputs):
@@ -162,9 +162,9 @@ def _peeled(needs: Mapping[T, Iterable[T]]) -> list[T]:
     return order
 
 
-def _cycle(left: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _cycle(left: Mapping[Ref, tuple[Ref, ...]]) -> list[Ref]:
     """One way round: every ref that is left needs another that is."""
-    way: dict[str, None] = {}
+    way: dict[Ref, None] = {}
     ref = min(left)
     while ref not in way:
         way[ref] = None
@@ -178,11 +178,11 @@ _Group = tuple[str, str | None, str | None, int]
 
 
 def _jobs(
-    inputs: Mapping[str, tuple[str, ...]], levels: Mapping[str, int], datasets: Mapping[str, DatasetSpec]
+    inputs: Mapping[Ref, tuple[Ref, ...]], levels: Mapping[Ref, int], datasets: Mapping[str, DatasetSpec]
 ) -> tuple[PlannedJob, ...]:
     """Lower levels first, then by name, so that the order of the request is not seen."""
     group_of = _grouped(inputs, levels, datasets)
-    outputs: dict[_Group, list[str]] = defaultdict(list)
+    outputs: dict[_Group, list[Ref]] = defaultdict(list)
     for ref in sorted(inputs):
         outputs[group_of[ref]].append(ref)
     needs = {group: {group_of[each] for ref in refs for each in inputs[ref]} for group, refs in outputs.items()}
@@ -199,10 +199,10 @@ def _jobs(
 
 
 def _grouped(
-    inputs: Mapping[str, tuple[str, ...]], levels: Mapping[str, int], datasets: Mapping[str, DatasetSpec]
-) -> dict[str, _Group]:
+    inputs: Mapping[Ref, tuple[Ref, ...]], levels: Mapping[Ref, int], datasets: Mapping[str, DatasetSpec]
+) -> dict[Ref, _Group]:
     """Which job each ref is an output of."""
-    group_of: dict[str, _Group] = {}
+    group_of: dict[Ref, _Group] = {}
     for ref in inputs:
         asset, key = asset_of(ref), partition_key_of(ref)
         spec = datasets.get(asset)

@@ -99,12 +99,12 @@ def _is_control(character: str) -> bool:
     return ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0
 
 
-def asset_of(ref: str) -> str:
+def asset_of(ref: Ref) -> str:
     """The asset of a ref."""
     return ref.partition("@")[0]
 
 
-def partition_key_of(ref: str) -> str | None:
+def partition_key_of(ref: Ref) -> str | None:
     """The partition key of a ref, None for an unpartitioned asset."""
     _, at, partition_key = ref.partition("@")
     return partition_key if at else None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from databuild_dagster.model.machine import Machine
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import (
     INSTANCE,
     JOB_RUN,
@@ -48,7 +49,7 @@ class RefRow(msgspec.Struct, gc=False):
     TABLE: ClassVar[str] = "refs"
 
     id: int
-    ref: str
+    ref: Ref
     dataset_id: int
     canonical_id: int | None = None
     #: The instance created last; the canonical one unless a revert came since.

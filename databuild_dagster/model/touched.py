@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, assert_never, cast
 
 from databuild_dagster.model import events as e
+from databuild_dagster.model.refs import Ref
 
 #: After these each ref has the canonical instance, and that the state, from before.
 _OfRequests = (
@@ -25,7 +26,7 @@ class Made(NamedTuple):
     """An instance that became live."""
 
     job_run_id: str
-    ref: str
+    ref: Ref
     #: None for what has its data in a place of its own.
     manifest: e.ManifestFact | None
 
@@ -33,7 +34,7 @@ class Made(NamedTuple):
 class Touched(NamedTuple):
     """The refs that an event touches, and by what it names them."""
 
-    refs: frozenset[str] = frozenset()
+    refs: frozenset[Ref] = frozenset()
     #: Their outputs are touched.
     job_runs: tuple[str, ...] = ()
     #: The refs of the canonical instances that the taint lies on, or lay on, are touched.

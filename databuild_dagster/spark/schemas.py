@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
 from databuild_dagster.warehouse.files import as_spark_writes, schema_from_spark, table_schema
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
@@ -104,11 +105,11 @@ def quoted(column: str) -> str:
 class Columns(NamedTuple):
     """The columns of one instance, and whose they are."""
 
-    ref: str
+    ref: Ref
     schema: TableSchema
 
 
-def check_schema(schema: TableSchema, ref: str, before: Columns | None) -> None:
+def check_schema(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
     """Compare the columns for `ref` with those of an earlier instance of its dataset. Raises `SchemaChanged`."""
     if before is None or not schema.columns or not before.schema.columns or schema == before.schema:
         return

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
+from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
 from databuild_dagster.spark.frames import without_wildcards
@@ -78,7 +78,7 @@ def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
 
 
 def stage_instance(
-    frame: Any, folder: str, *, ref: str, coalesce: int | None = None, file_format: FileFormat = WRITTEN
+    frame: Any, folder: str, *, ref: Ref, coalesce: int | None = None, file_format: FileFormat = WRITTEN
 ) -> Staged:
     """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
     if is_spark_frame(frame, ref):
@@ -126,7 +126,7 @@ def write_instance(
     ref: AnyRef,
     uuid: str,
     job_run: str,
-    inputs: Mapping[str, str] | None = None,
+    inputs: Mapping[Ref, str] | None = None,
     coalesce: int | None = None,
     file_format: FileFormat = WRITTEN,
     **facts: Any,
@@ -175,10 +175,10 @@ def publish(
     staged: Staged,
     warehouse: Warehouse,
     *,
-    ref: str,
+    ref: Ref,
     uuid: str,
     job_run: str,
-    inputs: Mapping[str, str],
+    inputs: Mapping[Ref, str],
     attempt: int = 1,
     state: ManifestState | None = None,
     comment: str = "",

@@ -28,6 +28,7 @@ from databuild_dagster.model.constraints import (
     Unique,
     why_senseless,
 )
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.schemas import quoted, united_schema
@@ -59,7 +60,7 @@ class ConstraintReport(msgspec.Struct, frozen=True):
 class PartitionReport(msgspec.Struct, frozen=True):
     """What all constraints found in one instance of a partition."""
 
-    ref: str
+    ref: Ref
     instance_uuid: str
     rows: int
     constraints: tuple[ConstraintReport, ...]

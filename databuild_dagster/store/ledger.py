@@ -13,6 +13,7 @@ from typing import NamedTuple
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.store.schema import BITS, one_of
 from databuild_dagster.store.schema import PREFIX as P
@@ -25,7 +26,7 @@ class LedgerEntry(NamedTuple):
 
     #: The request id of wants, or a Dagster run.
     requester: str
-    ref: str
+    ref: Ref
     kind: Answer
     #: The job run that builds it, or built it: at present, for what is still waited for.
     job_run: str | None
@@ -223,7 +224,7 @@ class Ledger:
         """What a request, or a Dagster run, got for each ref that it asked for."""
         return self._entries(_OF_REQUESTER, requester, most)
 
-    def of_ref(self, ref: str, *, most: int = 100) -> list[LedgerEntry]:
+    def of_ref(self, ref: Ref, *, most: int = 100) -> list[LedgerEntry]:
         """Who asked for a ref."""
         return self._entries(_OF_REF, ref, most)
 

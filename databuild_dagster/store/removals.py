@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.operations.records import operated_on
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries.asking import dataset_range
 from databuild_dagster.store.schema import BITS
 from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.selection import Selection
@@ -26,7 +27,7 @@ class Removable(NamedTuple):
     """One instance, with what holds its data and what that is."""
 
     uuid: str
-    ref: str
+    ref: Ref
     held: Held
     manifest_uri: str | None
     files: int
@@ -42,7 +43,7 @@ class Stored(NamedTuple):
     """An instance, and where its manifest is, as far as that is known."""
 
     uuid: str
-    ref: str
+    ref: Ref
     manifest_uri: str | None
 
 
@@ -50,7 +51,7 @@ class _Found(NamedTuple):
     """An instance as its row, its ref's, its job run's and its launch's tell of it."""
 
     uuid: str
-    ref: str
+    ref: Ref
     state: InstanceState
     canonical_state: InstanceState | None
     is_canonical: bool
@@ -121,7 +122,7 @@ class Removals:
     def of_dataset(self, asset: str) -> list[Removable]:
         """Every instance of each ref that has more than one, or a tainted one; by ref, the newest first."""
         sql = f"{_CHAINS} {_SELECT} WHERE i.id IN (SELECT id FROM chain) ORDER BY r.ref, i.id DESC"
-        return self._removable(self._store.ask(sql, (asset, f"{asset}@", asset + chr(ord("@") + 1))))
+        return self._removable(self._store.ask(sql, dataset_range(asset)))
 
     def unfinished(self) -> list[Stored]:
         """Data that is being taken away, perhaps by somebody who has died; by the index of what is not finished."""

@@ -107,6 +107,7 @@ def _table(
     checks = list(constraints)
     for column, hint in columns.items():
         (kind,) = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+        kind = getattr(kind, "__supertype__", kind)  # A ref is text.
         if issubclass(kind, Enum):
             checks.append(_in(column, kind))
             kind = str

@@ -64,8 +64,8 @@ def _reader_of(hint: Any) -> Reader | None:
     (kind,) = [kind for kind in get_args(hint) if kind is not NoneType] if is_optional else [hint]
     if kind is bool:
         return bool
-    if kind == tuple[str, ...]:
-        return msgspec.json.Decoder(tuple[str, ...]).decode
+    if get_origin(kind) is tuple:
+        return msgspec.json.Decoder(kind).decode
     if isinstance(kind, type) and issubclass(kind, Enum):
         # A look-up takes a third of the time of a call of the enumeration, and planning asks for thousands.
         members: dict[Any, Enum | None] = {member.value: member for member in kind}

@@ -17,7 +17,7 @@ from importlib.resources import files as package_files
 import msgspec
 
 from databuild_dagster.model.events import ManifestFact
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
@@ -88,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     dataset: str
-    ref: str
+    ref: Ref
     lot_id: str | None = None
     instance_uuid: str
     job_run: str
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     schema: TableSchema
     #: Each input ref, and the uuid of its instance that was read.
-    inputs: dict[str, str] = {}
+    inputs: dict[Ref, str] = {}
     comment: str = ""
     #: For a lot in parts: the manifests of its parts.
     children: tuple[str, ...] = ()

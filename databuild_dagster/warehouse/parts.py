@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestDamaged,
@@ -111,7 +112,7 @@ def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest
     return [part for part in parts if len(parts) < part.n_parts]
 
 
-def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inputs: Mapping[str, str]) -> bool:
+def is_the_same(kept: PartManifest, *, split: str, code_version: str | None, inputs: Mapping[Ref, str]) -> bool:
     """Whether a part would be built from the same rows by the same code. `inputs` are the declared ones."""
     return (
         kept.split == split

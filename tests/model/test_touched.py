@@ -11,6 +11,7 @@ import pytest
 
 from databuild_dagster.engine.publishing import PUBLISHING
 from databuild_dagster.model import events as e
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import TOUCHING, Made, Touched, touched_refs
 
 
@@ -24,7 +25,7 @@ def example(kind: Any) -> Any:
         return (example(typing.get_args(kind)[0]),)
     if isinstance(kind, types.UnionType):
         return example(typing.get_args(kind)[0])
-    return "x" if kind is str else kind()
+    return "x" if kind in (str, Ref) else kind()
 
 
 def event(fact: e.Fact) -> e.Event:

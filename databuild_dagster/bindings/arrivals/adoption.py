@@ -25,7 +25,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
-from databuild_dagster.model.refs import make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.canonical import Canonical
@@ -69,10 +69,10 @@ class Adoption:
 
     recorded: list[Outside] = field(default_factory=list)
     #: Live from exactly these files before.
-    same: list[str] = field(default_factory=list)
+    same: list[Ref] = field(default_factory=list)
     #: Live with other data, and left unchanged.
-    kept: list[str] = field(default_factory=list)
-    without_files: list[str] = field(default_factory=list)
+    kept: list[Ref] = field(default_factory=list)
+    without_files: list[Ref] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,10 @@ class Adopter:
 
     # Partitions and files
 
-    def _named(self, partitions: Sequence[str]) -> list[str]:
+    def _named(self, partitions: Sequence[str]) -> list[Ref]:
         """The refs of keys and of ranges `FIRST..LAST`, each once. Raises `UnknownPartition`."""
         asset = self.dataset.asset
-        refs: dict[str, None] = {}
+        refs: dict[Ref, None] = {}
         for named in partitions:
             first, dots, last = named.partition(RANGE)
             if not dots or self._why_not(named) is None:
@@ -135,7 +135,7 @@ class Adopter:
                 ends = [first, last]
             for key in ends:
                 if why := self._why_not(key):
-                    raise UnknownPartition(ref=f"{asset}@{key}", why=why, asset=asset)
+                    raise UnknownPartition(ref=make_ref(asset, key), why=why, asset=asset)
             if len(ends) == 1:
                 refs[make_ref(asset, named)] = None
                 continue
@@ -143,7 +143,7 @@ class Adopter:
             at, until = (existing.index(make_ref(asset, key)) for key in ends)
             if at > until:
                 why = f"the range {named} ends before it begins."
-                raise UnknownPartition(ref=f"{asset}@{last}", why=why, asset=asset)
+                raise UnknownPartition(ref=make_ref(asset, last), why=why, asset=asset)
             refs.update(dict.fromkeys(existing[at : until + 1]))
         return list(refs)
 
@@ -151,8 +151,8 @@ class Adopter:
         return self.engine.catalog.why_not(self.dataset, key)
 
     def _found(
-        self, pattern: FilePattern, refs: Sequence[str], adoption: Adoption, *, all_or_none: bool
-    ) -> dict[str, list[tuple[str, int]]]:
+        self, pattern: FilePattern, refs: Sequence[Ref], adoption: Adoption, *, all_or_none: bool
+    ) -> dict[Ref, list[tuple[str, int]]]:
         patterns = {ref: pattern.of(partition_key_of(ref)) for ref in refs}
         listed = in_threads(lambda ref: [file for one in patterns[ref] for file in find_files(one)], list(refs))
         found = dict(zip(refs, (sorted(set(files)) for files in listed), strict=True))
@@ -160,7 +160,7 @@ class Adopter:
         if adoption.without_files and (all_or_none or len(adoption.without_files) == len(refs)):
             first = adoption.without_files[0]
             raise NoFiles(named=few_of(adoption.without_files, MAX_NAMED), pattern=patterns[first][0])
-        owner: dict[str, str] = {}
+        owner: dict[str, Ref] = {}
         for ref, files in found.items():
             for path, _ in files:
                 if (other := owner.setdefault(path, ref)) != ref:
@@ -171,9 +171,9 @@ class Adopter:
     # Contents
 
     def _described(
-        self, found: Mapping[str, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
+        self, found: Mapping[Ref, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
     ) -> list[Outside]:
-        def origin(ref: str, entries: Sequence[FileEntry]) -> str:
+        def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             where = pattern.of(partition_key_of(ref))[0]
             return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
 

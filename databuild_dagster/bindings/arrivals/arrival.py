@@ -29,7 +29,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
-from databuild_dagster.model.refs import make_ref
+from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.schemas import why_not_fitting
@@ -53,7 +53,7 @@ _WHAT = {
 class Arrived:
     """The result of one arrival by hand."""
 
-    ref: str
+    ref: Ref
     #: None if there was nothing new.
     recorded: Outside | None = None
     #: Files that the lot had before, or copies of such files.
@@ -125,7 +125,7 @@ class Arriver:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key
 
-    def _emptied(self, recorder: Recorder, ref: str, now: Canonical, *, replace_all: bool) -> Outside | None:
+    def _emptied(self, recorder: Recorder, ref: Ref, now: Canonical, *, replace_all: bool) -> Outside | None:
         if now.state is InstanceState.LIVE:
             if now.manifest_state == ManifestState.EMPTY.value:
                 return None
@@ -134,7 +134,7 @@ class Arriver:
         return recorder.empty(ref, "declared empty")
 
     def _filled(
-        self, recorder: Recorder, ref: str, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
+        self, recorder: Recorder, ref: Ref, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
     ) -> Outside | None:
         found = dict(file for uri in uris for file in found_at(uri))
         check_not_own(found, self.warehouse)
@@ -161,7 +161,7 @@ def found_at(uri: str) -> list[tuple[str, int]]:
     return found
 
 
-def instances_of(engine: Engine, asset: str, ref: str) -> list[Manifest]:
+def instances_of(engine: Engine, asset: str, ref: Ref) -> list[Manifest]:
     """The manifests of all instances of a ref, the newest first; missing manifests are left out."""
     found = []
     for instance in reversed(engine.queries.history(ref)):
@@ -256,5 +256,5 @@ def _digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def _origin_by_hand(ref: str, entries: Sequence[FileEntry]) -> str:
+def _origin_by_hand(ref: Ref, entries: Sequence[FileEntry]) -> str:
     return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"

@@ -29,7 +29,7 @@ from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
 from databuild_dagster.model.events import Arrival
-from databuild_dagster.model.refs import derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
@@ -58,7 +58,7 @@ _ALLOW = "--allow-schema-change takes it as it is"
 class Outside:
     """One ref, and the outside files of its new instance."""
 
-    ref: str
+    ref: Ref
     files: tuple[FileEntry, ...]
     schema: TableSchema
     #: The origin of the files, a different text for different files.
@@ -88,7 +88,7 @@ class Recorder:
     # Contents of files
 
     def described(
-        self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
+        self, found: Mapping[Ref, Sequence[tuple[str, int]]], origin: Callable[[Ref, Sequence[FileEntry]], str]
     ) -> list[Outside]:
         """Each ref with its files, given by path and bytes. Raises `CannotRead`, `ColumnsDiffer`."""
         described = []
@@ -99,12 +99,12 @@ class Recorder:
         return described
 
     def described_each(
-        self, found: Mapping[str, Sequence[tuple[str, int]]], origin: Callable[[str, Sequence[FileEntry]], str]
-    ) -> dict[str, Outside | CannotRead | ColumnsDiffer]:
+        self, found: Mapping[Ref, Sequence[tuple[str, int]]], origin: Callable[[Ref, Sequence[FileEntry]], str]
+    ) -> dict[Ref, Outside | CannotRead | ColumnsDiffer]:
         """The same, with the refusal of a ref in place of its result."""
         facts = iter(describe_each([file for files in found.values() for file in files]))
         columns_of_schema = _remembering(columns_of)
-        described: dict[str, Outside | CannotRead | ColumnsDiffer] = {}
+        described: dict[Ref, Outside | CannotRead | ColumnsDiffer] = {}
         for ref, files in found.items():
             try:
                 of_ref = [_readable(ref, fact) for fact in list(islice(facts, len(files)))]
@@ -143,14 +143,14 @@ class Recorder:
         if why and why_not_fitting(schema, outside.schema):
             raise ColumnsDiffer(path=outside.files[0].uri, ref=outside.ref, why=why, other=other, allow=_ALLOW)
 
-    def empty(self, ref: str, origin: str) -> Outside:
+    def empty(self, ref: Ref, origin: str) -> Outside:
         """No rows, with the dataset's newest columns (SPEC 10.3)."""
         present = neighbour(self.engine.queries, self.dataset.asset)
         return Outside(ref, (), NO_COLUMNS if present is None else present.schema, origin)
 
     # Manifests, then the event
 
-    def record(self, outside: Sequence[Outside], canonical: Mapping[str, Canonical]) -> dict[str, str]:
+    def record(self, outside: Sequence[Outside], canonical: Mapping[Ref, Canonical]) -> dict[Ref, str]:
         """The uuid of each ref; `canonical` are the instances that the caller's decision was based on. Raises refusals
         of the event.
 
@@ -196,7 +196,7 @@ class Recorder:
         return there
 
     def _command(
-        self, outside: Sequence[Outside], canonical: Mapping[str, Canonical], manifests: Sequence[Manifest]
+        self, outside: Sequence[Outside], canonical: Mapping[Ref, Canonical], manifests: Sequence[Manifest]
     ) -> ArriveLots:
         arrivals = (
             Arrival(
@@ -231,7 +231,7 @@ class Recorder:
 
     # Dagster
 
-    def show(self, outside: Sequence[Outside], uuids: Mapping[str, str], live_before: Sequence[str] = ()) -> None:
+    def show(self, outside: Sequence[Outside], uuids: Mapping[Ref, str], live_before: Sequence[Ref] = ()) -> None:
         """Materialize in Dagster what is live here, and refs of `live_before` that an interrupted command did not show."""
         now = {one.ref: one for one in outside}
         unseen = self.not_shown(live_before)
@@ -252,7 +252,7 @@ class Recorder:
                 )
             )
 
-    def not_shown(self, refs: Sequence[str]) -> list[str]:
+    def not_shown(self, refs: Sequence[Ref]) -> list[Ref]:
         """The refs without any materialization in Dagster."""
         if not refs:
             return []
@@ -270,7 +270,7 @@ def check_not_own(paths: Iterable[str], warehouse: Warehouse) -> None:
             raise OwnFiles(path=path, warehouse=warehouse.root)
 
 
-def _readable(ref: str, fact: OutsideFile | UnreadableFile) -> OutsideFile:
+def _readable(ref: Ref, fact: OutsideFile | UnreadableFile) -> OutsideFile:
     """Raises `CannotRead`."""
     if isinstance(fact, UnreadableFile):
         raise CannotRead(path=fact.facts["path"], ref=ref, why=fact.facts["why"]) from fact
@@ -290,7 +290,7 @@ def _remembering(columns: Callable[[pa.Schema], TableSchema]) -> Callable[[pa.Sc
 
 
 def _columns(
-    ref: str, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
+    ref: Ref, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
 ) -> TableSchema:
     """The columns that all files of a partition have."""
     first = None

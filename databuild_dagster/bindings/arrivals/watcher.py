@@ -26,7 +26,7 @@ from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
-from databuild_dagster.model.refs import make_ref
+from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted
 from databuild_dagster.store.queries.canonical import Canonical
@@ -60,7 +60,7 @@ class Look:
     #: Past intervals without files.
     empty: list[Interval] = field(default_factory=list)
     #: The canonical instances of all these.
-    canonical: dict[str, Canonical] = field(default_factory=dict)
+    canonical: dict[Ref, Canonical] = field(default_factory=dict)
     #: Files that match the pattern but name no time, or no time of a partition.
     strangers: list[str] = field(default_factory=list)
     #: Lots that wait because a file of them is being written.
@@ -69,9 +69,9 @@ class Look:
     more: bool = False
     recorded: list[Outside] = field(default_factory=list)
     #: Recorded lots that had been live before.
-    late: list[str] = field(default_factory=list)
+    late: list[Ref] = field(default_factory=list)
     #: Lots that could not be recorded, and why.
-    held: dict[str, str] = field(default_factory=dict)
+    held: dict[Ref, str] = field(default_factory=dict)
 
 
 class Watcher:
@@ -95,11 +95,11 @@ class Watcher:
         self._windows = Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
         self._recorder = Recorder(engine, instance, dataset, warehouse, actor=f"boundary {dataset.asset}")
         #: Each lot to the fingerprint that is recorded already.
-        self._known: dict[str, str] = {}
+        self._known: dict[Ref, str] = {}
         #: Each lot that could not be recorded: the fingerprint, the reason, and the time of the retry.
-        self._held: dict[str, tuple[str, str, float]] = {}
+        self._held: dict[Ref, tuple[str, str, float]] = {}
         #: Lots that Dagster does not show yet; None for a lot that it may have shown before this process began.
-        self._to_show: dict[str, tuple[Outside, str] | None] = {}
+        self._to_show: dict[Ref, tuple[Outside, str] | None] = {}
         #: Every interval that begins before this moment has an instance, or is among those passed over.
         self._none_empty_before = self._windows.start
         #: Intervals before that moment that had files, and no instance yet.
@@ -160,7 +160,7 @@ class Watcher:
             return True
         return all(file.modified + self._boundary.settle_seconds <= now for file in files)
 
-    def _is_held(self, ref: str, mark: str, now: float) -> bool:
+    def _is_held(self, ref: Ref, mark: str, now: float) -> bool:
         held = self._held.get(ref)
         return held is not None and held[0] == mark and now < held[2]
 
@@ -225,7 +225,7 @@ class Watcher:
     def _record_batch(
         self,
         some: Mapping[Interval, tuple[list[Listed], str]],
-        canonical: Mapping[str, Canonical],
+        canonical: Mapping[Ref, Canonical],
         look: Look,
         now: float,
     ) -> None:
@@ -251,11 +251,11 @@ class Watcher:
             self._known[ref] = marks[ref]
 
     def _grown_each(
-        self, files: Mapping[str, Sequence[Listed]], marks: Mapping[str, str], canonical: Mapping[str, Canonical]
-    ) -> dict[str, Outside | str | None]:
+        self, files: Mapping[Ref, Sequence[Listed]], marks: Mapping[Ref, str], canonical: Mapping[Ref, Canonical]
+    ) -> dict[Ref, Outside | str | None]:
         """Each lot's next instance, None if there is nothing new, or the reason why it cannot be recorded."""
 
-        def origin(ref: str, entries: Sequence[FileEntry]) -> str:
+        def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             return f"arrived in {self._pattern.folder} ({counted(len(entries), 'file')}, {marks[ref]})"
 
         described = self._recorder.described_each(
@@ -277,7 +277,7 @@ class Watcher:
         except (CannotRead, ColumnsDiffer, OwnFiles, SaidWrong) as refused:
             return refused.message
 
-    def _why_other_columns(self, outside: Outside, columns: tuple[str, TableSchema] | None) -> str | None:
+    def _why_other_columns(self, outside: Outside, columns: tuple[Ref, TableSchema] | None) -> str | None:
         if self._boundary.allow_schema_change or columns is None:
             return None
         try:
@@ -289,11 +289,11 @@ class Watcher:
     def _commit(
         self,
         grown: Sequence[Outside],
-        canonical: Mapping[str, Canonical],
-        marks: Mapping[str, str],
+        canonical: Mapping[Ref, Canonical],
+        marks: Mapping[Ref, str],
         look: Look,
         now: float,
-    ) -> list[str]:
+    ) -> list[Ref]:
         """One event; returns the refs. None if another process was faster: the next look sees its instances."""
         if not grown:
             return []
@@ -333,7 +333,7 @@ class Watcher:
         for ref, _ in some:
             del self._to_show[ref]
 
-    def _ref(self, interval: Interval) -> str:
+    def _ref(self, interval: Interval) -> Ref:
         return make_ref(self._dataset.asset, interval.key)
 
 

@@ -30,7 +30,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.refs import make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 from databuild_dagster.store.queries.planning import Standing
 
@@ -40,7 +40,7 @@ AUTOMATION: Final = "databuild_automation"
 MAX_ASSETS_PER_SENSOR = 500
 
 #: From refs to those for which the condition is true.
-_Which = Callable[[Engine, Sequence[str]], set[str]]
+_Which = Callable[[Engine, Sequence[Ref]], set[Ref]]
 
 
 class StoreCondition(AutomationCondition[Any]):
@@ -225,7 +225,7 @@ def _of_state(name: str, description: str, states: Iterable[InstanceState | None
 
 
 def _where(holds: Callable[[Standing], bool]) -> _Which:
-    def which(engine: Engine, refs: Sequence[str]) -> set[str]:
+    def which(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:
         # The clock of claims, not the time of Dagster's evaluation.
         standings = engine.queries.standings(refs, engine.now())
         return {ref for ref, standing in standings.items() if holds(standing)}
@@ -233,7 +233,7 @@ def _where(holds: Callable[[Standing], bool]) -> _Which:
     return which
 
 
-def _stale(engine: Engine, refs: Sequence[str]) -> set[str]:
+def _stale(engine: Engine, refs: Sequence[Ref]) -> set[Ref]:
     canonical = engine.queries.canonical(refs)
     live_uuids = {
         instance.uuid: ref

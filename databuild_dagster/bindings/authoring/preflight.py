@@ -13,7 +13,7 @@ from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.startable import check_startable
 from databuild_dagster.warehouse.layout import Warehouse
@@ -23,7 +23,7 @@ def prepare_machine(
     instance: DagsterInstance,
     locations: Iterable[CodeLocation],
     datasets: Iterable[DatasetSpec],
-    refs: Iterable[str],
+    refs: Iterable[Ref],
     *,
     rebuild: bool = False,
 ) -> None:

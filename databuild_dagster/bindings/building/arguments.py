@@ -21,7 +21,7 @@ from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKi
 from databuild_dagster.bindings.reading.frames import Frames, OnNarrowed
 from databuild_dagster.data.inputs import InputFinder, Inputs
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.frames import frame_type
 from databuild_dagster.store.queries.canonical import Canonical
@@ -53,7 +53,7 @@ class Arguments:
     def of(
         self,
         runs: Sequence[HostedRun],
-        inputs: Mapping[str, Inputs],
+        inputs: Mapping[Ref, Inputs],
         context: BuildContext,
         folder: str,
         given: Mapping[str, Any] = MappingProxyType({}),
@@ -89,7 +89,7 @@ class Arguments:
             case _:
                 assert_never(parameter.kind)
 
-    def read(self, refs: tuple[str, ...], used: Iterable[dict[str, str]]) -> Any:
+    def read(self, refs: tuple[Ref, ...], used: Iterable[dict[Ref, str]]) -> Any:
         """A frame of refs named at run time, recorded as read in `used`. Raises `DepMiss` for refs that are not live."""
         pinned = self._finder.pin(refs)
         if missing := [ref for ref in refs if pinned[ref].state is not InstanceState.LIVE]:
@@ -102,17 +102,17 @@ class Arguments:
             return self._frames.load_foreign(asset, refs, frame_type(), pandas=False)
         return self._frames.read([pinned[ref] for ref in refs], asset, pandas=False)
 
-    def are_current(self, uuids: Mapping[str, str]) -> bool:
+    def are_current(self, uuids: Mapping[Ref, str]) -> bool:
         """Whether a read would return these instances now; given as input ref to uuid."""
         pinned = self._finder.pin(uuids) if uuids else {}
         return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
 
-    def split_input(self, name: str, run: HostedRun, inputs: Mapping[str, Inputs]) -> "SplitInput":
+    def split_input(self, name: str, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> "SplitInput":
         """The input of one lot that its parts share."""
         parameter = next(parameter for parameter in self._body.parameters if parameter.name == name)
         return SplitInput(self, parameter, run, inputs)
 
-    def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs], folder: str) -> Any:
+    def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)
         pandas = parameter.kind is ParameterKind.PANDAS_FRAME
         where = self._body.filters.get(parameter.name)
@@ -160,7 +160,7 @@ class Arguments:
 class SplitInput:
     """The one input that the parts of a lot share."""
 
-    def __init__(self, arguments: Arguments, parameter: Parameter, run: HostedRun, inputs: Mapping[str, Inputs]):
+    def __init__(self, arguments: Arguments, parameter: Parameter, run: HostedRun, inputs: Mapping[Ref, Inputs]):
         self._arguments, self._parameter, self._run, self._inputs = arguments, parameter, run, inputs
         #: Its asset.
         self.asset = arguments._upstream(parameter)

@@ -22,7 +22,7 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.data.inputs import InputFinder, Inputs
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
@@ -61,7 +61,7 @@ class Builder:
         self._outputs = Outputs(self._tools, self._stops, self._leftovers)
         self._parts = PartsCaller(self._tools, self._outputs, self._stops, self._leftovers, threads=threads)
 
-    def units(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> list[tuple[HostedRun, ...]]:
+    def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; what passes emptiness on is in none with what does not."""
         if not self._body.is_batched:
             return [(run,) for run in runs]
@@ -69,17 +69,17 @@ class Builder:
         halves = (tuple(run for run in runs if (run.id in passing) is passes) for passes in (False, True))
         return [half for half in halves if half]
 
-    def _passes_on(self, run: HostedRun, inputs: Mapping[str, Inputs]) -> bool:
+    def _passes_on(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> bool:
         """Whether there is nothing to make anything of, and the author says that the function need not hear of it."""
         if not self._body.skip_empty:
             return False
         return all(inputs[ref].are_empty(self._sources_of(ref)) for ref in run.refs)
 
-    def _sources_of(self, ref: str) -> set[str]:
+    def _sources_of(self, ref: Ref) -> set[str]:
         arc = self._tools.datasets[asset_of(ref)].arc
         return {source.asset for source in arc.sources} if isinstance(arc, ArcSpec) else set()
 
-    def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[str, Inputs]) -> Attempt:
+    def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[Ref, Inputs]) -> Attempt:
         """Call the function once for all of these job runs, and write what it returns.
 
         What it gives to be called for again is always less than what it was given.
@@ -117,7 +117,7 @@ class Builder:
 
     # The call
 
-    def _call(self, call: Call, inputs: Mapping[str, Inputs]) -> Attempt:
+    def _call(self, call: Call, inputs: Mapping[Ref, Inputs]) -> Attempt:
         context = self._tools.build_context(call, call.used.values())
         with self._frames.writer.staging(call.runs[0].id) as folder:
             if all(self._passes_on(run, inputs) for run in call.runs):

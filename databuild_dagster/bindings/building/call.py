@@ -17,7 +17,7 @@ from databuild_dagster.bindings.declare.outcomes import Transient
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.staging import Staged
@@ -31,21 +31,21 @@ class Call:
 
     runs: tuple[HostedRun, ...]
     #: Ref to input ref to the uuid that was read.
-    used: dict[str, dict[str, str]]
-    staged: dict[str, Staged] = field(default_factory=dict)
-    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    used: dict[Ref, dict[Ref, str]]
+    staged: dict[Ref, Staged] = field(default_factory=dict)
+    verdicts: dict[Ref, list[Verdict]] = field(default_factory=dict)
     #: The manifests of a lot's parts, which are in place already.
     children: tuple[str, ...] = ()
 
     @property
-    def refs(self) -> list[str]:
+    def refs(self) -> list[Ref]:
         return [ref for run in self.runs for ref in run.refs]
 
     @property
     def keys(self) -> list[str | None]:
         return [run.partition_key for run in self.runs]
 
-    def refs_of(self, asset: str) -> list[str]:
+    def refs_of(self, asset: str) -> list[Ref]:
         return [ref for run in self.runs for ref in run.refs if asset_of(ref) == asset]
 
     def closed(self, run: HostedRun) -> str | None:
@@ -77,7 +77,7 @@ class Tools:
         """The name of the function in error messages."""
         return next(iter(self.datasets.values())).job
 
-    def build_context(self, call: Call, used: Collection[dict[str, str]]) -> BuildContext:
+    def build_context(self, call: Call, used: Collection[dict[Ref, str]]) -> BuildContext:
         """Refs that the function reads at run time are added to `used`."""
         return BuildContext(
             dagster_context=self.context,
@@ -149,7 +149,7 @@ class Leftovers:
         #: Job run to the folder that marks files of earlier attempts.
         self._unsettled: dict[str, str] = {}
 
-    def attempts_before(self, run: HostedRun, ref: str) -> list[str]:
+    def attempts_before(self, run: HostedRun, ref: Ref) -> list[str]:
         """Instances whose kept parts this job run may reuse; they are removed once it has ended."""
         attempts = self._frames.writer.attempts_before(run.id, ref)
         if attempts:

@@ -31,6 +31,7 @@ from databuild_dagster.model.commands import (
 )
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.threads import DaemonThreads
@@ -67,15 +68,15 @@ class Progress:
     """The results of a step so far, of all its launches."""
 
     n_hosted: int = 0
-    live: dict[str, str] = field(default_factory=dict)
+    live: dict[Ref, str] = field(default_factory=dict)
     #: Ref to its error, in order of occurrence.
-    failed: dict[str, str] = field(default_factory=dict)
-    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    stopped: dict[str, str] = field(default_factory=dict)
+    failed: dict[Ref, str] = field(default_factory=dict)
+    missed: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
+    stopped: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason why another run failed to build it, or why it was refused.
-    denied: dict[str, str] = field(default_factory=dict)
+    denied: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the verdicts of its gates.
-    verdicts: dict[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    verdicts: dict[Ref, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
 class HostedLaunch:
@@ -106,7 +107,7 @@ class HostedLaunch:
         #: Job runs whose end the engine has not recorded.
         self._unfinished = {run.id for run in job_runs}
 
-    def build(self, inputs_of: Callable[[list[str]], Mapping[str, Inputs]]) -> Iterator[Any]:
+    def build(self, inputs_of: Callable[[list[Ref]], Mapping[Ref, Inputs]]) -> Iterator[Any]:
         """Build every job run whose inputs are live; yields Dagster's events."""
         with self._heartbeat:
             _open_launches[self.id] = self._abandon
@@ -132,7 +133,7 @@ class HostedLaunch:
             finally:
                 _open_launches.pop(self.id, None)
 
-    def _build_in_threads(self, runs: Sequence[HostedRun], inputs: Mapping[str, Inputs]) -> Iterator[Any]:
+    def _build_in_threads(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> Iterator[Any]:
         if not runs:
             return
         builder = self._builder

@@ -30,7 +30,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.model.refs import make_ref
+from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
@@ -69,7 +69,7 @@ class DatabuildIOManager(IOManager):
         pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
         return self._frames.read(list(canonical.values()), asset, pandas=pandas)
 
-    def _canonical(self, asset: str, context: InputContext) -> dict[str, Canonical]:
+    def _canonical(self, asset: str, context: InputContext) -> dict[Ref, Canonical]:
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]
         if is_check := _is_for_a_check(context):
             keys = _keys_of_run(context) or keys

@@ -18,7 +18,7 @@ from databuild_dagster.bindings.building.arguments import SplitInput
 from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_key, why_no_key
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.model.parts import MAX_PARTS, balanced
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn
 from databuild_dagster.spark.parts import rows_of, values_of
@@ -107,12 +107,12 @@ class LotInParts:
         split: Split,
         source: SplitInput,
         *,
-        ref: str,
+        ref: Ref,
         uuid: str,
         job_run: str,
         warehouse: Warehouse,
         code_version: str | None,
-        declared: Mapping[str, str],
+        declared: Mapping[Ref, str],
         filters: Mapping[str, str],
     ) -> None:
         self._split = split
@@ -157,7 +157,7 @@ class LotInParts:
             return self._source.of_files(part.files)
         return rows_of(self._whole, self._split.column, part.key)
 
-    def take_over_kept(self, attempts: Iterable[str], are_current: Callable[[Mapping[str, str]], bool]) -> None:
+    def take_over_kept(self, attempts: Iterable[str], are_current: Callable[[Mapping[Ref, str]], bool]) -> None:
         """Reuse the parts that earlier attempts kept, where a build would repeat them; `are_current` checks the
         instances read at run time. Raises errors of writing."""
         for uuid in attempts:
@@ -175,7 +175,7 @@ class LotInParts:
             self.done.update((manifest.number, manifest) for manifest in taken)
             self.reused.update(manifest.number for manifest in taken)
 
-    def _undeclared(self, part: PartManifest) -> dict[str, str]:
+    def _undeclared(self, part: PartManifest) -> dict[Ref, str]:
         return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self._declared}
 
     def build(self, call: Callable[[Part], None], slots: BoundedSemaphore, n_threads: int) -> None:
@@ -200,7 +200,7 @@ class LotInParts:
                 with self._lock:
                     self.failed[part] = error
 
-    def publish(self, part: Part, staged: Staged, inputs: Mapping[str, str]) -> PartManifest:
+    def publish(self, part: Part, staged: Staged, inputs: Mapping[Ref, str]) -> PartManifest:
         """Move a part's files into place and write its manifest. Raises `BadResult` for columns that differ from the
         others'."""
         manifest = PartManifest(
@@ -255,7 +255,7 @@ class LotInParts:
         return lot_state(self.done[part.number].state if part.number in self.done else None for part in self.parts)
 
     @property
-    def inputs(self) -> dict[str, str]:
+    def inputs(self) -> dict[Ref, str]:
         """All instances that the parts read."""
         return {**self._declared, **{ref: uuid for part in self.manifests for ref, uuid in part.inputs.items()}}
 
@@ -272,7 +272,7 @@ class LotInParts:
         return Staged(folder, files, lot_schema(manifests), format_named(manifests[0].format))
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def missing(self) -> tuple[Ref, ...]:
         """The refs that the parts missed."""
         return tuple(dict.fromkeys(ref for miss in self.missed.values() for ref in miss.refs))
 

@@ -19,7 +19,7 @@ from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, told
 from databuild_dagster.model.errors import LeaseLost
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import asset_of, parse_ref
 from databuild_dagster.spark.errors import (
     BadSetting,
     BadSparkUrl,
@@ -166,7 +166,7 @@ class OperationContext(JobContext):
 
         Raises `NotOurs` for data outside of our warehouse, and `DataRemoved`.
         """
-        ref = str(self.ref)
+        ref = parse_ref(self.ref)
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)

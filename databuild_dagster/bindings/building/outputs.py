@@ -16,7 +16,7 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged
@@ -85,7 +85,7 @@ class Outputs:
             self.check_columns(ref, result_of_ref)
         call.staged.update(staged)
 
-    def check_columns(self, ref: str, staged: Staged, *, from_now_on: bool = False) -> None:
+    def check_columns(self, ref: Ref, staged: Staged, *, from_now_on: bool = False) -> None:
         """Compare with the newest live instance, and with instances that this step has built since. Raises
         `SchemaChanged`."""
         asset = asset_of(ref)

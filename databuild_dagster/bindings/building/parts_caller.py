@@ -17,7 +17,7 @@ from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.failures import explain_failure, is_lost
 
@@ -41,7 +41,7 @@ class PartsCaller:
         self._part_slots = BoundedSemaphore(self._parts_at_once)
 
     def call(
-        self, call: Call, split: Split, inputs: Mapping[str, Inputs], context: BuildContext, folder: str
+        self, call: Call, split: Split, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str
     ) -> Attempt:
         """One call per part. Finished parts stay if another part fails, and are removed if the lot fails as a whole
         (SPEC 10.4)."""

@@ -42,7 +42,7 @@ from databuild_dagster.bindings.registry.registration import datasets_of, regist
 from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.progress import watch_progress
@@ -141,7 +141,7 @@ class _Step:
             return [None]
         return list(self.context.partition_keys)
 
-    def _with_missing_inputs(self, refs: Sequence[str]) -> set[str]:
+    def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
         """Outputs of a multi-asset that must not delay the buildable ones (SPEC 6.2)."""
         if len(self.datasets) == 1:
             return set()
@@ -199,12 +199,12 @@ class _Step:
             self.progress.denied[ref] = why
             self.context.log.error(run_messages.refused(why))
 
-    def _served(self, uuids: Mapping[str, str]) -> Iterator[Any]:
+    def _served(self, uuids: Mapping[Ref, str]) -> Iterator[Any]:
         """A live instance that another run built counts like one built here."""
         self.progress.live.update(uuids)
         yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
 
-    def _wait_for(self, join: Mapping[str, str]) -> Generator[Any, None, Hosting | None]:
+    def _wait_for(self, join: Mapping[Ref, str]) -> Generator[Any, None, Hosting | None]:
         """Wait until others are done; returns the refs that this step has to build after all (SPEC 8.2, 8.3)."""
         if join:
             self.context.log.info(run_messages.joined(list(join)))
@@ -234,7 +234,7 @@ class _Step:
                     others.pause()
         return None
 
-    def _leave(self, left: Mapping[str, tuple[str, ...]]) -> None:
+    def _leave(self, left: Mapping[Ref, tuple[Ref, ...]]) -> None:
         """The run ends as if its job run had missed the inputs: its partitions are neither green nor red, and a want
         stays open."""
         if left:
@@ -242,7 +242,7 @@ class _Step:
             self.progress.missed.update(left)
             self.painter.missed(left)
 
-    def _claim(self, refs: Sequence[str]) -> Hosting:
+    def _claim(self, refs: Sequence[Ref]) -> Hosting:
         """Claim refs that others gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""
         self.n_claims += 1
         if self.n_claims > MAX_CLAIMS:
@@ -260,7 +260,7 @@ class _Step:
 
     # The end
 
-    def _finish(self, asked: Sequence[str]) -> Iterator[Any]:
+    def _finish(self, asked: Sequence[Ref]) -> Iterator[Any]:
         progress = self.progress
         yield from self.painter.checks(progress.verdicts)
         # A re-execution has the tags of the run before it.

@@ -14,11 +14,11 @@ from databuild_dagster.model.commands import ClaimRefs, StartLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import JobRunState
 
 #: Selects the refs that get separate job runs.
-Apart = Callable[[Sequence[str]], set[str]]
+Apart = Callable[[Sequence[Ref]], set[Ref]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class HostedRun:
     """One job run that this step executes: the outputs of one partition key that are to be built (SPEC 6.2)."""
 
     id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
 
     @property
     def partition_key(self) -> str | None:
@@ -41,13 +41,13 @@ class Hosting:
     launch_id: str | None
     job_runs: tuple[HostedRun, ...]
     #: Every ref that the Dagster run asked for.
-    asked: tuple[str, ...]
+    asked: tuple[Ref, ...]
     #: Ref to the job run of another launch that builds it.
-    join: Mapping[str, str] = field(default_factory=dict)
+    join: Mapping[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
-    reuse: Mapping[str, str] = field(default_factory=dict)
+    reuse: Mapping[Ref, str] = field(default_factory=dict)
     #: Ref to the reason of its refusal.
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[Ref, str] = field(default_factory=dict)
 
 
 def begin(
@@ -72,7 +72,7 @@ def begin(
 def claim(
     engine: Engine,
     datasets: Mapping[str, DatasetSpec],
-    refs: Iterable[str],
+    refs: Iterable[Ref],
     *,
     asking: Asking,
     apart: Apart = lambda refs: set(),
@@ -87,7 +87,7 @@ def claim(
     command = claim_of(engine, next(iter(datasets.values())), asked, asking, apart=apart)
     given = engine.handle(command, actor=f"dagster run {asking.dagster_run_id}").claim
     assert given is not None, "a claim that was not repeated has an answer"
-    refs_of_run: dict[str, list[str]] = {}
+    refs_of_run: dict[str, list[Ref]] = {}
     for ref, job_run_id in given.build.items():
         refs_of_run.setdefault(job_run_id, []).append(ref)
     job_runs = tuple(HostedRun(job_run_id, tuple(refs)) for job_run_id, refs in refs_of_run.items())
@@ -98,7 +98,7 @@ def claim(
 def claim_of(
     engine: Engine,
     dataset: DatasetSpec,
-    refs: Sequence[str],
+    refs: Sequence[Ref],
     asking: Asking,
     *,
     apart: Apart = lambda refs: set(),
@@ -106,7 +106,7 @@ def claim_of(
 ) -> ClaimRefs:
     """The command that claims refs of one job, with a job run per partition key and `apart`."""
     set_apart = apart(refs)
-    together: dict[tuple[str | None, bool], list[str]] = {}
+    together: dict[tuple[str | None, bool], list[Ref]] = {}
     for ref in refs:
         together.setdefault((partition_key_of(ref), ref in set_apart), []).append(ref)
     return ClaimRefs(

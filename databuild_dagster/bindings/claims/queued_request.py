@@ -27,7 +27,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import ANSWERS, Answer
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRef
-from databuild_dagster.model.refs import asset_of, make_ref
+from databuild_dagster.model.refs import Ref, asset_of, make_ref
 from databuild_dagster.model.states import InstanceState
 
 
@@ -43,11 +43,11 @@ class Request:
     steps: Mapping[str, str]
     #: Assets whose taint check the run executes too.
     taint_checks: tuple[str, ...]
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
 
-    def by_job(self) -> Iterator[tuple[DatasetSpec, list[str]]]:
+    def by_job(self) -> Iterator[tuple[DatasetSpec, list[Ref]]]:
         """Each job, as one of its datasets, with the refs asked of it."""
-        refs: dict[str, list[str]] = {}
+        refs: dict[str, list[Ref]] = {}
         for ref in self.refs:
             refs.setdefault(self.datasets[asset_of(ref)].job, []).append(ref)
         yield from ((self.datasets[asset_of(of_job[0])], of_job) for of_job in refs.values())
@@ -73,12 +73,12 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 
-def answers(engine: Engine, request: Request) -> dict[str, Answer]:
+def answers(engine: Engine, request: Request) -> dict[Ref, Answer]:
     """The answer that each ref would get now (SPEC 8.1). Only reads."""
     return answers_by(engine.queries.states(request.refs), request)
 
 
-def answers_by(states: Mapping[str, InstanceState | None], request: Request) -> dict[str, Answer]:
+def answers_by(states: Mapping[Ref, InstanceState | None], request: Request) -> dict[Ref, Answer]:
     """The same, from canonical states that were read before."""
     found = {ref: ANSWERS[states[ref]] for ref in request.refs}
     if request.asking.by_person:

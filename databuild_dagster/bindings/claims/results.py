@@ -7,6 +7,7 @@ from typing import Any
 from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.model.events import OutputFact
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.manifest import Manifest
 
 
@@ -49,7 +50,7 @@ class Missed:
 
     run: HostedRun
     #: Output to the refs that it misses.
-    impacted: Mapping[str, tuple[str, ...]]
+    impacted: Mapping[Ref, tuple[Ref, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Failed:
     #: For Dagster's log.
     details: str
     #: Output to the verdicts of its gates, if they ran.
-    verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    verdicts: Mapping[Ref, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 
 from databuild_dagster.model.coordination import MESSAGES, Answer
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
 
 
-def joined(refs: Sequence[str]) -> str:
+def joined(refs: Sequence[Ref]) -> str:
     """Another run builds the refs."""
     return f"{few_of(refs)} is being built elsewhere: {MESSAGES[Answer.JOIN]}."
 
 
-def reused(refs: Sequence[str]) -> str:
+def reused(refs: Sequence[Ref]) -> str:
     """The refs were live before the run asked for them."""
     return f"{few_of(refs)}: {MESSAGES[Answer.REUSE]}."
 
@@ -21,17 +22,17 @@ def refused(why: str) -> str:
     return f"{why}. Taint it, or launch it yourself, to build it again."
 
 
-def failed_elsewhere(ref: str, reason: str | None) -> str:
+def failed_elsewhere(ref: Ref, reason: str | None) -> str:
     """The ref failed while the run waited for it."""
     return f"{ref}, built elsewhere, failed: {reason or 'its build failed'}"
 
 
-def given_up_elsewhere(refs: Sequence[str]) -> str:
+def given_up_elsewhere(refs: Sequence[Ref]) -> str:
     """The other run was canceled or lost, so this run builds the refs."""
     return f"{few_of(refs)} is no longer built by another run; this run builds it."
 
 
-def gave_way(waiting: Sequence[str], needed: Sequence[str]) -> str:
+def gave_way(waiting: Sequence[Ref], needed: Sequence[Ref]) -> str:
     """The run held a slot that a launch before its refs is queued for."""
     return (
         f"{few_of(needed)} is queued for a slot in Dagster, and this run held one while it waited for {few_of(waiting)}: "
@@ -39,7 +40,7 @@ def gave_way(waiting: Sequence[str], needed: Sequence[str]) -> str:
     )
 
 
-def stalled(waiting: Mapping[str, str | None], seconds: float) -> str:
+def stalled(waiting: Mapping[Ref, str | None], seconds: float) -> str:
     """The time limit is over; `waiting` has the job run that should build each ref, if there is one."""
     ref, job_run = next(iter(waiting.items()))
     builder = f"job run {job_run} of {ref} has not ended" if job_run else f"the next try of {ref} has not begun"

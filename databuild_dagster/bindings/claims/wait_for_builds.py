@@ -22,6 +22,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.standstill import launches_not_begun
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 
 #: Time between two looks at the store.
@@ -41,13 +42,13 @@ class News:
     """The changes that one look at the store has found."""
 
     #: Ref to its live instance.
-    live: dict[str, str] = field(default_factory=dict)
+    live: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason of its failure.
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[Ref, str] = field(default_factory=dict)
     #: The job runs that the waiting run has to build itself, and the refs that it still waits for.
     hosting: Hosting | None = None
     #: Ref that the run has given up, to the refs built before it that are queued for this run's slot.
-    left: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
 
 
 class Waiting:
@@ -58,12 +59,12 @@ class Waiting:
         engine: Engine,
         datasets: Mapping[str, DatasetSpec],
         asking: Asking,
-        join: Mapping[str, str],
+        join: Mapping[Ref, str],
         *,
         since: float,
         timeout_seconds: float,
-        claim: Callable[[Sequence[str]], Hosting],
-        in_the_way_of: Callable[[Iterable[str], float], tuple[str, ...]],
+        claim: Callable[[Sequence[Ref]], Hosting],
+        in_the_way_of: Callable[[Iterable[Ref], float], tuple[Ref, ...]],
     ) -> None:
         #: Ref to the job run that builds it now.
         self.waiting = dict(join)
@@ -131,7 +132,7 @@ class Waiting:
                 return replace(hosting, join=others)
         return None
 
-    def _give_way(self) -> dict[str, tuple[str, ...]]:
+    def _give_way(self) -> dict[Ref, tuple[Ref, ...]]:
         """Stop waiting if launches before the refs are queued for the slot of this Dagster run."""
         needed = self._in_the_way_of(self.waiting, self._patience_seconds)
         if not needed:
@@ -152,8 +153,8 @@ class Waiting:
 
 
 def in_the_way_of(
-    engine: Engine, instance: DagsterInstance, waiting: Iterable[str], patience_seconds: float
-) -> tuple[str, ...]:
+    engine: Engine, instance: DagsterInstance, waiting: Iterable[Ref], patience_seconds: float
+) -> tuple[Ref, ...]:
     """The refs that the awaited refs need and whose launches have been queued for a slot longer than the patience.
 
     Empty while any of these launches runs.

@@ -42,7 +42,7 @@ class BuildContext:
         self._is_batched = is_batched
         self._session = session
         self._read = read
-        self._metadata: dict[str, dict[str, Any]] = {}
+        self._metadata: dict[Ref, dict[str, Any]] = {}
 
     @property
     def partition_key(self) -> str:

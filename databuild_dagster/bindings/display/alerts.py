@@ -23,7 +23,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, apart, steps
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model import events as e
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import few_of
 
 #: Ticks in which an alert is tried for one want before it is given up.
@@ -42,7 +42,7 @@ class LateWant:
 
     want_id: str
     request_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     #: Its state when the alert is sent.
     state: str
     source: str
@@ -168,7 +168,7 @@ def send_alerts(
     follower.rest(keep())
 
 
-def _late_wants(follower: LogFollower[_AllSent], cursor: Cursor) -> Iterator[Step]:
+def _late_wants(follower: LogFollower[_AllSent], cursor: Cursor) -> Iterator[Step[str]]:
     """The wants for which an alert was not sent yet, within its stretch of the log."""
 
     def wants(event: e.Event) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse.files import sample_rows
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
@@ -70,7 +70,7 @@ class Describer:
 
     # For people
 
-    def metadata(self, built: Sequence[Built]) -> dict[str, dict[str, Any]]:
+    def metadata(self, built: Sequence[Built]) -> dict[Ref, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
         outputs = [output for success in built for output in success.outputs]
         origins = self._engine.queries.origins(output.instance.uuid for output in outputs)
@@ -127,7 +127,7 @@ class Describer:
 
     # For Dagster
 
-    def tags(self, ref: str, uuid: str, inputs: Mapping[str, str], partition: str | None) -> dict[str, str]:
+    def tags(self, ref: Ref, uuid: str, inputs: Mapping[Ref, str], partition: str | None) -> dict[str, str]:
         """The versions of an instance and of its inputs, given as input ref to uuid."""
         spec = self._context.assets_def.specs_by_key[asset_key(asset_of(ref))]
         # Dagster, too, uses the run where an asset has no code version.

@@ -24,7 +24,7 @@ from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.coordination import Answer
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 
 #: How far back the first look of a process goes.
 LOOK_BACK_SECONDS = 3600.0
@@ -35,7 +35,7 @@ MAX_RUNS = 500
 _LAST_LOOK = "last look at dead runs"
 
 
-def report_dead_runs(instance: DagsterInstance, lost: Iterable[str] = ()) -> list[str]:
+def report_dead_runs(instance: DagsterInstance, lost: Iterable[str] = ()) -> list[Ref]:
     """Materialize the instances that dead Dagster runs did not report, and end open dead runs; returns the reported
     refs.
 
@@ -43,7 +43,7 @@ def report_dead_runs(instance: DagsterInstance, lost: Iterable[str] = ()) -> lis
     """
     engine = engine_for(instance)
     dead = [*_open_without_process(instance, engine), *_failed_lately(instance, engine)]
-    built: dict[str, str] = {}
+    built: dict[Ref, str] = {}
     for run in dead:
         built.update(_built_by(engine, run))
     for launch_id in lost:
@@ -87,7 +87,7 @@ def _has_failed_by_itself(instance: DagsterInstance, run: DagsterRun) -> bool:
     return bool(getattr(stats, "steps_failed", 0))
 
 
-def _built_by(engine: Engine, run: DagsterRun) -> dict[str, str]:
+def _built_by(engine: Engine, run: DagsterRun) -> dict[Ref, str]:
     """Ref to the job run of this Dagster run for it."""
     if (launch_id := run.tags.get(LAUNCH_TAG)) is not None:
         return _built_in(engine, launch_id)
@@ -95,12 +95,12 @@ def _built_by(engine: Engine, run: DagsterRun) -> dict[str, str]:
     return {entry.ref: entry.job_run for entry in entries if entry.kind is Answer.BUILD and entry.job_run is not None}
 
 
-def _built_in(engine: Engine, launch_id: str) -> dict[str, str]:
+def _built_in(engine: Engine, launch_id: str) -> dict[Ref, str]:
     return {ref: run.id for run in engine.queries.job_runs_of_launch(launch_id) for ref in run.refs}
 
 
-def _materialize(instance: DagsterInstance, engine: Engine, built: dict[str, str]) -> list[str]:
-    reported: list[str] = []
+def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str]) -> list[Ref]:
+    reported: list[Ref] = []
     for ref, canonical in engine.queries.canonical(list(built)).items() if built else ():
         dataset = engine.queries.dataset(asset_of(ref))
         # A later builder reports its own instance.
@@ -122,7 +122,7 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[str, str
     return reported
 
 
-def _is_reported(instance: DagsterInstance, ref: str, partition: str | None, uuid: str) -> bool:
+def _is_reported(instance: DagsterInstance, ref: Ref, partition: str | None, uuid: str) -> bool:
     of_ref = AssetRecordsFilter(
         asset_key=asset_key(asset_of(ref)), asset_partitions=None if partition is None else [partition]
     )

@@ -31,6 +31,7 @@ from databuild_dagster.engine.follower import Cursor, LogFollower, apart
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.engine.why.reasons import look_up
 from databuild_dagster.engine.wording import when
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.wants import LateRef
 
 #: The check's name, the same for every asset.
@@ -114,7 +115,7 @@ def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[
 
 
 def _verdict(
-    late: tuple[int, Sequence[LateRef]], whys: Mapping[str, str], severity: AssetCheckSeverity
+    late: tuple[int, Sequence[LateRef]], whys: Mapping[Ref, str], severity: AssetCheckSeverity
 ) -> dict[str, Any]:
     """Each late ref with its deadline and the reason."""
     count, named = late
@@ -129,7 +130,7 @@ def _verdict(
 
 def _whys(
     engine: Engine, found: Mapping[str, tuple[int, Sequence[LateRef]]], *, from_log_alone: bool
-) -> dict[str, str]:
+) -> dict[Ref, str]:
     """The reason of each late ref."""
     named = [[ref.ref for ref in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
@@ -138,7 +139,7 @@ def _whys(
     return {ref: known.why(ref, now) for ref in refs} | followed
 
 
-def _to_first_cause(engine: Engine, ref: str, from_log_alone: bool) -> str:
+def _to_first_cause(engine: Engine, ref: Ref, from_log_alone: bool) -> str:
     """Both ends of the first path from a ref to a first cause."""
     causes = explain(engine, ref, from_log_alone=from_log_alone).causes
     of_ref = [cause.why for cause in causes if cause.depth == 0]

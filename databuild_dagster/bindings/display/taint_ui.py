@@ -32,7 +32,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, all_touched, apart
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.taints import Taint
@@ -78,14 +78,14 @@ def paint_taints(
     if cursor.seq:
         seq, events = follower.last_seq(cursor), follower.events(cursor, _CONCERNS)
 
-        def touched(*kinds: type[e.Fact]) -> set[str]:
+        def touched(*kinds: type[e.Fact]) -> set[Ref]:
             found = all_touched(engine.queries, [event for event in events if isinstance(event.fact, kinds)])
             return {ref for ref in found if asset_of(ref) in ours}
 
         tainted, untainted, not_rebuilt = touched(e.TaintCreated), touched(*_UNTAINTING), touched(*_ENDING)
     else:
         # Dagster was never painted, or the store is another one.
-        seq, untainted, not_rebuilt = follower.head, set[str](), set[str]()
+        seq, untainted, not_rebuilt = follower.head, set[Ref](), set[Ref]()
         found = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
         tainted = {ref for _, refs in found.values() for ref in refs}
     # A ref that loses one of several taints shows the reason of another.
@@ -103,12 +103,12 @@ def paint_taints(
         follower.rest(seq)
 
 
-def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[str]) -> None:
+def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref]) -> None:
     if not refs:
         return
     states = engine.queries.states(refs)
     taints = engine.queries.taints_to_show(ref for ref, state in states.items() if state not in _SHOWN_OTHERWISE)
-    by_taint: dict[str, list[str]] = {}
+    by_taint: dict[str, list[Ref]] = {}
     for ref, taint in taints.items():
         by_taint.setdefault(taint.taint_id, []).append(ref)
     for tainted in by_taint.values():
@@ -116,7 +116,7 @@ def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[str])
     plan_runs(instance, {ref: taint_run_id(taint.taint_id) for ref, taint in taints.items()})
 
 
-def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[str]) -> None:
+def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[Ref]) -> None:
     """Create the failed run that represents a taint, unless it exists. It has no job, so it cannot be retried."""
     run_id = taint_run_id(taint.taint_id)
     run = instance.get_run_by_id(run_id)
@@ -144,7 +144,7 @@ def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: l
         instance.report_run_failed(run, _message(taint, refs, arrives=arrives))
 
 
-def _message(taint: Taint, refs: list[str], *, arrives: bool) -> str:
+def _message(taint: Taint, refs: list[Ref], *, arrives: bool) -> str:
     at = datetime.fromtimestamp(taint.created_at, UTC)
     was, stays = ("were", "They stay") if len(refs) > 1 else ("was", "It stays")
     mended = "other files arrive" if arrives else f"a rebuild (`databuild build {refs[0]}`, or Materialize)"
@@ -154,7 +154,7 @@ def _message(taint: Taint, refs: list[str], *, arrives: bool) -> str:
     )
 
 
-def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[str]) -> None:
+def _paint_green(instance: DagsterInstance, engine: Engine, refs: Collection[Ref]) -> None:
     """Show the earlier materialization again; a second one would trigger automation."""
     if not refs:
         return

@@ -29,7 +29,7 @@ from databuild_dagster.bindings.display.checks import listed, selected_taint_che
 from databuild_dagster.bindings.display.materialization import Describer, Served, materialization_of, observation_of
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class Painter:
                     tags=self._describer.tags(ref, uuid, output.fact.inputs, partition),
                 )
 
-    def missed(self, refs: Iterable[str]) -> None:
+    def missed(self, refs: Iterable[Ref]) -> None:
         """Show refs as not in progress: they wait for inputs, and are neither green nor red."""
         self._plan(runs_to_show(self._engine, refs))
 
-    def reused(self, uuids: Mapping[str, str], *, as_materializations: bool) -> Iterable[Any]:
+    def reused(self, uuids: Mapping[Ref, str], *, as_materializations: bool) -> Iterable[Any]:
         """Events for refs that others built. A backfill fails unless they are materializations."""
         if not uuids:
             return
@@ -110,16 +110,16 @@ class Painter:
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
             )
 
-    def only_failed(self, failed: Iterable[str]) -> None:
+    def only_failed(self, failed: Iterable[Ref]) -> None:
         """Before the run fails: show these refs as failed by it, and no others."""
         red = dict.fromkeys(failed, self._context.run.run_id)
         self._plan({**runs_to_show(self._engine, self._planned_by_this() - set(red)), **red})
 
     # The run as a whole
 
-    def checks(self, verdicts: Mapping[str, Iterable[Verdict]]) -> Iterable[AssetCheckResult]:
+    def checks(self, verdicts: Mapping[Ref, Iterable[Verdict]]) -> Iterable[AssetCheckResult]:
         """The results of the gates, one for each check of each asset, and of the selected taint checks."""
-        found: dict[AssetCheckKey, dict[str, Verdict]] = {}
+        found: dict[AssetCheckKey, dict[Ref, Verdict]] = {}
         for ref, of_ref in verdicts.items():
             for verdict in of_ref:
                 found.setdefault(AssetCheckKey(_key(ref), verdict.gate), {})[ref] = verdict
@@ -143,18 +143,18 @@ class Painter:
 
     # Helpers
 
-    def _made_for(self) -> set[str]:
+    def _made_for(self) -> set[Ref]:
         """Every ref of the run's partition range."""
         specs = [self._context.assets_def.specs_by_key[key] for key in self._context.selected_asset_keys]
         partitioned = any(spec.partitions_def is not None for spec in specs)
         keys: list[str | None] = list(self._context.partition_keys) if partitioned else [None]
         return {make_ref(asset_text(spec.key), key) for spec in specs for key in keys}
 
-    def _planned_by_this(self) -> set[str]:
+    def _planned_by_this(self) -> set[Ref]:
         """The refs whose last event is this run's PLANNED event."""
         run_id = self._context.run.run_id
         log = self._instance.event_log_storage
-        found: set[str] = set()
+        found: set[Ref] = set()
         for key in self._context.selected_asset_keys:
             if self._context.assets_def.specs_by_key[key].partitions_def is None:
                 continue
@@ -163,11 +163,11 @@ class Painter:
             found.update(make_ref(asset_text(key), partition) for partition in planned)
         return found
 
-    def _plan(self, shown: Mapping[str, str]) -> None:
+    def _plan(self, shown: Mapping[Ref, str]) -> None:
         step_key = self._context.op_execution_context.get_step_execution_context().step.key
         plan_runs(self._instance, shown, step_key=step_key)
 
-    def _partition(self, ref: str) -> str | None:
+    def _partition(self, ref: Ref) -> str | None:
         key = partition_key_of(ref)
         partitions = self._context.assets_def.specs_by_key[_key(ref)].partitions_def
         if key is not None and isinstance(partitions, MultiPartitionsDefinition):
@@ -175,11 +175,11 @@ class Painter:
         return key
 
 
-def _key(ref: str) -> AssetKey:
+def _key(ref: Ref) -> AssetKey:
     return asset_key(asset_of(ref))
 
 
-def _check_result(check: AssetCheckKey, verdicts: Mapping[str, Verdict]) -> AssetCheckResult:
+def _check_result(check: AssetCheckKey, verdicts: Mapping[Ref, Verdict]) -> AssetCheckResult:
     bad = {ref: verdict for ref, verdict in verdicts.items() if not verdict.passed}
     named = listed(len(bad), list(bad)[:MAX_NAMED])
     first = next(iter(bad.values()), None)

@@ -32,7 +32,7 @@ from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request
 from databuild_dagster.bindings.display.materialization import Served, materialization_of, observation_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 
 #: Observations of one run, and refusals in its log; beyond that one line says the rest.
@@ -42,9 +42,9 @@ MAX_TOLD = 50
 def end_as_answered(
     instance: DagsterInstance,
     request: Request,
-    served: Mapping[str, Served],
-    denied: Mapping[str, str],
-    joined: Collection[str] = (),
+    served: Mapping[Ref, Served],
+    denied: Mapping[Ref, str],
+    joined: Collection[Ref] = (),
 ) -> None:
     """The run ends successful, as a step does that built nothing: every ref is live by others, or was denied.
 
@@ -95,7 +95,7 @@ def _report(
     instance.report_dagster_event(event, run.run_id, level)
 
 
-def _kinds(served: Iterable[str], joined: Collection[str]) -> Iterator[tuple[list[str], str]]:
+def _kinds(served: Iterable[Ref], joined: Collection[Ref]) -> Iterator[tuple[list[Ref], str]]:
     """The refs that were live when they were asked for, and those that have been built since."""
     reused = [ref for ref in served if ref not in joined]
     followed = [ref for ref in served if ref in joined]
@@ -113,7 +113,7 @@ def _links(served: Sequence[Served]) -> dict[str, Any]:
     return {"instances": [each.uuid for each in served[:MAX_TOLD]], **links}
 
 
-def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[str, Served]) -> Iterator[DagsterEvent]:
+def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[Ref, Served]) -> Iterator[DagsterEvent]:
     """A backfill fails unless it is told that its partitions are materialized; so it is with what Dagster has forgotten."""
     by_asset: dict[str, dict[str | None, Served]] = {}
     for ref, each in served.items():

@@ -23,6 +23,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 
 
@@ -30,15 +31,15 @@ from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 class Standing:
     """How what a request asked for stands by now."""
 
-    served: dict[str, Served] = field(default_factory=dict)
+    served: dict[Ref, Served] = field(default_factory=dict)
     #: Ref to the sentence why not.
-    denied: dict[str, str] = field(default_factory=dict)
+    denied: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the job run that builds it; None while its next try is to come.
-    waiting: dict[str, str | None] = field(default_factory=dict)
+    waiting: dict[Ref, str | None] = field(default_factory=dict)
     #: Nobody builds them any more.
-    free: list[str] = field(default_factory=list)
+    free: list[Ref] = field(default_factory=list)
     #: Of all refs, those that were being built when they were asked for.
-    joined: set[str] = field(default_factory=set)
+    joined: set[Ref] = field(default_factory=set)
     #: Whether the ledger says what the request got.
     is_recorded: bool = False
 

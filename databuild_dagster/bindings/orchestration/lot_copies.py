@@ -19,7 +19,7 @@ from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
@@ -67,7 +67,7 @@ class CopiesCursor(Cursor, frozen=True, kw_only=True):
 
     warehouse: str
     #: Lots that wait for inputs: what ends that is no event of theirs.
-    waiting: tuple[str, ...] = ()
+    waiting: tuple[Ref, ...] = ()
 
 
 class Keys(NamedTuple):
@@ -98,21 +98,21 @@ def keep_copies(
     cursor = kept if kept is not None and kept.warehouse == root else CopiesCursor(warehouse=root)
     writer = Writer(engine.queries, Warehouse(root), location, datasets)
     until = time.monotonic() + MAX_SECONDS
-    waiting, done = dict.fromkeys(cursor.waiting), set[str]()
+    waiting, done = dict.fromkeys(cursor.waiting), set[Ref]()
     states = engine.queries.states(waiting) if waiting else {}
     moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
     left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
-    last = Step("", cursor)
+    after: Cursor = cursor
+    is_at_end = False
     while len(done) < MAX_REFS and time.monotonic() <= until and (portion := list(islice(left, PORTION))):
         fresh = {step.entry for step in portion if step.entry is not None} - done
         for ref in fresh:
             waiting.pop(ref, None)
         waiting |= dict.fromkeys(writer.write(sorted(fresh)))
         done |= fresh
-        last = portion[-1]
-    after = last.after
+        after, is_at_end = portion[-1].after, portion[-1].entry is None
     follower.keep(CopiesCursor(after.seq, after.entry, warehouse=root, waiting=tuple(waiting)[:MAX_WAITING]))
-    if last.entry is None:
+    if is_at_end:
         follower.rest(after.seq)
 
 
@@ -121,7 +121,7 @@ def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
     return DagsterCursors(instance).load(_name(location), CopiesCursor)
 
 
-def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[Step]:
+def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[Step[Ref]]:
     """The refs that events may have changed for which a location has not been followed yet."""
     events = queries.events_named(TOUCHING, cursor.seq, last_seq)
     return steps(events, cursor, last_seq, lambda event: all_touched(queries, [event]))
@@ -146,13 +146,13 @@ class Writer:
         found = queries.datasets(location).values() if datasets is None else datasets
         self.datasets = {spec.asset: spec for spec in found if not spec.kind.is_foreign}
 
-    def write(self, refs: Iterable[str]) -> list[str]:
+    def write(self, refs: Iterable[Ref]) -> list[Ref]:
         """Have each ref's folders hold what they should; those that wait for inputs. Others' refs are left out.
 
         Raises `DiskTrouble`, `StorageTrouble`.
         """
         left = [ref for ref in refs if asset_of(ref) in self.datasets]
-        written: dict[str, Canonical] = {}
+        written: dict[Ref, Canonical] = {}
         for _ in range(MAX_MOVES):
             seen = self._queries.canonical(left) if left else {}
             left = [ref for ref in left if written.get(ref) != seen[ref]]
@@ -195,7 +195,7 @@ class Writer:
         lot = _lot_of(dataset, canonical.ref)
         return found + [Keys(folder, dict(_arc_files(folder, dataset, lot, canonical, record))) for folder in of_arc]
 
-    def folders_of(self, ref: str) -> list[str]:
+    def folders_of(self, ref: Ref) -> list[str]:
         """The folder of its lot, and for an arc that of its state."""
         dataset = self.datasets[asset_of(ref)]
         version = dataset.version if isinstance(dataset.version, str) else NO_VERSION
@@ -219,7 +219,7 @@ class Writer:
             return _Record(warehouse, None, has_data=True)
         return _Record(warehouse, manifest, has_data=manifest.state is not ManifestState.REMOVED)
 
-    def _is_arc(self, ref: str) -> bool:
+    def _is_arc(self, ref: Ref) -> bool:
         return isinstance(self.datasets[asset_of(ref)].arc, ArcSpec)
 
 
@@ -250,7 +250,7 @@ def _arc_files(
     yield arc_copy(folder, state.value, {**facts, "state": state.value})
 
 
-def _lot_of(dataset: DatasetSpec, ref: str) -> str | None:
+def _lot_of(dataset: DatasetSpec, ref: Ref) -> str | None:
     """The lot id, or the partition key that takes its place; None where there are no partitions."""
     key = partition_key_of(ref)
     return lot_id_of(dataset, key) or key

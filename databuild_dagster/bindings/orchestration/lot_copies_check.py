@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.orchestration.lot_copies import CopiesCursor, Writer, cursor_of, touched_after
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.copies import all_copies, remove_copies, wrong_copies
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -24,7 +25,7 @@ class WrongCopy(NamedTuple):
 
     path: str
     #: None where it is nobody's.
-    ref: str | None
+    ref: Ref | None
     why: str
 
 
@@ -90,15 +91,15 @@ def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[s
     return found
 
 
-def _portions(engine: Engine, writer: Writer) -> Iterator[list[str]]:
+def _portions(engine: Engine, writer: Writer) -> Iterator[list[Ref]]:
     for asset in sorted(writer.datasets):
         refs = [each.ref for each in engine.queries.canonical_of_dataset(asset)]
         yield from (refs[start : start + PORTION] for start in range(0, len(refs), PORTION))
 
 
 def _wrong(
-    engine: Engine, writer: Writer, refs: list[str], left: dict[str, set[str]] | None = None
-) -> Iterator[tuple[str, dict[str, str]]]:
+    engine: Engine, writer: Writer, refs: list[Ref], left: dict[str, set[str]] | None = None
+) -> Iterator[tuple[Ref, dict[str, str]]]:
     """Each ref with what is wrong in its folders; of those that were listed, they are taken out."""
     for ref, canonical in engine.queries.canonical(refs).items() if refs else ():
         found: dict[str, str] = {}
@@ -108,7 +109,7 @@ def _wrong(
         yield ref, found
 
 
-def _behind(engine: Engine, cursor: CopiesCursor) -> frozenset[str]:
+def _behind(engine: Engine, cursor: CopiesCursor) -> frozenset[Ref]:
     """The refs that the next ticks will come to."""
     later = touched_after(engine.queries, cursor, engine.queries.head().seq)
     return frozenset(step.entry for step in later if step.entry is not None) | frozenset(cursor.waiting)

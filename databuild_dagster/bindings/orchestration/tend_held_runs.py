@@ -26,6 +26,7 @@ from databuild_dagster.bindings.orchestration.held_runs import answer, end, rele
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.refs import Ref
 
 #: Held runs that one tick looks after, and queued ones, the oldest first.
 MAX_HELD_PER_TICK = 500
@@ -189,7 +190,7 @@ def _time_out(
     instance: DagsterInstance,
     engine: Engine,
     run: DagsterRun,
-    waiting: Mapping[str, str | None],
+    waiting: Mapping[Ref, str | None],
     timeout_seconds: float,
 ) -> None:
     message = run_messages.stalled(waiting, timeout_seconds)

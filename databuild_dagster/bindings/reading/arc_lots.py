@@ -13,7 +13,7 @@ from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, has_lots, lot_keys_of
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -29,7 +29,7 @@ class ArcLot(NamedTuple):
     """One lot of an arc."""
 
     arc: str
-    ref: str
+    ref: Ref
     #: The lot id, None if the arc's partitions are no lots.
     lot: str | None
     state: ArcState
@@ -53,7 +53,7 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
         yield ArcLot(dataset.asset, ref, _lot_of(keys, ref), state, canonical.uuid, is_stale)
 
 
-def _lot_of(keys: LotKeys | None, ref: str) -> str | None:
+def _lot_of(keys: LotKeys | None, ref: Ref) -> str | None:
     """The lot of a ref; None also for a partition of an earlier partitions definition."""
     try:
         return None if keys is None else str(keys.lot_of(partition_key_of(ref) or ""))

@@ -15,7 +15,7 @@ from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import manifests_in, neighbour
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
 from databuild_dagster.spark.staging import PARTITION_KEY
@@ -157,7 +157,7 @@ class Frames:
             usable = [msgspec.structs.replace(newest, files=())]
         return usable
 
-    def load_foreign(self, asset: str, refs: Sequence[str], annotation: type, *, pandas: bool) -> Any:
+    def load_foreign(self, asset: str, refs: Sequence[Ref], annotation: type, *, pandas: bool) -> Any:
         """A plain asset's partitions, loaded by Dagster and united. Raises `CannotLoad`."""
         assert self._graph is not None, "only a step loads plain assets"
         key = asset_key(asset)
@@ -171,7 +171,7 @@ class Frames:
         return united(frames) if frames else no_rows(None if pandas else self.spark.session)
 
     def load_foreign_by_key(
-        self, asset: str, by_key: Mapping[str, Sequence[str]], annotation: type, *, pandas: bool
+        self, asset: str, by_key: Mapping[str, Sequence[Ref]], annotation: type, *, pandas: bool
     ) -> Any:
         """The same with the column of the output's partition key. Raises `CannotLoad`."""
         frames = []
@@ -181,7 +181,7 @@ class Frames:
             frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
         return united(frames)
 
-    def _as_frame(self, value: Any, ref: str, *, pandas: bool) -> Any:
+    def _as_frame(self, value: Any, ref: Ref, *, pandas: bool) -> Any:
         kind = kind_of(type(value))
         if pandas:
             if kind is ParameterKind.PANDAS_FRAME:

@@ -11,7 +11,7 @@ from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.part_attempts import attempts_before, remove_attempts_before
 from databuild_dagster.data.read_plan import neighbour
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.staging import (
     PARTITION_KEY,
@@ -46,14 +46,14 @@ class InstanceWriter:
         """A folder for one call of a function."""
         return staging(self._warehouse, name)
 
-    def stage(self, frame: Any, folder: str, ref: str, inputs: Mapping[str, str]) -> Staged:
+    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str]) -> Staged:
         """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
         return stage_instance(frame, folder, ref=ref, coalesce=files_wanted(self._input_manifests(inputs)))
 
     def stage_batch(
-        self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[str, str]]
+        self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
     ) -> dict[str, Staged]:
         """Write the frame of a batch of partition keys at once; `inputs` is by key."""
         if _is_nothing(frame) or (list(frame.columns) == [PARTITION_KEY] and _has_no_rows(frame)):
@@ -71,8 +71,8 @@ class InstanceWriter:
         self,
         staged: Staged,
         job_run_id: str,
-        ref: str,
-        inputs: Mapping[str, str],
+        ref: Ref,
+        inputs: Mapping[Ref, str],
         *,
         state: ManifestState | None = None,
         comment: str = "",
@@ -104,15 +104,15 @@ class InstanceWriter:
             manifest=manifest,
         )
 
-    def discard(self, job_run_id: str, ref: str) -> None:
+    def discard(self, job_run_id: str, ref: Ref) -> None:
         """Remove the files that the job run has written for a ref."""
         self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(job_run_id, ref))
 
-    def attempts_before(self, job_run_id: str, ref: str) -> list[str]:
+    def attempts_before(self, job_run_id: str, ref: Ref) -> list[str]:
         """The instances of failed attempts since the ref was last live, newest first."""
         return attempts_before(self._queries(), ref, derive_partition_uuid(job_run_id, ref))
 
-    def remove_attempts_before(self, job_run_id: str, ref: str) -> None:
+    def remove_attempts_before(self, job_run_id: str, ref: Ref) -> None:
         """Remove the parts that these attempts kept. Raises errors of removing."""
         uuid = derive_partition_uuid(job_run_id, ref)
         remove_attempts_before(self._queries(), self._warehouse, ref, uuid)
@@ -129,7 +129,7 @@ class InstanceWriter:
         newest = neighbour(self._queries(), asset)
         return None if newest is None else Columns(newest.ref, newest.schema)
 
-    def attempts(self, refs: Iterable[str]) -> dict[str, int]:
+    def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
         """The number of attempts at each ref since it was last live or tainted (SPEC 6.8)."""
         return self._queries().attempts(refs)
 
@@ -140,7 +140,7 @@ class InstanceWriter:
         newest = neighbour(self._queries(), asset)
         return Staged(folder, (), newest.schema if newest else NO_COLUMNS)
 
-    def _input_manifests(self, inputs: Mapping[str, str]) -> list[Manifest]:
+    def _input_manifests(self, inputs: Mapping[Ref, str]) -> list[Manifest]:
         """The manifests of inputs, none if one is missing: a plain asset has no manifest."""
         by_asset: dict[str, list[str]] = {}
         for ref, uuid in inputs.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.model.coordination import ANSWERS, Answer
-from databuild_dagster.model.refs import AnyRef, asset_of, parse_ref
+from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
@@ -31,13 +31,13 @@ class BuildCoordination:
     """The answers that a request for some refs would get now (SPEC 8.1). Looking takes no lease."""
 
     #: Refs that it would build.
-    build: tuple[str, ...] = ()
+    build: tuple[Ref, ...] = ()
     #: Ref to the job run that is building it, or its inputs.
-    join: dict[str, str] = field(default_factory=dict)
+    join: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
-    reuse: dict[str, str] = field(default_factory=dict)
+    reuse: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason of its failure.
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[Ref, str] = field(default_factory=dict)
 
 
 def get_canonical_partition(

@@ -33,7 +33,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, NoLots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
-from databuild_dagster.model.refs import make_ref
+from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.wording import few_of
 
 #: Keys and inputs remembered per process. A year of a dozen daily assets is a twentieth of it.
@@ -53,7 +53,7 @@ class DagsterCatalog:
         self._existing: set[tuple[str, str]] = set()
         #: Of partitions in time, when the first and the last that are known to exist begin: they only become more.
         self._spans: dict[str, tuple[float, float]] = {}
-        self._inputs: dict[tuple[DatasetSpec, str | None], tuple[str, ...]] = {}
+        self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
 
     def look_up_other_locations_with(self, dataset_of: Callable[[str], DatasetSpec | None]) -> None:
         """How to find an upstream that another code location has registered."""
@@ -103,12 +103,12 @@ class DagsterCatalog:
             and (is_lot or partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key)
         )
 
-    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         """The declared input refs of one partition, in the order of the declaration; each once."""
         remembered = self._inputs.get((dataset, partition_key))
         if remembered is not None:
             return remembered
-        refs: dict[str, None] = {}
+        refs: dict[Ref, None] = {}
         fixed = True
         for spec in dataset.inputs:
             keys, these_are_fixed = self.input_keys(dataset, spec, partition_key)
@@ -348,9 +348,9 @@ def _mapping(text: str | None) -> tuple[PartitionMapping | None, bool, Partition
     return mapping_from(text)
 
 
-def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> list[str]:
+def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> list[Ref]:
     """Every ref of a dataset that exists by now, in the order of its partitions definition."""
     if dataset.partitions is None:
-        return [dataset.asset]
+        return [make_ref(dataset.asset, None)]
     keys = _partitions(dataset.partitions).get_partition_keys(dynamic_partitions_store=instance)
     return [make_ref(dataset.asset, key) for key in keys]

@@ -11,7 +11,7 @@ from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatu
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.engine.ports import Observation
-from databuild_dagster.model.refs import PartitionRef, make_ref
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 
 #: Dagster runs looked up in one query.
 RUNS_PER_QUERY = 200
@@ -26,12 +26,12 @@ class ForeignAssets:
     def __init__(self, instance: DagsterInstance) -> None:
         self._instance = instance
 
-    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+    def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """One observation for every ref; a handful of queries per asset, however many its partitions."""
         keys: dict[str, list[str | None]] = defaultdict(list)
-        for ref in map(PartitionRef.parse, refs):
-            keys[ref.asset].append(ref.partition_key)
-        seen: dict[str, Observation] = {}
+        for ref in refs:
+            keys[asset_of(ref)].append(partition_key_of(ref))
+        seen: dict[Ref, Observation] = {}
         for asset, partition_keys in keys.items():
             partitions = {key for key in partition_keys if key is not None}
             if partitions:

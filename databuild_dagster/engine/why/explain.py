@@ -38,7 +38,7 @@ from databuild_dagster.model.need import (
     need_of,
     wanted_as,
 )
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, parse_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.wants import WantView
@@ -101,10 +101,10 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
     following = _Following(engine, from_log_alone=from_log_alone)
     if wants := engine.queries.wants_named(name):
         return _of_wants(engine, name, wants, following)
-    _check_known(engine, name)
-    following.follow([name], depth=0)
-    state = engine.queries.states([name])[name]
-    return Explanation(name, state.value if state else None, tuple(following.causes))
+    ref = _known_ref(engine, name)
+    following.follow([ref], depth=0)
+    state = engine.queries.states([ref])[ref]
+    return Explanation(ref, state.value if state else None, tuple(following.causes))
 
 
 def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation:
@@ -123,15 +123,17 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
         raise OnlyLater(name=name, at=when(at)) from None
 
 
-def _check_known(engine: Engine, name: str) -> None:
+def _known_ref(engine: Engine, name: str) -> Ref:
     """A ref that something happened to can be explained, even if nothing builds it any more."""
     if len(name) == 36 and name.count("-") == 4 and engine.queries.dataset(name) is None:
         engine.queries.known_wants(name)
-    if engine.queries.states([name])[name] is None and not engine.queries.wanted([name])[name].n_open_wants:
-        _check_wantable(engine, name)
+    ref = parse_ref(name)
+    if engine.queries.states([ref])[ref] is None and not engine.queries.wanted([ref])[ref].n_open_wants:
+        _check_wantable(engine, ref)
+    return ref
 
 
-def _check_wantable(engine: Engine, ref: str) -> None:
+def _check_wantable(engine: Engine, ref: Ref) -> None:
     def names() -> list[str]:
         return [spec.asset for spec in engine.queries.datasets().values()]
 
@@ -176,12 +178,12 @@ class _Following:
         self._queries = engine.queries
         self._now = engine.now()
         self._clock = engine.clock()
-        self._seen: set[str] = set()
+        self._seen: set[Ref] = set()
         #: By location.
-        self._levels: dict[str, dict[str, Need]] = {}
+        self._levels: dict[str, dict[Ref, Need]] = {}
         self.causes: list[Cause] = []
 
-    def follow(self, refs: Iterable[str], *, depth: int) -> None:
+    def follow(self, refs: Iterable[Ref], *, depth: int) -> None:
         """Deep before broad, so that a first cause is told before there is no room left."""
         stack = [(ref, depth) for ref in reversed(self._worst_first(refs))]
         while stack:
@@ -201,11 +203,11 @@ class _Following:
                 self.causes.append(Cause(ref, f"and {len(more)} more that it needs: {states}", depth))
             stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
 
-    def _worst_first(self, refs: Iterable[str]) -> list[str]:
+    def _worst_first(self, refs: Iterable[Ref]) -> list[Ref]:
         states = self._queries.states(refs)
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
-    def _of(self, ref: str) -> tuple[list[str], Sequence[str]]:
+    def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:
         """What there is to say of a ref, and the refs that are to blame: the row of the table that a tick goes by."""
         known = look_up(self._queries, [ref])
         need, unbuildable = self._need(known, ref)
@@ -217,7 +219,7 @@ class _Following:
             leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
         return told, leads_to
 
-    def _need(self, known: Known, ref: str) -> tuple[Need, str]:
+    def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:
         """The row, and why nothing can build the ref where that is it."""
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
         if data is not Data.OPEN:
@@ -235,7 +237,7 @@ class _Following:
             return self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT))), unbuildable
         return need, unbuildable
 
-    def _levels_of(self, location: str) -> dict[str, Need]:
+    def _levels_of(self, location: str) -> dict[Ref, Need]:
         """What the next tick of a location decides of each due ref, by the planner itself."""
         if location not in self._levels:
             datasets, limits = self._queries.datasets(location), self._limits(location)
@@ -247,7 +249,7 @@ class _Following:
             self._levels[location] = decide_level(self._engine, datasets, due, missing, room, self._now).needs
         return self._levels[location]
 
-    def _led_to(self, need: Need, known: Known, ref: str) -> Sequence[str]:
+    def _led_to(self, need: Need, known: Known, ref: Ref) -> Sequence[Ref]:
         match need.leads_to:
             case LeadsTo.NONE:
                 return ()
@@ -260,13 +262,13 @@ class _Following:
                 learned = self._queries.learned_inputs([ref], self._now)
                 return [found.ref for found in learned if found.code_version == self._spec(ref).code_version]
 
-    def _spec(self, ref: str) -> DatasetSpec:
+    def _spec(self, ref: Ref) -> DatasetSpec:
         spec = self._queries.dataset(asset_of(ref))
         assert spec is not None, "what is due is registered"
         return spec
 
     def _told(
-        self, need: Need, known: Known, ref: str, why: str, leads_to: Sequence[str], unbuildable: str
+        self, need: Need, known: Known, ref: Ref, why: str, leads_to: Sequence[Ref], unbuildable: str
     ) -> list[str]:
         """A sentence for each reason of the table; where a tick has to act, also whether there is one."""
         match need.reason:
@@ -307,7 +309,7 @@ class _Following:
             case _:
                 assert_never(need.reason)
 
-    def _lease(self, known: Known, ref: str) -> list[str]:
+    def _lease(self, known: Known, ref: Ref) -> list[str]:
         run = known.job_runs[ref]
         launch = self._queries.launch(run.launch_id)
         assert launch is not None, "a job run has a launch"
@@ -333,17 +335,17 @@ class _Following:
     def _is_gone(self, holder: str) -> bool:
         return not self._from_log_alone and surely_gone(holder)
 
-    def _last_want(self, ref: str) -> str:
+    def _last_want(self, ref: Ref) -> str:
         wants = self._queries.wants_of_ref(ref)
         return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
 
-    def _backoff(self, known: Known, ref: str) -> str:
+    def _backoff(self, known: Known, ref: Ref) -> str:
         n_attempts, canonical = self._queries.wanted([ref])[ref].attempts, known.canonical[ref]
         attempts = f" (attempt {n_attempts} of {MAX_ATTEMPTS} failed)" if n_attempts else ""
         after = f", after: {one_line(canonical.reason)}" if canonical.reason else ""
         return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
-    def _due(self, ref: str, why: str) -> list[str]:
+    def _due(self, ref: Ref, why: str) -> list[str]:
         """The next tick launches it, if there is one."""
         location = self._spec(ref).location
         since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"

@@ -34,7 +34,7 @@ from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.lots import LotRange, LotUnit
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
 from databuild_dagster.store.queries.wants import LastWant
@@ -110,7 +110,7 @@ class Expected:
     lots: LotRange
     #: Lot ids and refs, in the order of time; what the cadence leaves out is not among them.
     ids: Sequence[str]
-    refs: Sequence[str]
+    refs: Sequence[Ref]
     #: Whether the texts of the refs are in this order too.
     in_order: bool
     #: Lots of the range that the cadence does not reach: before its first, or not over yet.
@@ -121,12 +121,12 @@ class Absent(NamedTuple):
     """One lot that is not there."""
 
     lot: str
-    ref: str
+    ref: Ref
     cause: GapCause
     #: What it waits for, or failed for; None for what waits for nothing.
     upstream: str | None
     #: Where the way from it ends: at itself, where nothing else is to blame.
-    first_ref: str
+    first_ref: Ref
     first_cause: GapCause
     first_why: str
 
@@ -242,7 +242,7 @@ class _Node:
 
     cause: GapCause
     why: str
-    leads_to: tuple[str, ...] = ()
+    leads_to: tuple[Ref, ...] = ()
 
 
 @dataclass
@@ -251,16 +251,16 @@ class _Following:
 
     engine: Engine
     follow_inputs: bool
-    _nodes: dict[str, _Node | None] = field(default_factory=dict)
-    _firsts: dict[str, str] = field(default_factory=dict)
+    _nodes: dict[Ref, _Node | None] = field(default_factory=dict)
+    _firsts: dict[Ref, Ref] = field(default_factory=dict)
     #: What was found and not looked at yet.
-    _next: dict[str, None] = field(default_factory=dict)
+    _next: dict[Ref, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._now = self.engine.now()
         self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
 
-    def look_at(self, recorded: dict[str, Recorded | None]) -> None:
+    def look_at(self, recorded: dict[Ref, Recorded | None]) -> None:
         """Find the cause of each ref, by what is recorded of it; None of a ref that nobody has named yet."""
         heard_of = {ref: row for ref, row in recorded.items() if row is not None}
         stuck = [ref for ref, row in heard_of.items() if row.state is not None and row.state is not _S.LIVE]
@@ -307,7 +307,7 @@ class _Following:
             for place in places
         ]
 
-    def _absent(self, lot: str, ref: str, node: _Node) -> Absent:
+    def _absent(self, lot: str, ref: Ref, node: _Node) -> Absent:
         if not node.leads_to:
             return Absent(lot, ref, node.cause, None, ref, node.cause, node.why)
         first = self._first(ref)
@@ -315,14 +315,14 @@ class _Following:
         upstream = self._worst(node) if node.cause in _NAMES_UPSTREAM else None
         return Absent(lot, ref, node.cause, upstream, first, its.cause, its.why)
 
-    def _node(self, ref: str) -> _Node:
+    def _node(self, ref: Ref) -> _Node:
         node = self._nodes[ref]
         assert node is not None, "only absent refs are walked to"
         return node
 
-    def _first(self, ref: str) -> str:
+    def _first(self, ref: Ref) -> Ref:
         """From each ref to the worst of those that it leads to; a ring of waits ends where it closes."""
-        passed: dict[str, None] = {}
+        passed: dict[Ref, None] = {}
         at = ref
         while at not in self._firsts:
             passed[at] = None
@@ -335,7 +335,7 @@ class _Following:
         self._firsts.update(dict.fromkeys(passed, first))
         return first
 
-    def _worst(self, node: _Node, *, but: Collection[str] = ()) -> str | None:
+    def _worst(self, node: _Node, *, but: Collection[Ref] = ()) -> Ref | None:
         """Of what a ref leads to, what is to be blamed first; what has come meanwhile is not."""
         ahead = [
             (_WORST_FIRST[found.cause], each)
@@ -349,10 +349,10 @@ class _Following:
         if row.state is _S.TAINTED:
             return _Node(GapCause.TAINTED, standing)
         wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
-        need = need_of(Facts(DATA_OF_STATE[row.state], self._maker(row.ref), wanted))
+        need = need_of(Facts(DATA_OF_STATE[row.state], self._maker(asset_of(row.ref)), wanted))
         match need.reason:
             case Reason.SOURCE | Reason.NOT_ARRIVED | Reason.UNWANTED:
-                return self._with_inputs(row.ref, self._of_unwanted(row.ref, last_want, standing))
+                return self._with_inputs(row.ref, self._of_unwanted(asset_of(row.ref), last_want, standing))
             case Reason.EXPIRED:
                 standing = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
             case Reason.DUE:
@@ -360,8 +360,8 @@ class _Following:
         leads_to = known.missing.get(row.ref, ()) if known is not None else ()
         return self._with_inputs(row.ref, _Node(_OF_REASON[need.reason], standing, leads_to))
 
-    def _of_unwanted(self, ref: str, last_want: LastWant | None, standing: str = "") -> _Node:
-        if self._maker(ref) is not Maker.JOB:
+    def _of_unwanted(self, asset: str, last_want: LastWant | None, standing: str = "") -> _Node:
+        if self._maker(asset) is not Maker.JOB:
             return _Node(
                 GapCause.NEVER_ARRIVED, _sentence(standing, "nothing has arrived for it, and nothing here builds it")
             )
@@ -372,12 +372,12 @@ class _Following:
             cause, _sentence(standing, f"the last want for it, {last_want.want_id}, is {last_want.state.value}")
         )
 
-    def _maker(self, ref: str) -> Maker:
+    def _maker(self, asset: str) -> Maker:
         """Of an asset that nobody has registered any more, its wants tell more than that nothing can build it."""
-        spec = self._datasets.get(asset_of(ref))
+        spec = self._datasets.get(asset)
         return Maker.JOB if spec is None else MAKER_OF_KIND[spec.kind]
 
-    def _with_inputs(self, ref: str, node: _Node) -> _Node:
+    def _with_inputs(self, ref: Ref, node: _Node) -> _Node:
         spec = self._datasets.get(asset_of(ref))
         if not self.follow_inputs or spec is None or node.cause not in _MAY_LACK_INPUTS:
             return node

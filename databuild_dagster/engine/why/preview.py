@@ -22,7 +22,7 @@ from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchSpan
 from databuild_dagster.store.queries.queries import Queries
@@ -54,7 +54,7 @@ class PlannedLaunch(NamedTuple):
     job: str
     location: str | None
     partition_keys: tuple[str | None, ...]
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     #: From the job's history; None when it has none.
     expected_seconds: float | None
 
@@ -65,9 +65,9 @@ class AnnotatedPlan:
 
     graph: JobGraph
     #: For every ref of the graph.
-    verdicts: Mapping[str, Verdict] = field(repr=False)
+    verdicts: Mapping[Ref, Verdict] = field(repr=False)
     #: Not live, and left so, for nothing that is to be built reads it: `reuse` like what is live.
-    passed_over: frozenset[str] = field(repr=False)
+    passed_over: frozenset[Ref] = field(repr=False)
     #: In the order in which their inputs can be there.
     launches: tuple[PlannedLaunch, ...]
 
@@ -97,7 +97,7 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
     return AnnotatedPlan(graph, verdicts, passed_over, _launches(engine, graph, fates))
 
 
-def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[str, Observation]:
+def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[Ref, Observation]:
     """News of refs that are not ours, as the next tick will see it (SPEC 6.11)."""
     if foreign is None:
         return {}
@@ -143,17 +143,17 @@ _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
 class _Fates:
     """The two passes, and what they found."""
 
-    def __init__(self, graph: JobGraph, known: Known, observed: Mapping[str, Observation], now: float) -> None:
+    def __init__(self, graph: JobGraph, known: Known, observed: Mapping[Ref, Observation], now: float) -> None:
         self._graph = graph
         self._known = known
         self._observed = observed
         self._now = now
-        self.fate: dict[str, _Fate] = {}
+        self.fate: dict[Ref, _Fate] = {}
         #: What is stuck or fails to the ref that is to blame; itself where it is.
-        self._blame: dict[str, str] = {}
+        self._blame: dict[Ref, Ref] = {}
         self.needed = set(graph.wanted)
         #: What nothing needs to what would have.
-        self._spared_by: dict[str, str] = {}
+        self._spared_by: dict[Ref, Ref] = {}
 
     def look_upwards(self) -> None:
         """Inputs before outputs."""
@@ -161,7 +161,7 @@ class _Fates:
             for ref in job.produces:
                 self.fate[ref] = self._fate_of(ref)
 
-    def _fate_of(self, ref: str) -> _Fate:
+    def _fate_of(self, ref: Ref) -> _Fate:
         if self._is_live(ref):
             return _Fate.LIVE
         maker = Maker.NOTHING if ref in self._graph.unbuildable else self._maker(ref)
@@ -180,21 +180,21 @@ class _Fates:
                 return self._blamed(ref, hindered, (found,))
         return fate
 
-    def _blamed(self, ref: str, fate: _Fate, inputs: Iterable[str] = ()) -> _Fate:
+    def _blamed(self, ref: Ref, fate: _Fate, inputs: Iterable[Ref] = ()) -> _Fate:
         self._blame[ref] = next((self._blame.get(need, need) for need in inputs if self.fate.get(need) is fate), ref)
         return fate
 
-    def _is_live(self, ref: str) -> bool:
+    def _is_live(self, ref: Ref) -> bool:
         if ref in self._observed and self._known.state(ref) not in LEASED:
             return self._is_news(ref) or (self._observed[ref].live and self._known.state(ref) is InstanceState.LIVE)
         return self._known.state(ref) is InstanceState.LIVE
 
-    def _is_news(self, ref: str) -> bool:
+    def _is_news(self, ref: Ref) -> bool:
         """Whether Dagster has data of it that the store does not know of yet."""
         seen = self._observed.get(ref)
         return seen is not None and seen.live and seen.origin not in (None, self._known.canonical[ref].known_origin)
 
-    def _maker(self, ref: str) -> Maker:
+    def _maker(self, ref: Ref) -> Maker:
         spec = self._graph.dataset_of(ref)
         return MAKER_OF_KIND[spec.kind if spec is not None else None]
 
@@ -209,13 +209,13 @@ class _Fates:
                     else:
                         self._spared_by.setdefault(need, self._who_spares(ref))
 
-    def _who_spares(self, ref: str) -> str:
+    def _who_spares(self, ref: Ref) -> Ref:
         return ref if ref in self.needed or self.fate[ref] not in _ASKS else self._spared_by[ref]
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[Ref, Verdict]:
         return {ref: self._verdict(ref) for job in self._graph.jobs for ref in job.produces}
 
-    def _verdict(self, ref: str) -> Verdict:
+    def _verdict(self, ref: Ref) -> Verdict:
         fate = self.fate[ref]
         match fate:
             case _Fate.LIVE:
@@ -237,14 +237,14 @@ class _Fates:
             case _:
                 return Verdict(Action.BLOCKED, self._why_blocked(ref))
 
-    def _why(self, ref: str) -> str:
+    def _why(self, ref: Ref) -> str:
         if self._is_news(ref):
             return f"live, as Dagster says: {self._observed[ref].origin}"
         if ref in self._observed and self._known.state(ref) is InstanceState.LIVE and not self._observed[ref].live:
             return self._observed[ref].reason or "Dagster has no materialization of it any more"
         return self._known.why(ref, self._now)
 
-    def _why_blocked(self, ref: str) -> str:
+    def _why_blocked(self, ref: Ref) -> str:
         blame = self._blame[ref]
         if blame in self._graph.unbuildable:
             why = self._graph.unbuildable[blame]
@@ -255,9 +255,9 @@ class _Fates:
             return f"waits for source {blame} which nobody builds"
         return self._why(ref) if blame == ref else f"{blame} {self._why(blame)}"
 
-    def wave(self) -> dict[str, int]:
+    def wave(self) -> dict[Ref, int]:
         """Refs that are to be launched, by how many launches one after another come before."""
-        waves: dict[str, int] = {}
+        waves: dict[Ref, int] = {}
         for job in self._graph.jobs:
             for ref in job.produces:
                 if ref not in self.needed or self.fate[ref] not in (_Fate.DUE, _Fate.WAITING):
@@ -271,7 +271,7 @@ class _Fates:
 
 def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLaunch, ...]:
     """What is ready at the same time goes together, as far as one launch can hold it."""
-    ready: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    ready: dict[tuple[int, str, str], list[Ref]] = defaultdict(list)
     for ref, wave in fates.wave().items():
         spec = graph.datasets[asset_of(ref)]
         ready[wave, spec.location, spec.job].append(ref)
@@ -288,7 +288,7 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
     return tuple(launches)
 
 
-def _history(queries: Queries, ref: str) -> list[LaunchSpan]:
+def _history(queries: Queries, ref: Ref) -> list[LaunchSpan]:
     return queries.launch_spans(asset_of(ref))
 
 

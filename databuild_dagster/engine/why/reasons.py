@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from databuild_dagster.engine.wording import when
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
@@ -48,18 +49,18 @@ def counted(states: Iterable[InstanceState | None]) -> str:
 class Known:
     """What the store says of refs."""
 
-    canonical: dict[str, Canonical]
+    canonical: dict[Ref, Canonical]
     #: By ref, for those that something holds back.
-    job_runs: dict[str, JobRunView]
-    taints: dict[str, list[Taint]]
-    missing: dict[str, tuple[str, ...]]
+    job_runs: dict[Ref, JobRunView]
+    taints: dict[Ref, list[Taint]]
+    missing: dict[Ref, tuple[Ref, ...]]
     #: Of the refs that are missing.
-    states: dict[str, InstanceState | None]
+    states: dict[Ref, InstanceState | None]
 
-    def state(self, ref: str) -> InstanceState | None:
+    def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state
 
-    def why(self, ref: str, now: float) -> str:
+    def why(self, ref: Ref, now: float) -> str:
         """Why a ref is as it is, as the rest of a sentence that begins with it."""
         known = self.canonical[ref]
         match known.state:
@@ -85,7 +86,7 @@ class Known:
             case _S.UPSTREAM_FAILED:
                 return self._needs_failed(ref) or f"not built: {one_line(known.reason or '')}"
 
-    def _needs_failed(self, ref: str) -> str:
+    def _needs_failed(self, ref: Ref) -> str:
         """Failed, upstream failed and other missing inputs apart (SPEC 16.27); empty where none has failed."""
         by_state = {
             state: [need for need in self.missing.get(ref, ()) if self.states[need] is state] for state in _FAILED
@@ -96,18 +97,18 @@ class Known:
         others = counted(self.states[need] for need in self.missing[ref] if self.states[need] not in _FAILED)
         return f"needs {', and '.join(named)}" + (f"; of its other missing inputs: {others}" if others else "")
 
-    def _being_built(self, ref: str) -> str:
+    def _being_built(self, ref: Ref) -> str:
         run = self.job_runs[ref]
         if run.state is JobRunState.QUEUED or run.started_at is None:
             return f"queued as job run {run.id} since {when(run.buffered_at)}"
         return f"being built by job run {run.id} since {when(run.started_at)}"
 
 
-def look_up(queries: Queries, refs: Iterable[str]) -> Known:
+def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
     """What the store says of these refs now."""
     canonical = queries.canonical(list(refs))
 
-    def in_state(*states: InstanceState) -> dict[str, Canonical]:
+    def in_state(*states: InstanceState) -> dict[Ref, Canonical]:
         return {ref: known for ref, known in canonical.items() if known.state in states}
 
     building = {ref: known.job_run or "" for ref, known in in_state(_S.BUILDING).items()}

@@ -16,14 +16,14 @@ from math import inf
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.need import DATA_OF_STATE, Action, Facts, need_of, wanted_as
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.canonical import Canonical
 
 _S = InstanceState
 
 
-def launches_not_begun(engine: Engine, refs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[Ref, ...]]:
     """Of the refs that somebody waits for: the launches that have not begun, each with the refs that need it.
 
     Nothing as long as anything that they wait for, transitively, is being built.
@@ -39,7 +39,7 @@ def launches_not_begun(engine: Engine, refs: Iterable[str]) -> dict[str, tuple[s
     actions = {known.ref: _action(known, now) for known in found}
     if not set(actions.values()) <= {Action.BUILD, Action.WAIT}:
         return {}
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, list[Ref]] = {}
     for ref, job_run in building.items():
         waiting.setdefault(job_runs[job_run].launch_id, []).append(ref)
     if not waiting:
@@ -53,7 +53,7 @@ def _action(known: Canonical, now: float) -> Action:
     return need_of(Facts(DATA_OF_STATE[known.state], wanted=wanted_as(1, inf, known.retry_at, now))).action
 
 
-def _before(engine: Engine, due: Iterable[str]) -> list[str]:
+def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:
     """So many launches are out at once; while those have not begun, no other is made (`TickLimits`)."""
     specs = (engine.queries.dataset(asset) for asset in {asset_of(ref) for ref in due})
     locations = {spec.location for spec in specs if spec is not None}

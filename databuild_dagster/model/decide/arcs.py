@@ -25,7 +25,7 @@ from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
-from databuild_dagster.model.refs import asset_of, make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.model.wording import few_of
@@ -50,7 +50,7 @@ class _Woken(NamedTuple):
 
     arc: _Arc
     published: c.Published
-    lots: tuple[str, ...]
+    lots: tuple[Ref, ...]
 
 
 def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
@@ -66,7 +66,7 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     firings: list[e.ArcFiring] = []
     facts: list[e.Fact] = []
     #: Lots that this command taints, each once.
-    tainted: set[str] = set()
+    tainted: set[Ref] = set()
     for wake in woken:
         if asset_of(wake.published.ref) == wake.arc.row.asset:
             facts += _checked_again(wake, rows, tainted, deciding)
@@ -83,7 +83,7 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     return [fired, *_failing_at_once(facts, failing, deciding)]
 
 
-def _failing_at_once(facts: list[e.Fact], failing: set[str], deciding: Deciding) -> list[e.Fact]:
+def _failing_at_once(facts: list[e.Fact], failing: set[Ref], deciding: Deciding) -> list[e.Fact]:
     """Taints of lots that had failed are one event, before the others.
 
     One lot may be the cause why another failed. The taint of the first alone would free the second for a retry, and the second
@@ -157,7 +157,7 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
     return woken.published.seq > made.created_seq
 
 
-def _checked_again(woken: _Woken, rows: dict[str, RefRow], tainted: set[str], deciding: Deciding) -> list[e.Fact]:
+def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], deciding: Deciding) -> list[e.Fact]:
     """The arc's own lot became live: it is late if a source got a new instance while the lot was being built."""
     view, ref = deciding.view, woken.published.ref
     lot = rows.get(ref)
@@ -194,7 +194,7 @@ def _late_data(source: str) -> str:
 
 
 def _wanted(
-    woken: _Woken, lots: tuple[str, ...], late: list[str], known: dict[str, RefRow], deciding: Deciding
+    woken: _Woken, lots: tuple[Ref, ...], late: list[Ref], known: dict[Ref, RefRow], deciding: Deciding
 ) -> list[e.Fact]:
     """One request, with a want for each lot; late lots are tainted first."""
     request_id = deciding.new_id()

@@ -17,7 +17,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownPartition,
 )
-from databuild_dagster.model.refs import PartitionRef, checked_job_run_id, derive_partition_uuid
+from databuild_dagster.model.refs import PartitionRef, Ref, checked_job_run_id, derive_partition_uuid
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
@@ -49,13 +49,13 @@ class Claim:
 
     launch_id: str
     #: Ref to the job run of this claim that builds it.
-    build: dict[str, str] = field(default_factory=dict)
+    build: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the job run that is building it, or waits for its inputs.
-    join: dict[str, str] = field(default_factory=dict)
+    join: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
-    reuse: dict[str, str] = field(default_factory=dict)
+    reuse: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason.
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[Ref, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,26 +78,26 @@ class Deciding:
             self._datasets[asset] = None if row is None or row.removed else spec_of(row)
         return self._datasets[asset]
 
-    def check_wantable(self, text: str) -> None:
+    def check_wantable(self, ref: Ref) -> None:
         """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (SPEC 5.7)."""
-        check_wantable(text, self.dataset_of, self.view.asset_names, self.catalog)
+        check_wantable(ref, self.dataset_of, self.view.asset_names, self.catalog)
 
-    def why_not_wantable(self, text: str) -> str | None:
+    def why_not_wantable(self, ref: Ref) -> str | None:
         try:
-            self.check_wantable(text)
+            self.check_wantable(ref)
         except Refused as refused:
             return refused.message
         return None
 
-    def existing_refs(self, texts: Iterable[str]) -> dict[str, RefRow | None]:
+    def existing_refs(self, refs: Iterable[Ref]) -> dict[Ref, RefRow | None]:
         """Rows of refs that must be well formed and wantable; None for a ref without any event."""
-        checked = list(texts)
+        checked = list(refs)
         no_duplicates(checked)
         rows = self.view.refs(checked)
-        for text in checked:
-            if text not in rows:
-                self.check_wantable(text)
-        return {text: rows.get(text) for text in checked}
+        for ref in checked:
+            if ref not in rows:
+                self.check_wantable(ref)
+        return {ref: rows.get(ref) for ref in checked}
 
     def found(self, rows: dict[str, R], names: Iterable[str], row_type: type[Row]) -> dict[str, R]:
         """The rows of these names. Raises `NotFound`, with near names."""
@@ -161,7 +161,7 @@ class Deciding:
 
 
 def check_wantable(
-    text: str,
+    ref: Ref,
     dataset_of: Callable[[str], DatasetSpec | None],
     asset_names: Callable[[], Iterable[str]],
     catalog: Catalog,
@@ -170,12 +170,13 @@ def check_wantable(
 
     Raises `InvalidRef`; `UnknownAsset`, with near names; `UnknownPartition`.
     """
-    ref = PartitionRef.parse(text)
-    spec = dataset_of(ref.asset)
+    # Parsed again, for this is the last check before the log, and callers without mypy may pass any text.
+    named = PartitionRef.parse(ref)
+    spec = dataset_of(named.asset)
     if spec is None:
-        raise UnknownAsset(asset=ref.asset, names=asset_names())
-    if why := catalog.why_not(spec, ref.partition_key):
-        raise UnknownPartition(ref=text, why=why, asset=ref.asset)
+        raise UnknownAsset(asset=named.asset, names=asset_names())
+    if why := catalog.why_not(spec, named.partition_key):
+        raise UnknownPartition(ref=ref, why=why, asset=named.asset)
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:
@@ -184,7 +185,7 @@ def spec_of(row: DatasetRow) -> DatasetSpec:
 
 
 def no_duplicates(refs: Iterable[str]) -> None:
-    """Raises `DuplicateRef`."""
+    """Of refs, or of ids. Raises `DuplicateRef`."""
     seen: set[str] = set()
     for ref in refs:
         if ref in seen:

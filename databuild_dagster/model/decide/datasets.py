@@ -10,7 +10,7 @@ from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec, Stand
 from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
 from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
-from databuild_dagster.model.refs import PartitionRef
+from databuild_dagster.model.refs import PartitionRef, Ref
 from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -90,7 +90,7 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
     return [e.LotArrived(arrivals=(arrival,))]
 
 
-def _check_seen(seen: dict[str, str | None], rows: dict[str, RefRow | None], deciding: Deciding) -> None:
+def _check_seen(seen: dict[Ref, str | None], rows: dict[Ref, RefRow | None], deciding: Deciding) -> None:
     """Raises `CanonicalMoved` when a ref has another canonical instance than the caller saw."""
     ids = {ref: row.canonical_id for ref in seen if (row := rows.get(ref)) is not None}
     instances = deciding.view.instances_by_id(found for found in ids.values() if found is not None)

@@ -11,7 +11,7 @@ from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer,
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
@@ -25,24 +25,24 @@ _WAITS = DelegationOutcome.WAITING.value
 class Answers:
     """The answers to a request, one for each of its refs, in their order."""
 
-    by_ref: dict[str, Answer] = field(default_factory=dict)
+    by_ref: dict[Ref, Answer] = field(default_factory=dict)
     #: Refs that have to be tainted before they can be built.
-    opened: list[str] = field(default_factory=list)
+    opened: list[Ref] = field(default_factory=list)
     #: Ref to its canonical instance, and to the job run that made that, unless the answer is a build.
-    instances: dict[str, InstanceRow] = field(default_factory=dict)
-    job_runs: dict[str, str] = field(default_factory=dict)
+    instances: dict[Ref, InstanceRow] = field(default_factory=dict)
+    job_runs: dict[Ref, str] = field(default_factory=dict)
 
-    def given(self, answer: Answer) -> list[str]:
+    def given(self, answer: Answer) -> list[Ref]:
         """The refs with this answer."""
         return [ref for ref, given in self.by_ref.items() if given is answer]
 
-    def why_refused(self, ref: str) -> str:
+    def why_refused(self, ref: Ref) -> str:
         instance = self.instances[ref]
         return f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
 
 
 def answer(
-    rows: Mapping[str, RefRow | None],
+    rows: Mapping[Ref, RefRow | None],
     deciding: Deciding,
     *,
     opens: bool = False,
@@ -82,7 +82,7 @@ def _backs_off(row: RefRow, now: float) -> bool:
     return row.state is InstanceState.UP_FOR_RETRY and row.retry_at is not None and row.retry_at > now
 
 
-def _is_outdated(ref: str, instance: InstanceRow, deciding: Deciding) -> bool:
+def _is_outdated(ref: Ref, instance: InstanceRow, deciding: Deciding) -> bool:
     """Built by another code version; data from outside was built by none of ours."""
     spec = deciding.dataset_of(asset_of(ref))
     return spec is not None and instance.origin is None and instance.code_version != spec.code_version
@@ -113,7 +113,7 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
     return [e.PartitionDelegated(requester=requester, delegations=facts)] if facts else []
 
 
-def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
+def joining(leased: Mapping[Ref, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
     """Requests from before the lease join its job run: of all requests for a ref, one builds it (SPEC 8.4).
 
     `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which builds
@@ -144,7 +144,7 @@ def joining(leased: Mapping[str, str], deciding: Deciding, *, for_first: bool = 
     return facts
 
 
-def _joined(ref: str, job_run_id: str) -> e.DelegationFact:
+def _joined(ref: Ref, job_run_id: str) -> e.DelegationFact:
     uuid = derive_partition_uuid(job_run_id, ref)
     return e.DelegationFact(ref=ref, kind=Answer.JOIN.value, job_run_id=job_run_id, uuid=uuid, reason="")
 

@@ -7,6 +7,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
 from databuild_dagster.model.decide.wants import open_wants_of_job_runs
 from databuild_dagster.model.errors import InvalidRequest, JobRunEnded
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, LaunchRow, RefRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
@@ -42,7 +43,7 @@ def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:
                 raise InvalidRequest(what=f"an input of {output.ref}", value=uuid, why=f"it is no instance of {ref}")
 
 
-def check_manifest(ref: str, manifest: e.ManifestFact | None) -> None:
+def check_manifest(ref: Ref, manifest: e.ManifestFact | None) -> None:
     """A manifest of a live instance is complete, or empty on purpose (I7)."""
     if manifest is not None and manifest.state not in ("complete", "empty"):
         raise InvalidRequest(what=f"the manifest of {ref}", value=manifest.state, why="it must be complete or empty")
@@ -71,7 +72,7 @@ def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
     ]
 
 
-def _retries(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
+def _retries(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]:
     return {ref.ref: deciding.backoff(ref.attempts + 1) for ref in refs if ref.attempts + 1 < MAX_ATTEMPTS}
 
 
@@ -97,7 +98,7 @@ def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
     ]
 
 
-def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[str, float]:
+def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]:
     """The first loss is retried at once, because the lease was delay enough."""
     retries = _retries(refs, deciding)
     return {ref.ref: deciding.now if not ref.attempts else retries[ref.ref] for ref in refs if ref.ref in retries}

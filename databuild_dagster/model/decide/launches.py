@@ -10,6 +10,7 @@ from databuild_dagster.model.decide.delegations import answer, delegated, joinin
 from databuild_dagster.model.decide.misses import miss_facts
 from databuild_dagster.model.errors import AlreadyStarted, InvalidRequest
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import LaunchRow, RefRow
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 
@@ -41,7 +42,7 @@ def _is_missing(row: RefRow | None) -> bool:
     return row is None or row.state is not InstanceState.LIVE
 
 
-def _still_missing(impacted: dict[str, tuple[str, ...]], rows: dict[str, RefRow]) -> dict[str, tuple[str, ...]]:
+def _still_missing(impacted: dict[Ref, tuple[Ref, ...]], rows: dict[Ref, RefRow]) -> dict[Ref, tuple[Ref, ...]]:
     left = {ref: tuple(m for m in missing if _is_missing(rows.get(m))) for ref, missing in impacted.items()}
     return {ref: missing for ref, missing in left.items() if missing}
 
@@ -132,14 +133,14 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     return facts
 
 
-def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[str]:
+def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[Ref]:
     """Refs that an open want of the same Dagster run names: it asks again after the builds of others failed."""
     wants = [want for want in deciding.view.wants_of_requests([dagster_run_id]) if want.state in OPEN_WANTS]
     links = deciding.view.refs_of_wants([want.id for want in wants])
     return {row.ref for row in deciding.view.refs_by_id(ref_id for _, ref_id in links).values()}
 
 
-def _wants_of_claim(command: c.ClaimRefs, refs: list[str], deciding: Deciding) -> e.WantCreated:
+def _wants_of_claim(command: c.ClaimRefs, refs: list[Ref], deciding: Deciding) -> e.WantCreated:
     """Wants of a Dagster run for refs that it cannot build; they outlast it (SPEC 8.1)."""
     return e.WantCreated(
         request_id=command.dagster_run_id,

@@ -8,6 +8,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 
 #: Refs that the search for a cycle visits at most.
@@ -22,10 +23,10 @@ def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
     return miss_facts(command.misses, refs, deciding)
 
 
-def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[str, ...]], deciding: Deciding) -> list[e.Fact]:
+def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[Ref, ...]], deciding: Deciding) -> list[e.Fact]:
     """The event for misses of job runs whose outputs are given; derivative wants follow by the standing rule."""
     #: Ref to the refs that it waits for, by misses of this command, which are not in the state yet.
-    waiting: dict[str, tuple[str, ...]] = {}
+    waiting: dict[Ref, tuple[Ref, ...]] = {}
     facts = []
     for miss in misses:
         impacts = []
@@ -45,7 +46,7 @@ def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[str, ...]],
 
 
 def _impact(
-    ref: str, missing: tuple[str, ...], waiting: dict[str, tuple[str, ...]], deciding: Deciding
+    ref: Ref, missing: tuple[Ref, ...], waiting: dict[Ref, tuple[Ref, ...]], deciding: Deciding
 ) -> e.ImpactFact:
     for text in missing:
         if why := deciding.why_not_wantable(text):
@@ -62,8 +63,8 @@ def _impact(
 
 
 def _cycle(
-    ref: str, missing: tuple[str, ...], waiting: dict[str, tuple[str, ...]], deciding: Deciding
-) -> tuple[str, ...]:
+    ref: Ref, missing: tuple[Ref, ...], waiting: dict[Ref, tuple[Ref, ...]], deciding: Deciding
+) -> tuple[Ref, ...]:
     """The refs of the cycle that waiting for the missing refs would close, this one first; else empty. In bulk, by levels."""
     came_from = dict.fromkeys(missing, ref)
     level = list(missing)
@@ -80,14 +81,14 @@ def _cycle(
     return ()
 
 
-def _spelled_out(ref: str, came_from: dict[str, str]) -> tuple[str, ...]:
+def _spelled_out(ref: Ref, came_from: dict[Ref, Ref]) -> tuple[Ref, ...]:
     back = [came_from[ref]] if came_from[ref] != ref else []
     while back and came_from[back[-1]] != ref:
         back.append(came_from[back[-1]])
     return (ref, *reversed(back))
 
 
-def _waits_for(texts: list[str], waiting: dict[str, tuple[str, ...]], deciding: Deciding) -> dict[str, tuple[str, ...]]:
+def _waits_for(texts: list[Ref], waiting: dict[Ref, tuple[Ref, ...]], deciding: Deciding) -> dict[Ref, tuple[Ref, ...]]:
     view = deciding.view
     found = {text: waiting[text] for text in texts if text in waiting}
     rows = [row for row in view.refs(texts).values() if row.state is InstanceState.UPSTREAM_BUILDING]

@@ -10,6 +10,7 @@ from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated
 from databuild_dagster.model.errors import InvalidRequest, NothingToRetry
 from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import FAILING, InstanceState, WantState
 from databuild_dagster.model.times import LAST_TIME
@@ -54,7 +55,7 @@ def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
 class _Again:
     """A want that is recorded again, with the time that it was given before."""
 
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     priority: int = 0
     ttl_seconds: float | None = c.DEFAULT_TTL_SECONDS
     sla_seconds: float | None = None
@@ -104,7 +105,7 @@ def _wanted_again(concerned: list[RefRow], deciding: Deciding) -> list[_Again]:
         refs_of.setdefault(want_id, []).append(ref_id)
     rows = view.refs_by_id({ref_id for refs in refs_of.values() for ref_id in refs})
     opened = {row.id for row in concerned}
-    again: dict[tuple[str, ...], _Again] = {}
+    again: dict[tuple[Ref, ...], _Again] = {}
     for want in wants.values():
         refs = tuple(rows[ref_id].ref for ref_id in refs_of[want.id])
         if all(ref_id in opened or rows[ref_id].state not in FAILING for ref_id in refs_of[want.id]):

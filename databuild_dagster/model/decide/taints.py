@@ -12,6 +12,7 @@ from databuild_dagster.model.errors import (
     NothingToTaint,
     NothingToUntaint,
 )
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, TaintRow
 from databuild_dagster.model.states import TAINTABLE, InstanceState
@@ -50,7 +51,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
     ]
 
 
-def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
+def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[Ref]:
     """The refs of instances whose rows readers still see live, perhaps in other files."""
     view = deciding.view
     instances = view.instances_by_uuid(uuids)
@@ -65,7 +66,7 @@ def _still_seen(uuids: tuple[str, ...], deciding: Deciding) -> list[str]:
     ]
 
 
-def _with_the_same_rows(refs: tuple[str, ...], uuids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
+def _with_the_same_rows(refs: tuple[Ref, ...], uuids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
     """These uuids, and those of instances with the same rows in other files: a build from one is a build from all."""
     view = deciding.view
     canonical = {row.canonical_id for row in view.refs(refs).values() if row.canonical_id is not None}

@@ -7,6 +7,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
 from databuild_dagster.model.times import has_date
@@ -72,7 +73,7 @@ def _after(what: str, seconds: float | None, since: float) -> float | None:
     return since + seconds
 
 
-def _answers(command: c.CreateWants, texts: list[str], deciding: Deciding) -> Answers:
+def _answers(command: c.CreateWants, texts: list[Ref], deciding: Deciding) -> Answers:
     """Without the missing refs, which are built."""
     known = deciding.view.refs(texts)
     rows = {text: known[text] for text in texts if text in known}

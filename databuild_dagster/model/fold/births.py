@@ -9,7 +9,7 @@ import msgspec
 from databuild_dagster.model import events as e
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceCause, JobRunCause
 
@@ -29,7 +29,7 @@ def _job_run(
     launch: LaunchRow,
     job_run_id: str,
     partition_key: str | None,
-    refs: tuple[str, ...],
+    refs: tuple[Ref, ...],
     cause: JobRunCause,
 ) -> JobRunRow:
     listed = _json.encode(refs).decode()

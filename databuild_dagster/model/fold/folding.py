@@ -11,6 +11,7 @@ from typing import TypeVar
 from databuild_dagster.model.coordination import DELEGATION, DelegationCause, DelegationOutcome
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
@@ -75,16 +76,16 @@ class Folding:
         ids = list(job_run_ids)
         return self.found(self.view.job_runs(ids), ids, "job run").values()
 
-    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[str, InstanceRow]]:
+    def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, dict[Ref, InstanceRow]]:
         """Instances of job runs: by job run, then by ref."""
-        found: dict[int, dict[str, InstanceRow]] = {job_run.id: {} for job_run in job_runs}
+        found: dict[int, dict[Ref, InstanceRow]] = {job_run.id: {} for job_run in job_runs}
         instances = self.view.instances_of_job_runs(found)
         refs = self.view.refs_by_id(instance.ref_id for instance in instances)
         for instance in instances:
             found[instance.job_run_id][refs[instance.ref_id].ref] = instance
         return found
 
-    def output(self, outputs: dict[int, dict[str, InstanceRow]], job_run: JobRunRow, ref: str) -> InstanceRow:
+    def output(self, outputs: dict[int, dict[Ref, InstanceRow]], job_run: JobRunRow, ref: Ref) -> InstanceRow:
         instance = outputs[job_run.id].get(ref)
         if instance is None:
             raise IllegalMove(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from databuild_dagster.model import events as e
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, InstanceRow, RefRow, WantRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.view import Openness, View
@@ -99,7 +100,7 @@ def _wants_needed(
     new_id: Callable[[], str],
 ) -> list[e.Fact]:
     """New derivative wants, one event for all of one urgency."""
-    unmet: dict[Demand, list[str]] = {}
+    unmet: dict[Demand, list[Ref]] = {}
     for ref_id, demand in demands.items():
         if not any(demand.met_by(want, now) for want in wants[ref_id]):
             unmet.setdefault(demand, []).append(missing[ref_id].ref)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.events import ManifestRemoved
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import log
@@ -18,7 +19,7 @@ from databuild_dagster.store.selection import Selection
 class Canonical(NamedTuple):
     """What readers of a ref see; `state` None when it is missing."""
 
-    ref: str
+    ref: Ref
     state: InstanceState | None = None
     uuid: str | None = None
     job_run: str | None = None
@@ -109,13 +110,13 @@ _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: s
 class CanonicalQueries(Asking):
     """What readers of refs see."""
 
-    def canonical(self, refs: Sequence[str]) -> dict[str, Canonical]:
+    def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """For every ref asked for, what readers see (SPEC 4)."""
         answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         found = {canonical.ref: canonical for canonical in _NOW.rows(answer)}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
 
-    def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:
+    def states(self, refs: Iterable[Ref]) -> dict[Ref, InstanceState | None]:
         """Canonical states alone, for planning; missing refs are None."""
         wanted = list(refs)
         rows = self._all(
@@ -124,7 +125,7 @@ class CanonicalQueries(Asking):
         found = dict(rows)
         return {ref: _STATES[found.get(ref)] for ref in wanted}
 
-    def build_request_of_live(self, ref: str) -> str | None:
+    def build_request_of_live(self, ref: Ref) -> str | None:
         """What built the live instance of a ref: its Dagster run, or its launch; None when it is not live."""
         rows = self._all(f"SELECT build_request_id FROM {PREFIX}available_partitions WHERE partition_ref = ?", ref)
         return rows[0][0] if rows else None
@@ -138,7 +139,7 @@ class CanonicalQueries(Asking):
         order = f"AND i.state = '{InstanceState.LIVE}' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
         return next(iter(_NOW.rows(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
-    def canonical_at(self, refs: Sequence[str], seq: int) -> dict[str, Canonical]:
+    def canonical_at(self, refs: Sequence[Ref], seq: int) -> dict[Ref, Canonical]:
         """For every ref asked for, what its readers saw when `seq` was the last event (SPEC 3.2).
 
         The state is that of then, and so is what it held: nothing before it was live, and all of it until the log says

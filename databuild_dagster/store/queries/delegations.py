@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.fold.react import CLAIMANT
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
@@ -28,14 +29,14 @@ class DelegationQueries(Asking):
         """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
         return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
 
-    def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[str, bool]]:
+    def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[Ref, bool]]:
         """Of some requesters the Dagster runs that wait for what others build: for which refs.
 
         True of a ref that it was given to build, and could not, while its want for that is open: others build it for
         its sake (SPEC 8.1).
         """
         which = "d.requester IN (SELECT value FROM json_each(?))"
-        found: dict[str, dict[str, bool]] = {}
+        found: dict[str, dict[Ref, bool]] = {}
         for run_id, ref, is_followed_up in self._all(_WAITING_DAGSTER_RUNS.format(which=which), Keys(requesters)):
             found.setdefault(run_id, {})[ref] = bool(is_followed_up)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
@@ -15,7 +16,7 @@ from databuild_dagster.store.selection import Selection
 class Recorded(NamedTuple):
     """All that is recorded of a ref that gap reports ask for. A ref that nobody has named yet has none."""
 
-    ref: str
+    ref: Ref
     #: Of its canonical instance, as the two that follow; None when it is missing.
     state: InstanceState | None
     manifest_state: str | None
@@ -29,8 +30,8 @@ class Recorded(NamedTuple):
 class RecordedOfDataset(NamedTuple):
     """Refs of one dataset that somebody has named: those that are live, most of them, with the state of their manifest."""
 
-    live: dict[str, str | None]
-    others: dict[str, Recorded]
+    live: dict[Ref, str | None]
+    others: dict[Ref, Recorded]
 
 
 _ROW = Selection(Recorded, "r", manifest_state="i.manifest_state")
@@ -58,7 +59,7 @@ def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
 class GapQueries(Asking):
     """Refs of which something is recorded."""
 
-    def recorded(self, refs: Iterable[str]) -> dict[str, Recorded]:
+    def recorded(self, refs: Iterable[Ref]) -> dict[Ref, Recorded]:
         """What is recorded of each ref asked for; those that nobody has named yet are left out."""
         answer = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         return {recorded.ref: recorded for recorded in _ROW.rows(answer)}

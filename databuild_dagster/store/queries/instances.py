@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.model.events import JobRunStarted, MadeWith
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
@@ -20,7 +20,7 @@ class Instance(NamedTuple):
     """One build of a ref."""
 
     uuid: str
-    ref: str
+    ref: Ref
     state: InstanceState
     seq: int
     at: float
@@ -40,7 +40,7 @@ class Instance(NamedTuple):
 class Kept(NamedTuple):
     """Whose the storage of an instance is."""
 
-    ref: str
+    ref: Ref
     state: InstanceState
     #: Whether its job run has ended, so that nobody writes to it any more.
     has_ended: bool
@@ -86,7 +86,7 @@ class InstanceQueries(Asking):
     def instance(self, uuid: str) -> Instance | None:
         return next(iter(_INSTANCE.rows(self._all(_INSTANCES + "WHERE i.uuid = ?", uuid))), None)
 
-    def history(self, ref: str) -> list[Instance]:
+    def history(self, ref: Ref) -> list[Instance]:
         """Every instance of a ref, the oldest first (SPEC 4.2)."""
         sql = f"""
             WITH RECURSIVE chain(id) AS (
@@ -154,7 +154,7 @@ class InstanceQueries(Asking):
             AND coalesce(n.same_as_id, n.id) = coalesce(i.same_as_id, i.id)"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
-    def n_live_built_from(self, refs: Sequence[str], uuids: Sequence[str]) -> int:
+    def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
         """How many other refs are live by data that came from these refs' canonical instances, or from these instances."""
         sql = f"""
             WITH RECURSIVE made(id) AS (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
@@ -18,7 +19,7 @@ class JobRunView(NamedTuple):
     id: str
     job: str
     partition_key: str | None
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     state: JobRunState
     dagster_run_id: str | None
     launch_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
 from databuild_dagster.store.backends.base import Keys
@@ -16,7 +17,7 @@ from databuild_dagster.store.selection import Selection
 class DueRef(NamedTuple):
     """A ref that the orchestrator has to look at, with what its open wants add up to."""
 
-    ref: str
+    ref: Ref
     dataset_id: int
     priority: int
     deadline: float
@@ -28,8 +29,8 @@ class DueRef(NamedTuple):
 class Need(NamedTuple):
     """A ref that another needs, as its last dep miss says, or waits for."""
 
-    by: str
-    ref: str
+    by: Ref
+    ref: Ref
     state: InstanceState | None
     priority: int
     deadline: float
@@ -42,7 +43,7 @@ class Need(NamedTuple):
 class Standing(NamedTuple):
     """How a ref stands with those who might ask for it."""
 
-    ref: str
+    ref: Ref
     #: Of its canonical instance, None when it is missing.
     state: InstanceState | None
     #: Its backoff has not passed.
@@ -93,7 +94,7 @@ class PlanningQueries(Asking):
             ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
         return _DUE.rows(self._all(sql, Keys(dataset_ids), now, now, most))
 
-    def learned_inputs(self, refs: Iterable[str], now: float) -> list[Need]:
+    def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
         """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
@@ -101,7 +102,7 @@ class PlanningQueries(Asking):
             WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN {one_of(LEASED)})"""
         return _NEED.rows(self._all(sql, now, now, Keys(refs)))
 
-    def waited_for(self, refs: Iterable[str], now: float) -> list[Need]:
+    def waited_for(self, refs: Iterable[Ref], now: float) -> list[Need]:
         """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
@@ -114,7 +115,7 @@ class PlanningQueries(Asking):
             WHERE n.state IS NOT '{InstanceState.LIVE}'"""
         return _NEED.rows(self._all(sql, Keys(refs), now, now))
 
-    def missing_of(self, uuid: str) -> tuple[str, ...]:
+    def missing_of(self, uuid: str) -> tuple[Ref, ...]:
         """What an instance waits for, or failed for: its missing refs that are not live."""
         sql = f"""
             SELECT r.ref FROM {PREFIX}missing m JOIN {PREFIX}instances i ON i.id = m.instance_id
@@ -122,14 +123,14 @@ class PlanningQueries(Asking):
             ORDER BY r.ref"""
         return tuple(ref for (ref,) in self._all(sql, uuid))
 
-    def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[Ref, ...]]:
         """`missing_of` for many instances, by uuid; those that wait for nothing are left out."""
         sql = f"""
             SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
             JOIN {PREFIX}refs r ON r.id = m.ref_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> '{InstanceState.LIVE}'
             ORDER BY r.ref"""
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[Ref]] = {}
         for uuid, ref in self._all(sql, Keys(uuids)):
             found.setdefault(uuid, []).append(ref)
         return {uuid: tuple(refs) for uuid, refs in found.items()}
@@ -140,7 +141,7 @@ class PlanningQueries(Asking):
         at: float | None = row[0]
         return at
 
-    def standings(self, refs: Iterable[str], now: float) -> dict[str, Standing]:
+    def standings(self, refs: Iterable[Ref], now: float) -> dict[Ref, Standing]:
         """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
         asked = list(refs)
         sql = f"""
@@ -149,7 +150,7 @@ class PlanningQueries(Asking):
         found = {standing.ref: standing for standing in _STANDING.rows(self._all(sql, now, now, Keys(asked)))}
         return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
 
-    def wanted(self, refs: Iterable[str]) -> dict[str, Wanted]:
+    def wanted(self, refs: Iterable[Ref]) -> dict[Ref, Wanted]:
         """For every ref asked for, what its open wants add up to (SPEC 5.4)."""
         asked = list(refs)
         sql = f"""
@@ -158,7 +159,7 @@ class PlanningQueries(Asking):
         found = dict(_WANTED.by(self._all(sql, Keys(asked))))
         return {ref: found.get(ref) or Wanted() for ref in asked}
 
-    def attempts(self, refs: Iterable[str]) -> dict[str, int]:
+    def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
         """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(refs)))

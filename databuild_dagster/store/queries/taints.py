@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
@@ -46,7 +47,7 @@ class TaintQueries(Asking):
             found.setdefault(uuid, []).append(taint)
         return found
 
-    def taints_to_show(self, refs: Iterable[str]) -> dict[str, Taint]:
+    def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
         """What is held against refs that are not live again: the newest taint in force of the canonical instance if it
         is tainted, else of the last one that was live. The others are left out."""
         sql = f"""
@@ -62,7 +63,7 @@ class TaintQueries(Asking):
             WHERE found = 1 AND chain.state <> '{InstanceState.LIVE}' AND x.canceled_at IS NULL ORDER BY t.id"""
         return dict(_TAINT.by(self._all(sql, Keys(refs))))
 
-    def tainted_by(self, taint_id: str) -> tuple[str, ...]:
+    def tainted_by(self, taint_id: str) -> tuple[Ref, ...]:
         """The refs whose canonical instance has, or had, a taint."""
         sql = f"""
             SELECT r.ref FROM {PREFIX}taints t JOIN {PREFIX}taint_instances x ON x.taint_id = t.id
@@ -70,7 +71,7 @@ class TaintQueries(Asking):
             WHERE t.taint_id = ? ORDER BY r.ref"""
         return tuple(ref for (ref,) in self._all(sql, taint_id))
 
-    def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[str, ...]]]:
+    def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[Ref, ...]]]:
         """How many refs of each dataset are tainted, and the first of them; by the index of what is tainted."""
         sql = f"""
             SELECT d.asset, d.id, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
@@ -20,7 +21,7 @@ class WantView(NamedTuple):
 
     id: str
     request_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     state: WantState
     source: str
     source_id: str | None
@@ -41,7 +42,7 @@ class Asker(NamedTuple):
 
     want_id: str
     request_id: str
-    refs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     source: str
     source_id: str | None
     comment: str
@@ -69,7 +70,7 @@ class LastWant(NamedTuple):
 class LateRef(NamedTuple):
     """A ref that is not live, and was to be by now for an open want."""
 
-    ref: str
+    ref: Ref
     #: The first deadline that has passed.
     deadline: float
 
@@ -115,13 +116,13 @@ class WantQueries(Asking):
             raise NotFound(kind="want or request", name=name, names=names)
         return found
 
-    def wants_of_ref(self, ref: str) -> list[WantView]:
+    def wants_of_ref(self, ref: Ref) -> list[WantView]:
         """Every want that ever named a ref (SPEC 5.6)."""
         sql = f"""
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return _WANT.rows(self._all(_WANTS + sql, ref))
 
-    def last_wants(self, refs: Iterable[str]) -> dict[str, LastWant]:
+    def last_wants(self, refs: Iterable[Ref]) -> dict[Ref, LastWant]:
         """The newest want that ever named each ref; what nobody ever wanted is left out."""
         sql = f"""
             SELECT r.ref, {_LAST_WANT.columns} FROM {PREFIX}refs r
@@ -181,7 +182,7 @@ class WantQueries(Asking):
         rows = self._all(sql, want_id, min(seq, MAX_SEQ))
         return WantState(rows[0][0]) if rows else None
 
-    def failed_wants_of(self, refs: Iterable[str]) -> int:
+    def failed_wants_of(self, refs: Iterable[Ref]) -> int:
         """How many wants ended because these refs have failed, and whatever failed because of them by now."""
         sql = f"""
             WITH RECURSIVE failed(id) AS (

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Connection
@@ -49,10 +49,10 @@ class BuildWork(DatasetWork):
         #: The instances of job runs, as far as they were met.
         self._outputs: dict[int, list[InstanceRow]] = {}
 
-    def refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
+    def refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]:
         return self._refs.keys(texts)
 
-    def ensure_refs(self, texts: Iterable[str]) -> dict[str, RefRow]:
+    def ensure_refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]:
         wanted = list(dict.fromkeys(texts))
         rows = self._refs.keys(wanted)
         if len(rows) == len(wanted):

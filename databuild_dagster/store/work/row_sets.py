@@ -15,6 +15,7 @@ from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.schema import PREFIX
 
 K = TypeVar("K")
+S = TypeVar("S", bound=str)
 R = TypeVar("R", bound=Row)
 
 
@@ -83,7 +84,7 @@ class RowSet(Generic[R]):
         self.shape = shape
         self.connection = connection
         self.by_id: dict[int, R] = {}
-        self.by_key: dict[str, R] = {}
+        self.by_key: dict[Any, R] = {}
         #: What was asked for in vain: only this transaction writes, so nobody else can have made it since.
         self.absent: set[Any] = set()
         #: The columns of each row as the database has them.
@@ -105,7 +106,7 @@ class RowSet(Generic[R]):
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
         return self._known(ids, self.by_id, self.shape.by_id)
 
-    def keys(self, keys: Iterable[str]) -> dict[str, R]:
+    def keys(self, keys: Iterable[S]) -> dict[S, R]:
         return self._known(keys, self.by_key, self.shape.by_key)
 
     def _known(self, keys: Iterable[K], known: dict[K, R], lookup: Lookup) -> dict[K, R]:

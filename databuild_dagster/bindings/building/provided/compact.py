@@ -15,7 +15,7 @@ from databuild_dagster.model.commands import InvokeMeta, ReplaceFiles
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.events import LotArrived, ManifestFact
 from databuild_dagster.model.meta_storage import do
-from databuild_dagster.model.refs import PartitionRef, asset_of, derive_partition_uuid
+from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid, parse_ref
 from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType, manifest_fact
@@ -44,7 +44,7 @@ class Compact(DistributedOperation[CompactArg]):
 
     def start_or_resume_job(self, arg: CompactArg, partition: PartitionRef, context: Any) -> None:
         job: OperationContext = context
-        ref = str(partition)
+        ref = parse_ref(partition)
         try:
             manifest = job.manifest
         except (DataRemoved, NotOurs) as gone:
@@ -107,7 +107,7 @@ class Compact(DistributedOperation[CompactArg]):
         and the command has no effect any more.
         """
         job: OperationContext = context
-        uuid, asset = derive_partition_uuid(job.token, str(partition)), asset_of(str(partition))
+        uuid, asset = derive_partition_uuid(job.token, str(partition)), partition.asset
         if job.is_stopped and _is_written(job.warehouse, asset, uuid):
             job.engine.handle(
                 InvokeMeta(statements=(do(),)), actor=str(job.operation), command_id=_command_of(job.token)

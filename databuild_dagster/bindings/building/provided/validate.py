@@ -22,7 +22,7 @@ from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.constraints import AnyConstraint
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.operations.records import Mark
-from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid
+from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid, parse_ref
 from databuild_dagster.spark.validating import (
     SAMPLES,
     PartitionReport,
@@ -162,10 +162,11 @@ def _manifests_of(
     dataset: str, instances: Mapping[PartitionRef, str | None], resources: OperationResources
 ) -> list[Manifest]:
     """Ordered by ref; without partitions whose data is not ours or is removed, which their jobs report."""
-    seen = resources.engine.queries.canonical([str(ref) for ref in instances])
+    pinned = {parse_ref(ref): uuid for ref, uuid in instances.items()}
+    seen = resources.engine.queries.canonical(list(pinned))
     # A partition that was rebuilt since may have other columns; its instance of before is read with those of the
     # others.
-    found = [seen[str(ref)] for ref, uuid in instances.items() if uuid is not None and seen[str(ref)].uuid == uuid]
+    found = [seen[ref] for ref, uuid in pinned.items() if uuid is not None and seen[ref].uuid == uuid]
     ours = sorted((one for one in found if one.manifest_uri is not None), key=lambda one: one.ref)
     try:
         return manifests_in(resources.warehouse, dataset, ours)
