@@ -1,4 +1,4 @@
-"""`databuild log events|check|rebuild|migrate|states`: the event log and the tables made from it (SPEC 3)."""
+"""`databuild log events|check|rebuild|migrate|backup|states`: the event log and the tables made from it (SPEC 3)."""
 
 from __future__ import annotations
 
@@ -150,6 +150,21 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
         table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
     if found:
         raise Exit(FAILED)
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@common
+def backup(file: str, as_json: bool) -> None:
+    """Copy the SQLite database into FILE, also during writes.
+
+    FILE must not exist. The copy is of one moment, with the log and the tables. For PostgreSQL, use pg_dump.
+    """
+    n_events = the_store(check_projections=False).database.backup(file)
+    if as_json:
+        emit({"file": file, "events": n_events})
+    else:
+        click.echo(f"Copied {count(n_events, 'event')} to {file}.")
 
 
 @click.command()

@@ -59,12 +59,13 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     },
     "By subject": {
         "log": Branch(
-            "Read, check, rebuild and migrate the event log.",
+            "Read, check, rebuild, migrate and back up the event log.",
             {
                 "events": Leaf("log:events", "Print the event log, one JSON line per event."),
                 "check": Leaf("log:check", "Verify the tables and the log; exit 1 if any is wrong."),
                 "rebuild": Leaf("log:rebuild", "Recompute all tables from the log."),
                 "migrate": Leaf("log:migrate", "Bring an older version's tables to this version."),
+                "backup": Leaf("log:backup", "Copy the SQLite database into FILE, also during writes."),
                 "states": Leaf("log:states", "Print the state machines as Markdown with diagrams."),
             },
         ),

@@ -49,6 +49,18 @@ class OlderProjection(DatabuildError):
     hint = "Run `databuild log migrate`: the log is untouched, the tables are computed anew from it."
 
 
+class BackupRefused(DatabuildError):
+    """The build state cannot be copied to {path}: {why}."""
+
+    hint = "Name a new file in a folder that you can write to."
+
+
+class NotOneFile(DatabuildError):
+    """The build state in {url} is not one file, so it cannot be copied as one."""
+
+    hint = "Use PostgreSQL's own tool: pg_dump -n SCHEMA."
+
+
 class UnsupportedDatabase(DatabuildError):
     """{url} is no database this version can keep its log in."""
 

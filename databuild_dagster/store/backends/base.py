@@ -13,6 +13,8 @@ from typing import Any, NoReturn, Protocol
 
 import sqlalchemy as sa
 
+from databuild_dagster.store.errors import NotOneFile
+
 
 class Keys(list[Any]):
     """Many keys as one parameter, of `IN (SELECT value FROM json_each(?))`."""
@@ -124,6 +126,13 @@ class Database(ABC):
     @abstractmethod
     def alone(self, name: str) -> AbstractContextManager[bool]:
         """Whether nobody else, in any process, is within a block of this name now."""
+
+    def backup(self, path: str) -> int:
+        """Copy the database into a new file while it is in use; returns the number of events in the copy.
+
+        Raises `NotOneFile`, `BackupRefused`.
+        """
+        raise NotOneFile(url=self.place)
 
     @abstractmethod
     def close(self) -> None: ...

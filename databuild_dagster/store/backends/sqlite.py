@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.backends.base import Connection, Database, Keys, statements_of
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
-from databuild_dagster.store.errors import NetworkFileSystem, StoreUnusable
+from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
 
 #: How long a statement waits for a writer that does not use our lock, a backup for instance.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -213,6 +213,24 @@ class SqliteDatabase(Database):
                 yield False
                 return
             yield True
+
+    def backup(self, path: str) -> int:
+        if self.path is None:
+            raise NotOneFile(url=self.place)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            raise BackupRefused(path=path, why=error.strerror) from None
+        try:
+            # Not this thread's connection: from one that writes, SQLite would wait for the end of its transaction.
+            with closing(_connect(self.path)) as ours, closing(sqlite3.connect(path)) as copy:
+                # All pages in one step: a step reads one state of a WAL database, and holds up no writer.
+                ours.backup(copy)
+                (n_events,) = copy.execute(f"SELECT count(*) FROM {schema.events.name}").fetchone()
+                return int(n_events)
+        except BaseException as error:
+            os.unlink(path)
+            self.raise_trouble(error)
 
     def close(self) -> None:
         """Close this thread's connection."""

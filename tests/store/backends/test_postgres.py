@@ -16,7 +16,7 @@ from databuild_dagster.store.backends.heartbeats import Heartbeats, NotedSession
 from databuild_dagster.store.backends.postgres import MAX_KEPT, PostgresConnection, PostgresDatabase
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
 from databuild_dagster.store.check import check
-from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.errors import NotOneFile, StoreUnusable
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import open_store
@@ -30,6 +30,11 @@ DATABASES = ("postgres",)
 @pytest.fixture
 def small(make_world):
     return make_world(*(dataset(name) for name in "abc"), dataset("days", keys=[str(day) for day in range(2000)]))
+
+
+def test_a_backup_of_a_server_is_left_to_its_own_tool(small, tmp_path):
+    with pytest.raises(NotOneFile, match="pg_dump"):
+        small.store.database.backup(f"{tmp_path}/copy.db")
 
 
 def cut_all_lines(world):

@@ -17,13 +17,16 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store import schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import (
+    BackupRefused,
     ForeignDatabase,
     NewerStore,
     OlderProjection,
     StoreUnusable,
     UnsupportedDatabase,
 )
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.support.catalog import dataset
@@ -40,6 +43,32 @@ def on_disk(make_world, tmp_path):
 def set_meta(world, key, value):
     with world.store.writing() as work:
         work.connection.execute("UPDATE databuild_meta SET value = ? WHERE key = ?", (value, key))
+
+
+# Copying
+
+
+def test_a_backup_during_a_write_is_a_sound_copy_of_what_was_committed(on_disk, tmp_path):
+    on_disk.want("a")
+    n_events = on_disk.engine.queries.head().seq
+
+    with on_disk.store.writing():
+        copied = on_disk.store.database.backup(f"{tmp_path}/copy.db")
+    on_disk.want("b")
+
+    copy = open_store(f"sqlite:///{tmp_path}/copy.db")
+    assert copied == n_events == Queries(copy).head().seq
+    assert check(copy, deep=True) == []
+
+
+@pytest.mark.parametrize("place", ["taken.db", "missing/copy.db"])
+def test_a_backup_goes_into_a_new_file_only(on_disk, tmp_path, place):
+    (tmp_path / "taken.db").write_text("precious")
+
+    with pytest.raises(BackupRefused, match="Name a new file"):
+        on_disk.store.database.backup(f"{tmp_path}/{place}")
+
+    assert (tmp_path / "taken.db").read_text() == "precious"
 
 
 # Opening
