@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from databuild_dagster.model.times import LAST_TIME, has_date
+from databuild_dagster.model.wording import LAST_TIME, has_date
 
 
 def when(at: float) -> str:

@@ -9,8 +9,9 @@ what now is, nor what a partition key looks like.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from math import floor, isfinite
 
 from databuild_dagster.model.errors import Refused
@@ -18,6 +19,8 @@ from databuild_dagster.model.errors import Refused
 DAY_SECONDS = 86_400
 #: Of the number of the interval, whatever the unit.
 DIGITS = 3
+#: Parts of one lot at most: each has its own call, manifest and files.
+MAX_PARTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,24 @@ def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
     # The end of the last day that there is begins no lot, and may be an end all the same.
     stop = END_SECOND // unit.seconds if end == END_SECOND else lot_at(end, unit).index
     return LotRange(unit, lot_at(start, unit).index, stop)
+
+
+def balanced(sizes: Mapping[str, int], n_bins: int) -> list[tuple[str, ...]]:
+    """Files by size, dealt whole to at most `n_bins` bins of about the same weight (SPEC 10.4); the same for the same files.
+
+    The largest file first, each to the lightest bin (Graham's LPT rule): no two bins differ by more than the largest file, and
+    the heaviest is at most a third above the optimum. No bin is empty.
+    """
+    assert n_bins >= 1, n_bins
+    bins: list[list[str]] = [[] for _ in range(min(n_bins, len(sizes)))]
+    # By bytes, then by the number of files, so that empty files are dealt out too.
+    weights = [(0, 0, number) for number in range(len(bins))]
+    heapify(weights)
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        total_bytes, n_files, number = weights[0]
+        bins[number].append(name)
+        heapreplace(weights, (total_bytes + sizes[name], n_files + 1, number))
+    return [tuple(sorted(names)) for names in bins]
 
 
 def day_number(year: int, month: int, day: int) -> int:

@@ -1,11 +1,14 @@
-"""How messages name several things: a few of them, and how many more there are."""
+"""Names and times as messages show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Letters of somebody else's text, such as an exception's, that go into a sentence of ours.
+#: Letters of another program's text, such as an exception's, that a message quotes.
 MAX_QUOTED = 300
+#: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
+FIRST_TIME = -62_135_596_800.0
+LAST_TIME = 253_402_300_799.0
 
 
 def few_of(names: Sequence[str], most: int = 5) -> str:
@@ -14,11 +17,16 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
+    """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
+    return " ".join(str(text).split())[:most]
+
+
 def counted(n: int, noun: str) -> str:
     """For example: 1 file, 4 files."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
-    """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
-    return " ".join(str(text).split())[:most]
+def has_date(at: float) -> bool:
+    """A time has a date within the years 1 to 9999; infinity and NaN have none."""
+    return FIRST_TIME <= at <= LAST_TIME

@@ -12,7 +12,7 @@ from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
-from databuild_dagster.model.operations.strays import strays
+from databuild_dagster.model.operations.records import strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import MACHINES

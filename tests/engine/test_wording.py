@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine import wording
-from databuild_dagster.model.times import FIRST_TIME, LAST_TIME, has_date
+from databuild_dagster.model.wording import FIRST_TIME, LAST_TIME, has_date
 
 DATABASES = ("sqlite",)
 

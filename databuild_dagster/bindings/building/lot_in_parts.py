@@ -17,7 +17,7 @@ from typing import Any
 from databuild_dagster.bindings.building.arguments import SplitInput
 from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_key, why_no_key
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
-from databuild_dagster.model.parts import MAX_PARTS, balanced
+from databuild_dagster.model.lots import MAX_PARTS, balanced
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn

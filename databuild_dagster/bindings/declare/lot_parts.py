@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
-from databuild_dagster.model.parts import MAX_PARTS
+from databuild_dagster.model.lots import MAX_PARTS
 
 #: What a key of a part may be. Others have more than one way to be written, or to be compared: cut them to one of these.
 _KEYS: Final = (str, int, bool, date, Decimal)

@@ -13,8 +13,8 @@ from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import FAILING, InstanceState, WantState
-from databuild_dagster.model.times import LAST_TIME
 from databuild_dagster.model.view import Openness, View
+from databuild_dagster.model.wording import LAST_TIME
 
 #: Levels of failures that are followed upstream or downstream of a ref; a graph is not deeper.
 MAX_LEVELS = 10_000

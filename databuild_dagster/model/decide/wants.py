@@ -10,8 +10,8 @@ from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
-from databuild_dagster.model.times import has_date
 from databuild_dagster.model.view import Openness
+from databuild_dagster.model.wording import has_date
 
 #: The largest that the integer column of each database holds.
 MAX_PRIORITY = 2**31 - 1

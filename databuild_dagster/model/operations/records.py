@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from databuild_dagster.model.errors import NewerOperation, NewerOperations
+from databuild_dagster.model.errors import NewerOperation, NewerOperations, Refused
 from databuild_dagster.model.meta_storage import Entry
-from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
+from databuild_dagster.model.operations.keys import SEPARATOR, DatasetKeys, OperationId, unescape
 from databuild_dagster.model.operations.states import JOB, OPERATION, JobCause, JobState, OperationCause, OperationState
 
 #: Shape of the records below; a higher one was written by newer code.
@@ -90,7 +90,9 @@ MAX_ADOPTIONS = 20
 RUNNING = OPERATION.next(None, OperationCause.STARTED).value.encode()
 
 _RunOps = list[tuple[str, str | None, int]]
+T = TypeVar("T")
 to_bytes = msgspec.json.Encoder().encode
+partitions_of = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 def run_ops_of(dataset: str, value: bytes | None) -> list[OperationId]:
@@ -108,14 +110,7 @@ def run_ops_value(operations: Iterable[OperationId]) -> bytes:
 
 def arg_of(id: OperationId, value: bytes) -> ArgRecord:
     """Raises `NewerOperation`."""
-    found = msgspec.json.decode(value)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise NewerOperation(id=str(id), why="its record has another shape than any that is known here")
-    return msgspec.convert(found, ArgRecord)
-
-
-def partitions_of(value: bytes) -> dict[str, str | None]:
-    return msgspec.json.decode(value, type=dict[str, str | None])
+    return _of_format(id, value, ArgRecord, "its record")
 
 
 def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable[Entry]]) -> set[str]:
@@ -143,25 +138,45 @@ def job_state(lease: Lease | None, mark: Mark | None = None) -> JobState:
     return JobState.RELEASED if lease.released else JobState.TAKEN
 
 
-def lease_of(value: bytes) -> Lease:
-    return msgspec.json.decode(value, type=Lease)
-
-
-def mark_of(value: bytes) -> Mark:
-    return msgspec.json.decode(value, type=Mark)
-
-
-def trouble_of(value: bytes) -> Trouble:
-    return msgspec.json.decode(value, type=Trouble)
-
-
-def unclean_of(value: bytes) -> Unclean:
-    return msgspec.json.decode(value, type=Unclean)
+lease_of = msgspec.json.Decoder(Lease).decode
+mark_of = msgspec.json.Decoder(Mark).decode
+trouble_of = msgspec.json.Decoder(Trouble).decode
+unclean_of = msgspec.json.Decoder(Unclean).decode
 
 
 def ended_of(id: OperationId, value: bytes) -> Ended:
     """Raises `NewerOperation`."""
+    return _of_format(id, value, Ended, "its entry in the history")
+
+
+def _of_format(id: OperationId, value: bytes, shape: type[T], what: str) -> T:
     found = msgspec.json.decode(value)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise NewerOperation(id=str(id), why="its entry in the history has another shape than any that is known here")
-    return msgspec.convert(found, Ended)
+        raise NewerOperation(id=str(id), why=f"{what} has a shape that is not known here")
+    return msgspec.convert(found, shape)
+
+
+def strays(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+    """I9: (key, fault) of each key with a value under `distOp.` that belongs to no running operation (SPEC 12), in order."""
+    values = {entry.key: entry.value for entry in entries}
+    roots: list[OperationId] = []
+    found: list[tuple[str, str]] = []
+    allowed: set[str] = set()
+    for key, value in values.items():
+        parts = key.split(SEPARATOR)
+        if len(parts) == 3 and parts[2] in ("runOps", "coordinator"):
+            allowed.add(key)
+            if parts[2] == "runOps":
+                try:
+                    roots += run_ops_of(unescape(parts[1]), value)
+                except (ValueError, Refused) as error:
+                    found.append((key, f"cannot be read: {error}"))
+        elif len(parts) == 4 and parts[3] == "nextInstanceId":
+            allowed.add(key)
+    running = {id.root for id in roots if id.state in values}
+    found += [(id.root, "is in runOps and has no state") for id in roots if id.root not in running]
+    for key in values.keys() - allowed:
+        parts = key.split(SEPARATOR)
+        if not any(SEPARATOR.join(parts[:n]) in running for n in (4, 5)):
+            found.append((key, "is of no operation that runs"))
+    return sorted(found)

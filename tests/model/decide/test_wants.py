@@ -16,7 +16,7 @@ from databuild_dagster.model.errors import (
     WantEnded,
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from databuild_dagster.model.times import LAST_TIME
+from databuild_dagster.model.wording import LAST_TIME
 from tests.support.catalog import HERE, dataset
 
 DAY = 24 * 3600.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId, next_instance_id
-from databuild_dagster.model.operations.records import RUNNING, run_ops_value
-from databuild_dagster.model.operations.strays import strays
+from databuild_dagster.model.operations.records import RUNNING, run_ops_value, strays
 
 DATABASES = ()
 

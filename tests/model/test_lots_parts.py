@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databuild_dagster.model.parts import balanced
+from databuild_dagster.model.lots import balanced
 
 sizes = st.dictionaries(st.text("abc/0", min_size=1, max_size=6), st.integers(0, 10**12), max_size=40)
 
