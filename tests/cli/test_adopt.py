@@ -341,7 +341,7 @@ def test_files_of_our_own_warehouse_are_refused(outside):
         ("orders", "outside/{partition_key!r}", "!r means nothing here"),
         ("airlines", "outside/{partition_key}", "the asset has no partitions"),
         ("sales", "outside/{day}/*.parquet", "{region} is not in it. Write it as in --files '/data/flights/day={day}/"),
-        ("sales", "outside/{day}/{region:%Y}/*.parquet", "only partitions in time have a date to be written"),
+        ("sales", "outside/{day}/{region:%Y}/*.parquet", "only partitions in time have a date"),
         ("order", "outside/{partition_key}", "Did you mean orders?"),
         ("plain", "outside/*", "plain is a plain Dagster asset"),
         ("declared", "outside/*", "declared is declared, and built elsewhere"),

@@ -1,4 +1,4 @@
-"""What an asset of ours is besides what Dagster's definition says of it, and how to find it again."""
+"""The part of an asset that Dagster's definition does not have, and how to find it from the definition."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,9 @@ from databuild_dagster.bindings.declare.gates import Gate
 from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
 
-#: Partitions that one launch builds at most, unless the asset says otherwise (SPEC 11.2).
+#: The most partitions of one launch, unless the asset sets another number (SPEC 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
-#: Where the body rides: on the op's function, the one thing that survives every copy Dagster makes of an
-#: asset.
+#: The attribute of the op's function that has the body: the function survives every copy that Dagster makes of an asset.
 BODY_ATTRIBUTE: Final = "__databuild_body__"
 
 _OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKind.SPARK_RESOURCE)
@@ -23,41 +22,41 @@ _OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKi
 
 @dataclass(frozen=True, slots=True)
 class AssetBody:
-    """What the step needs of an asset besides what Dagster's definition says."""
+    """The part of an asset that a step needs and Dagster's definition does not have."""
 
     function: Callable[..., Any]
     parameters: tuple[Parameter, ...]
-    #: Parameter to upstream, as the author wrote it.
+    #: Parameter to upstream, as written by the author.
     upstreams: Mapping[str, AssetKey]
-    #: What the author calls each output to the name of Dagster's output; one that is None for an asset alone.
+    #: The author's name of each output to the name of Dagster's output; a single asset's output has the name None.
     outputs: Mapping[str | None, str]
-    #: Called once per launch with all its partitions, and not once per partition.
+    #: The function is called once per launch with all its partitions, not once per partition.
     is_batched: bool
     #: Checks of a new instance before it is live, by the author's name of the output.
     gates: Mapping[str | None, tuple[Gate, ...]]
-    #: A new instance may have columns that do not fit those of the one before.
+    #: A new instance may have other columns than the one before.
     allow_schema_change: bool
     max_partitions_per_launch: int
     concurrency: int | None
-    #: What wakes it by itself, as the author wrote it; nothing for most.
+    #: The sources of its arc, as written by the author.
     subscriptions: tuple[AssetDep, ...] = ()
-    #: A source's new instance has what is live built anew.
+    #: A new instance of a source rebuilds live partitions.
     follow_late: bool = False
-    #: What its inputs have nothing for has nothing either, and the function is not called.
+    #: A partition whose inputs are all empty is empty, without a call of the function.
     skip_empty: bool = False
-    #: Parameter to the condition of Spark's SQL that its rows have to meet, for those that have one.
+    #: Parameter to its filter, a condition of Spark's SQL, if it has one.
     filters: Mapping[str, str] = field(default_factory=dict)
-    #: How a lot is split; None for a lot that one call builds.
+    #: How a lot is split; None if one call builds a lot.
     parts: Split | None = None
 
     @property
     def uses_spark(self) -> bool:
-        """Whether the function or a check takes anything of Spark's; without, it may do without a session."""
+        """Whether the function or a check has a parameter of Spark's; otherwise no session is needed."""
         gates = (gate.parameters for of_output in self.gates.values() for gate in of_output)
         return any(parameter.kind in _OF_SPARK for parameters in (self.parameters, *gates) for parameter in parameters)
 
     def name_of(self, assets_def: AssetsDefinition, asset: str) -> str | None:
-        """What the author calls an output, whatever prefix Dagster has put before its asset key since."""
+        """The author's name of an output, also after Dagster has added a prefix to its asset key."""
         for name, dagster_output in self.outputs.items():
             key = assets_def.keys_by_output_name.get(dagster_output)
             if key is not None and asset_text(key) == asset:
@@ -65,14 +64,14 @@ class AssetBody:
         raise AssertionError(f"{asset} is no output of {assets_def}")
 
     def upstreams_in(self, assets_def: AssetsDefinition) -> dict[str, AssetKey]:
-        """Parameter to upstream, whatever Dagster or a translator has made of the upstream's asset key since.
+        """Parameter to upstream, also after Dagster or a translator has changed the upstream's asset key.
 
-        The op's input is named after the key that the author wrote, and keeps its name.
+        The op's input keeps its name, which is derived from the author's key.
         """
         return {name: _key_in(assets_def, key) for name, key in self.upstreams.items()}
 
     def sources_in(self, assets_def: AssetsDefinition) -> dict[AssetKey, AssetDep]:
-        """What wakes it, in the same way; what is no declared input is what the author wrote."""
+        """The sources of the arc, in the same way; a source that is no declared input keeps the author's key."""
         return {_key_in(assets_def, dep.asset_key): dep for dep in self.subscriptions}
 
 
@@ -81,7 +80,7 @@ def _key_in(assets_def: AssetsDefinition, key: AssetKey) -> AssetKey:
 
 
 def body_of(assets_def: AssetsDefinition) -> AssetBody | None:
-    """The body of one of our assets, also of the copies Dagster makes of it; None for a plain asset."""
+    """The body of one of our assets, also of Dagster's copies of it; None for a plain asset."""
     if not assets_def.is_executable:
         return None
     decorated = getattr(getattr(assets_def.node_def, "compute_fn", None), "decorated_fn", None)

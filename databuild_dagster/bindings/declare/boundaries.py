@@ -1,8 +1,8 @@
-"""`databuild_boundary`: a dataset whose lots are files from outside, declared as an external asset of Dagster (SPEC 10.6).
+"""`databuild_boundary`: a dataset whose lots are files of other programs, declared as an external asset (SPEC 10.6).
 
-What is said of it stands in the asset's metadata, so that whoever has the asset graph knows it for a boundary, and the UI
-shows where its files land. Where a pattern says so, a sensor watches (`watching`); a boundary without one waits for
-`databuild lot arrive`. What cannot work is refused here, before anything is deployed.
+The asset's metadata has the options, so that the asset graph identifies the boundary and the UI shows its folder. A sensor
+watches a boundary with `files`; lots of another one arrive by `databuild lot arrive`. Options that cannot work are refused
+at import.
 """
 
 import math
@@ -26,7 +26,7 @@ DEFAULT_GRACE_SECONDS = 60.0
 DEFAULT_SETTLE_SECONDS = 10.0
 DEFAULT_INTERVAL_SECONDS = 30
 
-#: What is told in seconds, what it may be, and the least of it.
+#: Options in seconds: name, description of its type, types, minimum.
 _SECONDS: Final = (
     ("grace_seconds", "a number", (int, float), 0),
     ("settle_seconds", "a number", (int, float), 0),
@@ -38,23 +38,23 @@ _SECONDS: Final = (
 class Boundary:
     """How files become lots."""
 
-    #: Where they land; None where nothing watches.
+    #: The landing folder with the pattern of file names; None if no sensor watches.
     files: str | None = None
     by: Literal["name", "modified"] = "name"
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    #: An interval that has passed with nothing arrived makes an empty lot.
+    #: An interval without files makes an empty lot.
     empty: bool = False
-    #: How long after its end an interval is closed.
+    #: Time between the end of an interval and its lot.
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    #: How long a file on a disk has to be left alone to count as written.
+    #: A file on a disk is complete when it has not changed for so long.
     settle_seconds: float = DEFAULT_SETTLE_SECONDS
     allow_schema_change: bool = False
     interval_seconds: int = DEFAULT_INTERVAL_SECONDS
 
     def pattern(self, asset: str, partitions: PartitionsDefinition | None) -> LandingPattern:
-        """What `files` means. Raises `BadLandingPattern`."""
-        assert self.files is not None, "a boundary that nothing watches has no pattern"
+        """The parsed `files`. Raises `BadLandingPattern`."""
+        assert self.files is not None, "a boundary without a sensor has no pattern"
         return LandingPattern(self.files, asset, _timezone(partitions), self.by == "name", self.include, self.exclude)
 
 
@@ -74,41 +74,31 @@ def databuild_boundary(
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> AssetSpec:
-    """An external asset whose lots are Parquet files that somebody else writes; give it to `build_definitions`.
+    """An external asset whose lots are Parquet files of another program; pass it to `build_definitions`.
 
-    `files` is where they land, a path or a url: `'landing/flights_{time:%Y%m%dT%H%M}*.parquet'`; with
-    `by="modified"` without a time, and the time of modification counts. A sensor looks there every
-    `interval_seconds`, and records a lot `grace_seconds` after its interval has ended; what comes later is late data,
-    a new instance of the lot. `include` and `exclude` are globs of names, or of paths below the folder. `empty=True`
-    makes an interval that has passed with nothing arrived an empty lot. A file on a disk counts when it was left
-    alone for `settle_seconds`. Without `files`, lots arrive by `databuild lot arrive` alone. Everything else is
-    passed to the `AssetSpec`. Raises `InvalidAsset`, `BadLandingPattern`.
+    `files` is the path or url of the files: `'landing/flights_{time:%Y%m%dT%H%M}*.parquet'`. With `by="modified"` it has
+    no time, and the time of modification counts. A sensor lists the files every `interval_seconds` and records a lot
+    `grace_seconds` after the end of its interval. A later file is late data: a new instance of the lot. `include` and
+    `exclude` are globs of names, or of paths below the folder. `empty=True` makes an interval without files an empty lot.
+    A file on a disk counts when it has not changed for `settle_seconds`. Without `files`, lots arrive only by
+    `databuild lot arrive`. All other arguments are passed to the `AssetSpec`. Raises `InvalidAsset`, `BadLandingPattern`.
     """
     name = AssetKey.from_coercible(key).to_user_string()
-    boundary = Boundary(
-        files=files,
-        by=by,
-        include=_globs(include),
-        exclude=_globs(exclude),
-        empty=empty,
-        grace_seconds=grace_seconds,
-        settle_seconds=settle_seconds,
-        allow_schema_change=allow_schema_change,
-        interval_seconds=interval_seconds,
-    )
+    globs = _globs(include), _globs(exclude)
+    boundary = Boundary(files, by, *globs, empty, grace_seconds, settle_seconds, allow_schema_change, interval_seconds)
     _check(name, boundary, partitions_def)
-    told: dict[str, Any] = {BOUNDARY: MetadataValue.json(asdict(boundary))}
+    own: dict[str, Any] = {BOUNDARY: MetadataValue.json(asdict(boundary))}
     if files is not None:
-        told["databuild/files"] = MetadataValue.text(files)
-    made = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **told}, **spec)
-    # Plain assets read its lots as they read ours.
-    return made.with_io_manager_key(IO_MANAGER)
+        own["databuild/files"] = MetadataValue.text(files)
+    asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **spec)
+    # Plain assets read its lots with the IO manager that reads our instances.
+    return asset.with_io_manager_key(IO_MANAGER)
 
 
 def boundary_of(spec: Any) -> Boundary | None:
-    """What an asset's spec, or its node of the graph, says of it as a boundary; None for what is none."""
-    told = spec.metadata.get(BOUNDARY)
-    return None if told is None else msgspec.convert(getattr(told, "data", told), Boundary)
+    """The boundary of an asset's spec or graph node; None if the asset is no boundary."""
+    value = spec.metadata.get(BOUNDARY)
+    return None if value is None else msgspec.convert(getattr(value, "data", value), Boundary)
 
 
 def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -123,18 +113,18 @@ def _timezone(partitions: PartitionsDefinition | None) -> tzinfo:
 def _check(name: str, boundary: Boundary, partitions: PartitionsDefinition) -> None:
     """Raises `InvalidAsset`, `BadLandingPattern`."""
     if not isinstance(partitions, PartitionsDefinition):
-        raise InvalidAsset(f"Boundary {name!r} has no partitions_def; a lot is a partition of it.")
+        raise InvalidAsset(f"Boundary {name!r} has no partitions_def; give it one, because each lot is a partition.")
     if boundary.by not in ("name", "modified"):
-        raise InvalidAsset(f"Boundary {name!r} goes by {boundary.by!r}; it goes by 'name' or by 'modified'.")
-    for option, what, kinds, least in _SECONDS:
-        told = getattr(boundary, option)
-        is_one = isinstance(told, kinds) and not isinstance(told, bool) and math.isfinite(told)
-        if not is_one or told < least:
-            must = f"it must be at least {least}" if is_one else f"it must be {what}, and at least {least}"
-            raise InvalidAsset(f"{option} of boundary {name!r} is {told!r}; {must}.")
+        raise InvalidAsset(f"Boundary {name!r} has by={boundary.by!r}; write by='name' or by='modified'.")
+    for option, kind, types, least in _SECONDS:
+        value = getattr(boundary, option)
+        is_number = isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
+        if not is_number or value < least:
+            must = f"it must be at least {least}" if is_number else f"it must be {kind}, and at least {least}"
+            raise InvalidAsset(f"{option} of boundary {name!r} is {value!r}; {must}.")
     if boundary.files is None:
         if boundary.empty or boundary.include or boundary.exclude or boundary.by == "modified":
-            raise InvalidAsset(f"Boundary {name!r} says how files are watched, and not which; give it files=….")
+            raise InvalidAsset(f"Boundary {name!r} has options for watched files and no files; give it files=….")
         return
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
         raise InvalidAsset(

@@ -1,8 +1,6 @@
-"""What an asset's function can ask about its build: the part of Dagster's own context that makes sense per
-partition, or per batch of them.
+"""`BuildContext`: the part of Dagster's context that has a meaning for one call of an asset's function.
 
-One call of the function sees one `BuildContext`. Everything it hands out is either a value of this call or
-Dagster's own object; it decides nothing.
+A call builds one partition or a batch. The context returns values of the call or Dagster's objects; it decides nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BuildContext:
-    """The build of one partition, or of a batch, as its asset's function sees it."""
+    """The build of one partition or of a batch, for the asset's function."""
 
     def __init__(
         self,
@@ -37,7 +35,7 @@ class BuildContext:
     ) -> None:
         self._dagster_context = dagster_context
         self._runs = tuple(runs)
-        #: Asset to what the author calls it, None for an asset alone.
+        #: Asset to the author's name of the output, None for a single asset.
         self._output_names = output_names
         self._is_batched = is_batched
         self._session = session
@@ -46,14 +44,14 @@ class BuildContext:
 
     @property
     def partition_key(self) -> str:
-        """The key of the partition being built. Raises ValueError where there is none, or a batch of them, even of one."""
+        """The key of the partition being built. Raises ValueError for an unpartitioned asset and for a batch, even of one."""
         if self._is_batched:
             raise ValueError(f"{self} is built in a batch of {len(self._runs)}; use context.partition_keys.")
         return self.partition_keys[0]
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """The keys of the partitions being built: one, unless the asset is batched. Raises ValueError where there are none."""
+        """The keys of the partitions being built, one unless the asset is batched. Raises ValueError if there are none."""
         if not self.has_partition_key:
             raise ValueError(f"{self} has no partitions, so its build has no partition key.")
         return tuple(run.partition_key for run in self._runs if run.partition_key is not None)
@@ -64,7 +62,7 @@ class BuildContext:
 
     @property
     def partition_time_window(self) -> TimeWindow:
-        """The interval being built; in a batch from its first partition's start to its last one's end."""
+        """The interval being built; of a batch, from its first partition's start to its last partition's end."""
         key = asset_key(asset_of(self._runs[0].refs[0]))
         partitions = self._dagster_context.assets_def.specs_by_key[key].partitions_def
         if not isinstance(partitions, TimeWindowPartitions):
@@ -74,19 +72,19 @@ class BuildContext:
 
     @property
     def refs(self) -> tuple[PartitionRef, ...]:
-        """What is being built: what else the function may answer is not kept."""
+        """The refs being built. Rows of other refs are not kept."""
         return tuple(PartitionRef.parse(ref) for run in self._runs for ref in run.refs)
 
     @property
     def ref(self) -> PartitionRef:
-        """What is being built, where it is one ref. Raises ValueError for several."""
+        """The ref being built. Raises ValueError for several."""
         if len(self.refs) > 1:
             raise ValueError(f"{self} builds {len(self.refs)} refs at once; use context.refs.")
         return self.refs[0]
 
     @property
     def job_run_id(self) -> str:
-        """The one execution that builds it; also an id for what has to be told apart by attempt. A batch has its first one's."""
+        """The id of the job run, unique per attempt; of a batch, the first one's."""
         return self._runs[0].id
 
     @property
@@ -94,7 +92,7 @@ class BuildContext:
         """The asset being built. Raises ValueError for a multi-asset."""
         assets = {asset_of(ref) for run in self._runs for ref in run.refs}
         if len(self._output_names) > 1:
-            raise ValueError(f"A multi-asset has several asset keys: {', '.join(sorted(assets))}; use context.refs.")
+            raise ValueError(f"{self} is one of several assets: {', '.join(sorted(assets))}; use context.refs.")
         return asset_key(assets.pop())
 
     @property
@@ -109,7 +107,7 @@ class BuildContext:
 
     @property
     def run(self) -> DagsterRun:
-        """The Dagster run that hosts this build, and perhaps many more."""
+        """The Dagster run that hosts this build, and possibly many others."""
         return self._dagster_context.run
 
     @property
@@ -124,25 +122,25 @@ class BuildContext:
         return self._session()
 
     def read(self, *refs: AnyRef | Iterable[AnyRef]) -> Any:
-        """One Spark frame of refs known only at run time, all of one asset.
+        """One Spark frame of refs that are known only at run time, all of one asset.
 
-        Which ones is written into the lineage. If one is not live this build is a dep miss: they are built, and
-        then the function is called again (SPEC 6.3). Raises ValueError for no refs, or refs of several assets.
+        The lineage records them. If one is not live, this build is a dep miss: the refs are built, and then the function
+        is called again (SPEC 6.3). Raises ValueError for no refs, or refs of several assets.
         """
         texts = texts_of(refs)
         assets = sorted({asset_of(text) for text in texts})
         if len(assets) != 1:
-            told = f"was given refs of {' and '.join(assets)}" if assets else "was given no refs"
-            raise ValueError(f"context.read(…) of {self} {told}; give it refs of one asset at a time.")
+            given = f"refs of {' and '.join(assets)}" if assets else "no refs"
+            raise ValueError(f"context.read(…) of {self} was given {given}; give it refs of one asset at a time.")
         return self._read(texts)
 
     def add_output_metadata(
         self, metadata: Mapping[str, Any], *, output_name: str | None = None, partition_key: str | None = None
     ) -> None:
-        """Shown with the partition's materialization in Dagster.
+        """Add metadata to the materializations of this call in Dagster.
 
-        Of every partition and output of this call, unless one is named. Raises ValueError for a name that is
-        not built by it.
+        It applies to every partition and output of the call unless one is named. Raises ValueError for a name that the
+        call does not build.
         """
         chosen = [
             ref
@@ -158,7 +156,7 @@ class BuildContext:
             self._metadata.setdefault(ref, {}).update(metadata)
 
     def output_metadata(self, ref: AnyRef) -> Mapping[str, Any]:
-        """What was added so far for one ref."""
+        """The metadata added for one ref so far."""
         return dict(self._metadata.get(parse_ref(ref), {}))
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""From `/data/flights/day={partition_key}/*.parquet` and a partition key to where the files of that partition lie.
+"""Patterns such as `/data/flights/day={partition_key}/*.parquet`, and the paths that they mean for a partition key.
 
-The text around the placeholders is a pattern of paths, what takes their place is taken as it is. `{partition_key}`
-is the whole key, with dimensions `{dimension}` is the key of one; `{partition_key:%Y/%m}` is a time window's
-beginning, written so.
+The text around the placeholders is a glob; the values of placeholders are taken literally. `{partition_key}` is the whole
+key, `{dimension}` the key of one dimension, and `{partition_key:%Y/%m}` formats the start of a time window.
 """
 
 import glob
@@ -20,27 +19,27 @@ PARTITION_KEY = "partition_key"
 
 
 class BadFilePattern(Refused):
-    """The pattern {pattern!r} does not say where the files of a partition of {asset} lie: {why}."""
+    """The pattern {pattern!r} does not give the files of a partition of {asset}: {why}."""
 
     hint = "Write it as in {example}."
 
 
 class FilePattern:
-    """Where the files of each partition of one asset lie. Raises `BadFilePattern`."""
+    """The paths of the files of each partition of one asset. Raises `BadFilePattern`."""
 
     def __init__(self, pattern: str, asset: str, partitions: PartitionsDefinition | None) -> None:
         self.text = pattern
         self._asset = asset
         self._partitions = partitions
         try:
-            #: Text between placeholders, then the placeholder's name and its format, if one follows.
+            #: Text before a placeholder, the placeholder's name and its format.
             self._parts = list(string.Formatter().parse(whole_pattern(pattern)))
         except ValueError as error:
-            raise self._bad(f"{error}; a brace that is meant is written twice") from error
+            raise self._bad(f"{error}; write a literal brace twice") from error
         self._check()
 
     def of(self, partition_key: str | None) -> list[str]:
-        """The patterns of one partition: as its key is, and as Hive writes it in names of folders, if that differs."""
+        """The globs of one partition: with its key, and with Hive's spelling of the key if that differs."""
         return list(dict.fromkeys(self._filled(partition_key, spelled) for spelled in (str, hive_value)))
 
     def _filled(self, partition_key: str | None, spelled: Callable[[str], str]) -> str:
@@ -66,15 +65,13 @@ class FilePattern:
         named = list(self._placeholders())
         dimensions = self._dimensions()
         if self._partitions is None and named:
-            raise self._bad("the asset has no partitions, so nothing takes the place of a placeholder")
+            raise self._bad("the asset has no partitions, so it can have no placeholder")
         for name, spec in named:
             if name != PARTITION_KEY and name not in dimensions:
                 raise self._bad(f"{{{name}}} is neither {{partition_key}} nor one of its dimensions")
             kind = self._partitions if name == PARTITION_KEY else dimensions[name]
             if spec and not isinstance(kind, TimeWindowPartitionsDefinition):
-                raise self._bad(
-                    f"{{{name}:{spec}}} has a format, and only partitions in time have a date to be written"
-                )
+                raise self._bad(f"{{{name}:{spec}}} has a format, and only partitions in time have a date")
         names = {name for name, _ in named}
         if self._partitions is not None and PARTITION_KEY not in names and (absent := [*(dimensions.keys() - names)]):
             raise self._bad(f"{', '.join(f'{{{name}}}' for name in sorted(absent))} is not in it")

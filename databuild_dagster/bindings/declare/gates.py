@@ -1,8 +1,8 @@
 """Gates: checks that a new instance has to pass before it is live.
 
-A check is a function from the new rows to a verdict. It runs on what was written and nobody can see yet; what
-does not pass never becomes live, its job run fails, and its files are kept under a partial manifest for
-whoever looks into it. Dagster hears of each verdict as of any asset check.
+A check is a function from the new rows to a verdict. It runs on written rows that readers do not see yet. An instance that
+does not pass never becomes live: its job run fails, and its files are kept under a partial manifest for inspection. Each
+verdict is reported to Dagster as an asset check.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,13 +37,13 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says of one instance."""
+    """The verdict of a gate on one instance."""
 
     gate: str
     passed: bool
-    #: Why it did not pass.
+    #: The reason if it did not pass.
     why: str = ""
-    #: A failure of severity WARN is shown and keeps nothing back.
+    #: A failure of severity WARN is shown and does not block.
     is_warning: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,31 +53,31 @@ class Verdict:
 
 
 class GateClosed(Exception):
-    """A blocking check did not pass; the message names the check and says why."""
+    """A blocking check did not pass; the message names the check and the reason."""
 
 
 def gates_of(
     asset_name: str, functions: Iterable[Callable[..., Any]], local_names: Mapping[str, Any]
 ) -> tuple[Gate, ...]:
-    """The blocking checks that an author gave. Raises `InvalidAsset`."""
+    """The blocking checks of an asset. Raises `InvalidAsset`."""
     gates = tuple(_gate(asset_name, function, local_names) for function in functions)
     names = [gate.name for gate in gates]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidAsset(f"Asset {asset_name!r} has two blocking checks called {twice[0]!r}.")
+        raise InvalidAsset(f"Asset {asset_name!r} has two blocking checks called {twice[0]!r}; rename one.")
     return gates
 
 
 def verdict_of(
     gate: Gate, answer: Any, keys: Sequence[str | None], *, is_batched: bool
 ) -> Verdict | dict[str | None, Verdict]:
-    """What the gate's answer means: one verdict on all partitions that it was shown, or one for each key.
+    """The verdict of a gate's result: one on all partitions that it has checked, or one per key.
 
-    A frame holds the rows that are wrong: none is a pass, and a batched one says by its `partition_key` whose
-    they are. Raises `BadResult`.
+    A frame has the wrong rows, and passes without rows. In a batch its column `partition_key` has their partitions.
+    Raises `BadResult`.
     """
     match answer:
         case bool():
-            return Verdict(gate.name, answer, "" if answer else "it answered False")
+            return Verdict(gate.name, answer, "" if answer else "it returned False")
         case AssetCheckResult():
             is_warning = answer.severity is AssetCheckSeverity.WARN
             why = "" if answer.passed else answer.description or "it did not pass"
@@ -88,7 +88,7 @@ def verdict_of(
             counts = _wrong_rows(gate, answer, keys, is_batched, is_pandas=kind is ParameterKind.PANDAS_FRAME)
             if unknown := [key for key in counts if key not in keys]:
                 raise BadResult(
-                    f"Check {gate.name!r} returned wrong rows of {unknown[0]!r}, which is no partition that it was shown; "
+                    f"Check {gate.name!r} returned wrong rows of {unknown[0]!r}, a partition that it does not check; "
                     f"leave the column {PARTITION_KEY} as it is."
                 )
             return {key: _of_count(gate, counts.get(key, 0)) for key in keys}
@@ -100,7 +100,7 @@ def verdict_of(
 
 
 def described(result: Any) -> str:
-    """What a function answered, for a message that says what it should have."""
+    """A function's result, for an error message."""
     return "nothing (None)" if result is None else f"a {type(result).__module__}.{type(result).__qualname__}"
 
 
@@ -112,7 +112,7 @@ def _gate(asset_name: str, function: Callable[..., Any], local_names: Mapping[st
         if parameter.kind not in _ALLOWED:
             raise InvalidAsset(
                 f"Parameter {parameter.name!r} of check {function.__name__!r} is a {parameter.kind.value}; "
-                "a blocking check takes the new rows as one DataFrame, and a BuildContext or SparkSession if it likes."
+                "a blocking check takes the new rows as one DataFrame, and optionally a BuildContext or SparkSession."
             )
     if sum(parameter.kind.is_input for parameter in parameters) != 1:
         raise InvalidAsset(
@@ -128,11 +128,11 @@ def _wrong_rows(
         return dict.fromkeys(keys, len(rows) if is_pandas else rows.count())
     if PARTITION_KEY not in rows.columns:
         raise BadResult(
-            f"Check {gate.name!r} returned rows without the column {PARTITION_KEY}, so nobody knows whose they are."
+            f"Check {gate.name!r} returned rows without the column {PARTITION_KEY}; leave that column in the rows."
         )
     if is_pandas:
         counts = rows.groupby(PARTITION_KEY, dropna=False, observed=True).size()
-        # pandas has a number, and not equal to itself, for what is null.
+        # The null of pandas is a number that is not equal to itself.
         return {key if key == key else None: int(count) for key, count in counts.items()}
     return {row[0]: row[1] for row in rows.groupBy(PARTITION_KEY).count().collect()}
 

@@ -1,4 +1,4 @@
-"""How an asset's lot is split into parts, as its author says it, checked at import (SPEC 10.4)."""
+"""The declaration of a lot's parts, checked at import (SPEC 10.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,15 @@ from typing import Any, Final
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
 from databuild_dagster.model.lots import MAX_PARTS
 
-#: What a key of a part may be. Others have more than one way to be written, or to be compared: cut them to one of these.
+#: The types of a part's key. Values of other types have several spellings or orders; convert them to one of these.
 _KEYS: Final = (str, int, bool, date, Decimal)
 
 
 @dataclass(frozen=True, slots=True)
 class ByFile:
-    """One call for each of `parts` groups of the input's files, of about the same number of bytes; fewer where there
-    are fewer files.
+    """One call for each of `parts` groups of the input's files, of about the same size; fewer if there are fewer files.
 
-    `input` is the name of a DataFrame parameter. `at_once` parts run at a time; as many as the launch has threads unless
-    given.
+    `input` is the name of a DataFrame parameter. `at_once` parts run at a time, by default one per thread of the launch.
     """
 
     input: str
@@ -29,10 +27,10 @@ class ByFile:
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """One call for each value that a column of the input has, null among them, or for each of `values`.
+    """One call for each value of a column of the input, also for null, or for each of `values`.
 
     `input` is the name of a DataFrame parameter. Rows with none of the given `values` are in no part. `at_once` parts run
-    at a time; as many as the launch has threads unless given.
+    at a time, by default one per thread of the launch.
     """
 
     input: str
@@ -45,7 +43,7 @@ Split = ByFile | ByKey
 
 
 def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, batched: bool) -> Split | None:
-    """How a lot is split, None where it is not. Raises `InvalidAsset`."""
+    """The checked split of an asset's lots, None without one. Raises `InvalidAsset`."""
     if parts is None:
         return None
     if not isinstance(parts, ByFile | ByKey):
@@ -72,21 +70,21 @@ def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, ba
 
 
 def refuse_parts(asset_name: str, parts: Any) -> None:
-    """Raises `InvalidAsset`: the outputs of one function would each need the parts that another one lacks."""
+    """Raises `InvalidAsset` for a multi-asset with parts: a part of one output would need parts of the others."""
     if parts is not None:
         raise InvalidAsset(
             f"Multi-asset {asset_name!r} has parts=, which only an asset alone may have; "
-            "write a @databuild_asset for what is built in parts."
+            "write a @databuild_asset for the one that is built in parts."
         )
 
 
 def text_of_key(value: Any) -> str:
-    """A key as a person reads it."""
+    """The text of a key for people."""
     return "null" if value is None else repr(value) if isinstance(value, str) and value in ("", "null") else str(value)
 
 
 def why_no_key(value: Any) -> str | None:
-    """Why a value cannot be the key of a part, None where it can."""
+    """Why a value cannot be the key of a part, None if it can."""
     if value is None or (isinstance(value, _KEYS) and not isinstance(value, datetime)):
         return None
     return f"{type(value).__name__}s are not keys of parts; text, whole numbers, booleans, dates and decimals are"

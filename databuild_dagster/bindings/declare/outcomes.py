@@ -1,4 +1,4 @@
-"""What an asset's function may answer besides a frame: nothing on purpose, not yet, or not this time."""
+"""The outcomes of an asset's function besides a frame: empty on purpose, an input missing, a transient error."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
@@ -12,9 +12,9 @@ _ByName = Mapping[str, AnyRef | Iterable[AnyRef]]
 
 
 class Empty(Enum):
-    """The type of `EMPTY`; an enum with one member, so that a type checker can tell it apart."""
+    """The type of `EMPTY`, an enum with one member, so that type checkers can narrow it."""
 
-    #: There is no data for this partition, and that is right.
+    #: This partition correctly has no data.
     EMPTY = "empty"
 
 
@@ -23,18 +23,17 @@ EMPTY: Final = Empty.EMPTY
 
 
 class DepMiss(Exception):
-    """Raised by an asset's function that needs refs which are not live: once they are, it is called again.
+    """Raised by an asset's function that needs refs that are not live. When they are live, it is called again.
 
-    `DepMiss(ref, …)` says it of all that this call builds. Where a call builds several things that do not miss
-    the same, a mapping says it one by one: from the partition key in a batched asset, from the output's name
-    in a multi-asset that is not batched.
+    `DepMiss(ref, …)` applies to everything that the call builds. If its refs miss different inputs, pass a mapping: from
+    the partition key in a batched asset, from the output's name in a multi-asset that is not batched.
     """
 
     def __init__(self, *refs: AnyRef | Iterable[AnyRef] | _ByName) -> None:
-        mappings = [each for each in refs if isinstance(each, Mapping)]
+        mappings = [given for given in refs if isinstance(given, Mapping)]
         if mappings and len(refs) > 1:
             raise TypeError("DepMiss takes refs, or one mapping to refs, not both.")
-        self.by_name = {str(name): texts_of([needed]) for each in mappings for name, needed in each.items()}
+        self.by_name = {str(name): texts_of([needed]) for mapping in mappings for name, needed in mapping.items()}
         self.refs = texts_of(self.by_name.values() if mappings else refs)
         if not self.refs or not all(self.by_name.values()):
             raise ValueError("DepMiss needs the refs that are missing, for example DepMiss('sales@2013-01-01').")
@@ -42,20 +41,20 @@ class DepMiss(Exception):
 
 
 def texts_of(refs: Iterable[Any]) -> tuple[Ref, ...]:
-    """Refs, or collections of them, in order and each once. Raises `InvalidRef`, and TypeError for what is no ref."""
+    """The refs of refs and collections of refs, in order, each once. Raises `InvalidRef`, and TypeError for other types."""
     texts: dict[Ref, None] = {}
     for given in refs:
         several = isinstance(given, Collection | Iterator) and not isinstance(given, (str, AssetKey))
-        for each in given if several else [given]:
-            if not isinstance(each, (str, PartitionRef)):
-                raise TypeError(f"{each!r} is no ref; write a PartitionRef, or a text such as 'sales@2013-01-01'.")
-            texts[parse_ref(each)] = None
+        for ref in given if several else [given]:
+            if not isinstance(ref, (str, PartitionRef)):
+                raise TypeError(f"{ref!r} is no ref; write a PartitionRef, or a text such as 'sales@2013-01-01'.")
+            texts[parse_ref(ref)] = None
     return tuple(texts)
 
 
 class Transient(Exception):
-    """Raised by an asset's function when trying again may help: a service was down, a connection broke."""
+    """Raised by an asset's function when a retry may help: a service was down, a connection broke."""
 
 
 class BadResult(Exception):
-    """An asset's function answered something that is no result; the message says what to return."""
+    """An asset's function returned an invalid result; the message has the valid ones."""

@@ -1,8 +1,7 @@
-"""An asset function's signature, taken apart: which parameter is an upstream, which is a tool, which is a
-mistake.
+"""The parameters of an asset's function: upstreams, tools, and mistakes.
 
-Pure introspection. Spark and pandas are recognized by the names of their classes, so that importing a file of
-assets starts neither; a string annotation is resolved where the function was written.
+Classes of Spark and pandas are recognized by their names, so that importing a file of assets imports neither. A string
+annotation is resolved in the scope of the function.
 """
 
 import inspect
@@ -20,7 +19,7 @@ from databuild_dagster.bindings.declare.outcomes import Empty
 
 
 class ParameterKind(Enum):
-    """What a parameter of an asset's function is filled with."""
+    """The kind of argument that a parameter of an asset's function gets."""
 
     #: The upstream asset of that name, as a Spark frame.
     SPARK_FRAME = "Spark DataFrame"
@@ -28,9 +27,9 @@ class ParameterKind(Enum):
     PANDAS_FRAME = "pandas DataFrame"
     #: The session.
     SPARK_SESSION = "SparkSession"
-    #: The resource that has the session, for code written for dagster-pyspark.
+    #: The resource with the session, for code written for dagster-pyspark.
     SPARK_RESOURCE = "PySparkResource"
-    #: What is being built, and where to log.
+    #: The build, with its refs and its log.
     CONTEXT = "BuildContext"
     #: The Dagster resource under the parameter's name.
     RESOURCE = "ConfigurableResource"
@@ -44,7 +43,7 @@ class ParameterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter, and what it is filled with. `annotation` is the resolved class."""
+    """One parameter with its kind and its resolved class."""
 
     name: str
     kind: ParameterKind
@@ -52,7 +51,7 @@ class Parameter:
 
 
 class InvalidAsset(TypeError):
-    """An asset is written in a way that cannot work; raised at import, with its and the parameter's name."""
+    """An asset cannot work as it is written. Raised at import, with the names of the asset and the parameter."""
 
 
 _ALLOWED = (
@@ -60,7 +59,7 @@ _ALLOWED = (
     "a ConfigurableResource, or `config:` with a dagster.Config"
 )
 
-#: Classes by where their module begins and how they are called; a subclass is recognized through its bases.
+#: Classes by the start of their module and their name. A subclass is recognized by its bases.
 _BY_NAME = (
     ("pyspark.sql", "DataFrame", ParameterKind.SPARK_FRAME),
     ("pandas", "DataFrame", ParameterKind.PANDAS_FRAME),
@@ -71,24 +70,21 @@ _BY_NAME = (
 
 
 class Returns(Enum):
-    """What a function is to answer, as far as its annotation can tell."""
+    """The result that a function must return, as far as an annotation shows it."""
 
     #: A frame, or `EMPTY`.
     FRAME = "a DataFrame of Spark or pandas (or EMPTY)"
     #: A frame for each output, by the output's name.
     DICT = "a dict, from each output's name to its DataFrame"
-    #: Whether the instance passes; looked at when it is there.
+    #: Whether the instance passes. Its annotation is not checked.
     VERDICT = "a verdict"
 
 
 def parameters_of(
     function: Callable[..., Any], local_names: Mapping[str, Any], returns: Returns = Returns.FRAME
 ) -> tuple[Parameter, ...]:
-    """Every parameter of an asset's function. `local_names` are the names of the scope it was written in.
-
-    Raises `InvalidAsset`.
-    """
-    _refuse_what_is_no_plain_function(function)
+    """Every parameter of an asset's function; `local_names` are the names in its scope. Raises `InvalidAsset`."""
+    _refuse_async_and_generators(function)
     hints = _resolved_annotations(function, local_names)
     _check_return(function, hints, returns)
     return tuple(
@@ -97,7 +93,7 @@ def parameters_of(
 
 
 def kind_of(annotation: Any) -> ParameterKind | None:
-    """What an annotation stands for, None when it is nothing we can fill."""
+    """The kind of an annotation, None if no argument fits it."""
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, BuildContext):
@@ -113,12 +109,12 @@ def kind_of(annotation: Any) -> ParameterKind | None:
     return None
 
 
-def _refuse_what_is_no_plain_function(function: Callable[..., Any]) -> None:
+def _refuse_async_and_generators(function: Callable[..., Any]) -> None:
     name = _name(function)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidAsset(f"Asset {name!r} is an async function; write a plain one, its partitions run in threads.")
     if inspect.isgeneratorfunction(function):
-        raise InvalidAsset(f"Asset {name!r} yields; return one frame instead, databuild tells Dagster what was built.")
+        raise InvalidAsset(f"Asset {name!r} yields; return one frame instead, databuild reports the build to Dagster.")
 
 
 def _resolved_annotations(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,23 +145,21 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints
 
 
 def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], returns: Returns) -> None:
-    """The first build would find the same mistake, after Spark has worked for it."""
+    """Refuse a wrong return annotation: the first build would find it only after Spark's work."""
     if "return" not in hints or returns is Returns.VERDICT:
         return
     annotation = hints["return"]
+    origin = typing.get_origin(annotation)
     if returns is Returns.DICT:
-        whole = typing.get_origin(annotation) or annotation
-        if isinstance(whole, type) and (issubclass(whole, Mapping) or whole is Empty):
-            return
+        whole = origin or annotation
+        fits = isinstance(whole, type) and (issubclass(whole, Mapping) or whole is Empty)
+    else:
+        options = (annotation,) if origin is None else typing.get_args(annotation)
+        fits = bool(options) and all(option is Empty or _is_frame(option) for option in options)
+    if not fits:
         raise InvalidAsset(
             f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
         )
-    options = typing.get_args(annotation) if typing.get_origin(annotation) is not None else (annotation,)
-    if options and all(option is Empty or _is_frame(option) for option in options):
-        return
-    raise InvalidAsset(
-        f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
-    )
 
 
 def _is_frame(annotation: Any) -> bool:

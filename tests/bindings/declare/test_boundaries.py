@@ -716,7 +716,7 @@ def test_a_bucket_that_cannot_be_listed_makes_no_empty_lots(instance, s3: S3Serv
         ({"files": "s3://*/{time:%Y%m%dT%H}.parquet"}, "the bucket has to be named"),
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "by": "modified"}, "it has a time in the name"),
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "exclude": "/old/*"}, "is to match below its folder"),
-        ({"files": "landing/{time:%Y%m%dT%H}.parquet", "by": "size"}, "it goes by 'name' or by 'modified'"),
+        ({"files": "landing/{time:%Y%m%dT%H}.parquet", "by": "size"}, "write by='name' or by='modified'"),
         ({"files": "landing/{time:%Y%m%dT%H}.parquet", "grace_seconds": -1}, "it must be at least 0"),
         (
             {"grace_seconds": float("nan")},
@@ -726,7 +726,7 @@ def test_a_bucket_that_cannot_be_listed_makes_no_empty_lots(instance, s3: S3Serv
         ({"grace_seconds": "60"}, "is '60'; it must be a number, and at least 0"),
         ({"interval_seconds": 1.5}, "is 1.5; it must be a whole number, and at least 1"),
         ({"interval_seconds": True}, "is True; it must be a whole number, and at least 1"),
-        ({"empty": True}, "says how files are watched, and not which"),
+        ({"empty": True}, "has options for watched files and no files"),
         (
             {"files": "landing/*.parquet", "by": "modified", "partitions_def": dg.StaticPartitionsDefinition(["a"])},
             "time",

@@ -165,7 +165,7 @@ def test_wrong_rows_of_an_unknown_partition_are_never_taken_for_a_pass(deploy: A
     site.build("numbers@2013-01-01", "numbers@2013-01-02")
 
     assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
-    assert batched is ("returned wrong rows of None, which is no partition that it was shown" in site.failure())
+    assert batched is ("returned wrong rows of None, a partition that it does not check" in site.failure())
 
 
 def test_numpys_own_bool_is_a_bool(deploy: Any) -> None:

@@ -294,11 +294,11 @@ def test_a_source_of_another_location_is_known_from_the_store() -> None:
         ({"subscribe": "arc"}, "subscribes to itself"),
         ({"subscribe": ["source", "source"]}, "names 'source' twice"),
         ({"subscribe": 7}, "has 7, which names no asset"),
-        ({"follow_late": True}, "follows nothing late; say what wakes it"),
+        ({"follow_late": True}, "has follow_late and no sources; name its sources"),
         ({"skip_empty": True}, "has no inputs that could be empty"),
         (
             {"deps": ["source"], "subscribe": dg.AssetDep("source", partition_mapping=dg.AllPartitionMapping())},
-            "maps 'source' once more",
+            "maps 'source', whose input has a mapping",
         ),
     ],
 )
