@@ -101,7 +101,7 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
             for each in gone.going
         ],
         "leftovers": [
-            {"path": each.path, "why": each.why, "files": each.files, "bytes": each.bytes, "orphan": each.is_nobodys}
+            {"path": each.path, "why": each.why, "files": each.files, "bytes": each.bytes, "orphan": each.is_orphan}
             for each in leftovers
         ],
         "unfinished": [each.uuid for each in (plan.unfinished if done is None else done.finished)],
@@ -117,7 +117,7 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
 
 def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
     going = plan.going if done is None else done.going
-    leftovers = [each for each in plan.leftovers if orphans or not each.is_nobodys] if done is None else done.leftovers
+    leftovers = [each for each in plan.leftovers if orphans or not each.is_orphan] if done is None else done.leftovers
     table(
         ("dataset", "why", "instances", "files", "bytes"),
         [*_by_dataset(going), *_of_leftovers(leftovers)],
@@ -131,12 +131,12 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
         )
     for why, refs in _reasons(plan, done).items():
         click.echo(f"Kept: {count(len(refs), 'instance')} ({shown(refs)}), for {why}.")
-    nobodys = [] if orphans else [each for each in plan.leftovers if each.is_nobodys]
-    if nobodys:
-        size_bytes = sum(each.bytes for each in nobodys)
+    orphan_files = [] if orphans else [each for each in plan.leftovers if each.is_orphan]
+    if orphan_files:
+        size_bytes = sum(each.bytes for each in orphan_files)
         click.echo(
-            f"Kept: {count(len(nobodys), 'folder or file', 'folders or files')} of {size_bytes:,} bytes that no instance "
-            f"is known of ({shown([each.path for each in nobodys], 2)}); --orphans takes them along."
+            f"Kept: {count(len(orphan_files), 'folder or file', 'folders or files')} of {size_bytes:,} bytes that no instance "
+            f"is known of ({shown([each.path for each in orphan_files], 2)}); --orphans takes them along."
         )
     for what, why in done.failed if done is not None else ():
         click.echo(f"Not removed: {what}, for {why} The next clean-up tries again.", err=True)

@@ -81,7 +81,7 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
     if (then := moment(queries, as_of)).seq is not None:
         canonical = queries.canonical_at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
-            click.echo(f"{ref} was missing as of {then.told}.")
+            click.echo(f"{ref} was missing as of {then.shown}.")
             return
     if as_json:
         emit(_show_as_json(queries, canonical))

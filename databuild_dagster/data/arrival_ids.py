@@ -1,10 +1,9 @@
-"""The id of an arrival's job run, made of what arrives: whoever looks again writes the same manifest at the same place.
+"""The id of an arrival's job run, made of the arriving files: a repeated look writes the same manifest at the same path.
 
-A manifest is written before its event, so who is killed in between leaves one that nobody has been told of (SPEC 10.2).
-Were its id made by chance, the next look would write another, and nobody could say whose the first one is. Made of the
-log it is for, of what readers saw when it was decided, and of the manifest itself, it says all of that: the next look
-takes it up, and once its lot has another instance it can never become one, for an arrival decided about another lot is
-refused (`CanonicalMoved`). Then it is what an attempt has left, and goes with that (SPEC 10.8).
+A manifest is written before its event, so a killed process leaves one that the log does not have (SPEC 10.2). With a
+random id the next look would write another, and the first would have no owner. The id hashes the log, the canonical
+instance at the decision, and the manifest: the next look finds the manifest and continues. Once its lot has another
+instance, its event is refused (`CanonicalMoved`), and the next clean-up removes it (SPEC 10.8).
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def arrival_id(began: tuple[float, str], manifest: Manifest, seen: str | None) -> str:
-    """A UUIDv7 of the moment a log began: 48 bits of milliseconds, and 74 of sha256 over what arrives.
+    """A UUIDv7 of the moment a log began: 48 bits of milliseconds, and 74 of sha256 over the arrival.
 
-    `began` is the log's `beginning`, `seen` the uuid of what was canonical. Which ids the manifest has, and when it was
-    made, does not count.
+    `began` is the log's `beginning`, `seen` the uuid of the canonical instance. The manifest's ids and time do not count.
     """
     at, log = began
     same = msgspec.structs.replace(manifest, job_run="", instance_uuid="", created_at=_NEVER)
@@ -35,17 +33,17 @@ def arrival_id(began: tuple[float, str], manifest: Manifest, seen: str | None) -
 
 
 def is_the_same_arrival(one: Manifest, other: Manifest) -> bool:
-    """But for when each was written."""
+    """Whether two manifests differ at most in the time of writing."""
     return msgspec.structs.replace(one, created_at=other.created_at) == other
 
 
 def decided_about(queries: Queries, manifest: Manifest) -> tuple[bool, str | None]:
-    """Whether a manifest is of an arrival that this log was to be told of, and what its lot had then.
+    """Whether a manifest is of an arrival of this log, and the canonical instance of its lot at the decision.
 
-    (False, None) for what somebody else has written.
+    (False, None) for a manifest of another program or log.
     """
     began = queries.beginning()
-    for seen in (None, *(each.uuid for each in queries.history(manifest.ref))):
+    for seen in (None, *(instance.uuid for instance in queries.history(manifest.ref))):
         if arrival_id(began, manifest, seen) == manifest.job_run:
             return True, seen
     return False, None

@@ -1,7 +1,7 @@
-"""Which directory is the DAGSTER_HOME, and where it keeps our store and our data, told from files alone.
+"""The DAGSTER_HOME directory, and the store and the warehouse in it, found from files alone.
 
-`instance` answers the same for an open Dagster instance. This module imports neither Dagster nor anything
-that does: a command that only reads the store must not wait for Dagster's import.
+`instance` does the same for an open Dagster instance. This module imports no Dagster: a command that only reads the
+store must not wait for Dagster's import.
 """
 
 import os
@@ -11,44 +11,44 @@ import yaml
 
 from databuild_dagster.store.errors import StoreInMemory
 
-#: Names the home, for Dagster and for us.
+#: Names the home, for Dagster and for databuild.
 HOME_VARIABLE = "DAGSTER_HOME"
 #: The home of a project that has no other.
 HOME_DIRECTORY = ".dagster_home"
-#: What makes a directory a project, looked for upwards from the working directory.
+#: Files that mark a directory as a project, looked for upwards from the working directory.
 _MARKS = ("workspace.yaml", "dagster.yaml", "definitions.py", "pyproject.toml", ".git")
 
-#: Overrides where the store is, whatever the Dagster instance says.
+#: Overrides the store of the Dagster instance.
 DB_URL_VARIABLE = "DATABUILD_DB_URL"
-#: How SQLAlchemy writes a database of one process, which ends with it.
+#: SQLAlchemy's urls of a database in the memory of one process.
 _IN_MEMORY = frozenset(
     {f"{driver}{name}" for driver in ("sqlite:", "sqlite+pysqlite:") for name in ("//", "///", "///:memory:")}
 )
 DATABASE_NAME = "databuild.db"
 WAREHOUSE_NAME = "warehouse"
-#: Sections of dagster.yaml that may put Dagster's own files somewhere else.
+#: Sections of dagster.yaml that may move Dagster's own files.
 _STORAGE_SECTIONS = frozenset({"storage", "run_storage", "instance_class", "local_artifact_storage"})
 
 
 class BadHome(Exception):
-    """The home that was named, or that is the project's own, cannot be used; the message says why."""
+    """The named home, or the project's own, cannot be used; the message says why."""
 
 
 def named_home() -> Path | None:
-    """The home that DAGSTER_HOME names, None where it is not set. Raises `BadHome`."""
-    told = os.environ.get(HOME_VARIABLE)
-    if not told:
+    """The home that DAGSTER_HOME names, None if it is not set. Raises `BadHome`."""
+    value = os.environ.get(HOME_VARIABLE)
+    if not value:
         return None
-    home = Path(told).expanduser()
+    home = Path(value).expanduser()
     if not home.is_absolute():
-        raise BadHome(f"{HOME_VARIABLE} is {told!r}, which is not absolute; set it to the full path of a directory.")
+        raise BadHome(f"{HOME_VARIABLE} is {value!r}, which is not absolute; set it to the full path of a directory.")
     if not home.is_dir():
-        raise BadHome(f"{HOME_VARIABLE} is {told}, which is no directory; create it or unset {HOME_VARIABLE}.")
+        raise BadHome(f"{HOME_VARIABLE} is {value}, which is no directory; create it or unset {HOME_VARIABLE}.")
     return home
 
 
 def project_home() -> Path:
-    """The home of the project that the working directory lies in; it need not exist yet."""
+    """The home of the project around the working directory; it need not exist yet."""
     return project_root() / HOME_DIRECTORY
 
 
@@ -61,10 +61,10 @@ def project_root() -> Path:
     return here
 
 
-def existing_home(told: str | Path | None = None) -> Path:
-    """A home to read from: the one told, that of DAGSTER_HOME, or the project's own. Raises `BadHome`; makes nothing."""
-    if told is not None:
-        home = Path(told).expanduser().absolute()
+def existing_home(given: str | Path | None = None) -> Path:
+    """A home to read from: the given one, that of DAGSTER_HOME, or the project's own. Raises `BadHome`."""
+    if given is not None:
+        home = Path(given).expanduser().absolute()
         if not home.is_dir():
             raise BadHome(f"The Dagster home {home} is no directory; give the one that was built in.")
         return home
@@ -79,7 +79,7 @@ def existing_home(told: str | Path | None = None) -> Path:
 
 
 def store_url_of_home(home: Path) -> str | None:
-    """The store of the instance in `home`; None where dagster.yaml places storage: Dagster can tell."""
+    """The url of the store in `home`; None where dagster.yaml places storage, which only Dagster resolves."""
     if url := url_of_environment():
         return url
     if _configures_storage(home / "dagster.yaml"):
@@ -88,7 +88,7 @@ def store_url_of_home(home: Path) -> str | None:
 
 
 def url_of_environment() -> str | None:
-    """What DATABUILD_DB_URL names, if it is set. Raises `StoreInMemory`: every process would have a store of its own."""
+    """The value of DATABUILD_DB_URL, if it is set. Raises `StoreInMemory`: every process would have its own store."""
     url = os.environ.get(DB_URL_VARIABLE)
     if url and url.partition("?")[0] in _IN_MEMORY:
         raise StoreInMemory(url=url)
@@ -96,7 +96,7 @@ def url_of_environment() -> str | None:
 
 
 def warehouse_of_home(home: Path) -> str | None:
-    """Where data goes unless a code location says otherwise; None where dagster.yaml places storage: Dagster can tell."""
+    """The default warehouse; None where dagster.yaml places storage, which only Dagster resolves."""
     if _configures_storage(home / "dagster.yaml"):
         return None
     return str(home.absolute() / WAREHOUSE_NAME)

@@ -1,8 +1,7 @@
-"""What the job runs of a step read: which refs, which of them are not live, exactly which instances serve.
+"""The inputs of a step's job runs: their refs, the missing ones, and the instances that are read.
 
-All declared inputs of all job runs are looked at together, before Spark starts and before anything of the
-user's runs (SPEC 6.3). What is read later is pinned here: an input that is rebuilt meanwhile does not change
-under a job run.
+All declared inputs of all job runs are looked up together, before Spark and before user code (SPEC 6.3). The instances
+are pinned here: an input that is rebuilt meanwhile does not change under a job run.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,20 +23,20 @@ class Inputs:
 
     #: Input asset to the refs of it that are read, in the order of its partitions.
     refs_of_asset: Mapping[str, tuple[Ref, ...]]
-    #: Every input ref to the instance that serves it.
+    #: Every input ref to the instance that is read.
     pinned: Mapping[Ref, Canonical]
-    #: Those that are not live.
+    #: The refs that are not live.
     missing: tuple[Ref, ...]
 
     def are_empty(self, assets: Collection[str]) -> bool:
-        """Whether there is nothing in any partition of these assets that is read, or of all if none of these is."""
+        """Whether every partition of these assets that is read is empty; if none of them is read, whether all are."""
         refs = [ref for asset in self.refs_of_asset if asset in assets for ref in self.refs_of_asset[asset]]
         looked_at = refs or list(self.pinned)
         return bool(looked_at) and all(self.pinned[ref].manifest_state == ManifestState.EMPTY for ref in looked_at)
 
     @property
     def uuids(self) -> dict[Ref, str]:
-        """Every input ref to the uuid that serves it."""
+        """Every input ref to the uuid of the instance that is read."""
         return {ref: pinned.uuid for ref, pinned in self.pinned.items() if pinned.uuid is not None}
 
 
@@ -53,11 +52,11 @@ class InputFinder:
     def of(self, datasets: Mapping[str, DatasetSpec], refs: Iterable[Ref]) -> dict[Ref, Inputs]:
         """The declared inputs of each ref; `datasets` by asset."""
         declared = {ref: self._engine.catalog.inputs(datasets[asset_of(ref)], partition_key_of(ref)) for ref in refs}
-        pinned = self.pin({each for inputs in declared.values() for each in inputs})
+        pinned = self.pin({input_ref for inputs in declared.values() for input_ref in inputs})
         return {ref: _inputs(inputs, pinned) for ref, inputs in declared.items()}
 
     def pin(self, refs: Iterable[Ref]) -> dict[Ref, Canonical]:
-        """What readers see of each ref by now, plain assets as Dagster sees them."""
+        """The canonical instance of each ref, of plain assets as Dagster sees them."""
         wanted = sorted(refs)
         if not wanted:
             return {}
@@ -70,7 +69,7 @@ class InputFinder:
         return any(self._engine.catalog.follows_key(dataset, spec) for spec in dataset.inputs if spec.asset == asset)
 
     def is_foreign(self, asset: str) -> bool:
-        """Whether an asset's data is in a place of its own, and read by Dagster."""
+        """Whether an asset's data is outside of any warehouse, and read by Dagster."""
         if asset not in self._is_foreign:
             dataset = self._engine.queries.dataset(asset)
             self._is_foreign[asset] = dataset is not None and dataset.kind.is_foreign

@@ -1,9 +1,9 @@
-"""From `landing/flights_{time:%Y%m%dT%H%M}*.parquet` and a listing to what each file is: of a time, none of ours, a stranger.
+"""From `landing/flights_{time:%Y%m%dT%H%M}*.parquet` and a listing to the kind and the time of each file.
 
 The text around the fields is a pattern of paths: `*`, `?` and `[…]` stay within a name, `**/` is any folders. The fields
-are strftime's; together they are the event time, the beginning of what the file tells about. Without `{time:…}` the time
-of the last modification counts. What a writer has not finished is left out: hidden files and folders, and the usual
-suffixes of temporary names.
+are strftime's; together they are the event time, the beginning of the data in the file. Without `{time:…}` the time of
+the last modification counts. Unfinished files are left out: hidden files and folders, and the usual suffixes of temporary
+names.
 """
 
 import re
@@ -21,7 +21,7 @@ from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
 FIELD = "time"
 
-#: strftime's fields: what they look like, and what they add to the one before them in `_LADDERS`.
+#: strftime's fields, as regular expressions.
 _FIELDS = {
     "%Y": r"\d{4}",
     "%m": r"\d{2}",
@@ -33,54 +33,38 @@ _FIELDS = {
     "%f": r"\d{1,6}",
     "%z": r"Z|[+-]\d{2}:?\d{2}",
 }
-#: A time is told from its year downwards, without a gap; with how many seconds at most are left open after each.
+#: The fields of a time from its year downwards, without a gap; each with the seconds that it leaves open at most.
 _LADDERS = (
-    {
-        "%Y": 366 * 86_400,
-        "%m": 31 * 86_400,
-        "%d": 86_400,
-        "%H": 3_600,
-        "%M": 60,
-        "%S": 1,
-        "%f": 0,
-    },
+    {"%Y": 366 * 86_400, "%m": 31 * 86_400, "%d": 86_400, "%H": 3_600, "%M": 60, "%S": 1, "%f": 0},
     {"%Y": 366 * 86_400, "%j": 86_400, "%H": 3_600, "%M": 60, "%S": 1, "%f": 0},
 )
 #: Names under which programs write before they rename.
 TEMPORARY = (
-    "*.tmp",
-    "*.temp",
-    "*.part",
-    "*.partial",
-    "*.filepart",
-    "*.crdownload",
-    "*.inprogress",
-    "*.swp",
-    "*._COPYING_",
-    "*~",
+    *("*.tmp", "*.temp", "*.part", "*.partial", "*.filepart", "*.crdownload"),
+    *("*.inprogress", "*.swp", "*._COPYING_", "*~"),
 )
 
 
 class BadLandingPattern(Refused):
-    """The pattern {pattern!r} cannot tell which lots of {asset} files belong to: {why}."""
+    """The pattern {pattern!r} does not assign files to lots of {asset}: {why}."""
 
     hint = "Write it as in files='landing/flights_{{time:%Y%m%dT%H%M}}*.parquet', or set by='modified'."
 
 
 class Kind(Enum):
-    """What a file in the landing folder is."""
+    """The kind of a file in the landing folder."""
 
     #: It belongs to a time.
     TIMED = "timed"
-    #: It would be one of ours, if its name told a time.
+    #: It matches but for its time.
     STRANGER = "stranger"
-    #: The pattern does not mean it, or it is left out on purpose.
+    #: It does not match, or it is excluded.
     OTHER = "other"
 
 
 @dataclass(frozen=True)
 class LandingPattern:
-    """Which files of a place are meant, and of what time each is."""
+    """A pattern for files of a folder and their times."""
 
     text: str
     asset: str
@@ -90,7 +74,7 @@ class LandingPattern:
     exclude: tuple[str, ...] = ()
 
     def check_works(self) -> None:
-        """Before anything is deployed. Raises `BadLandingPattern`."""
+        """Check the pattern before anything is deployed. Raises `BadLandingPattern`."""
         fields = self._fields
         if self.by_name and not fields:
             raise self._bad(f"it has no {{{FIELD}:…}}")
@@ -109,32 +93,34 @@ class LandingPattern:
 
     @property
     def resolution_seconds(self) -> int:
-        """How many seconds a name leaves open; 0 for the time of modification."""
+        """The seconds that a name leaves open; 0 for the time of modification."""
         if not self.by_name:
             return 0
-        return min(_LADDERS[0].get(each, _LADDERS[1].get(each, 366 * 86_400)) for each in self._fields if each != "%z")
+        whole_year = _LADDERS[0]["%Y"]
+        open_after = _LADDERS[1] | _LADDERS[0]
+        return min(open_after.get(field, whole_year) for field in self._fields if field != "%z")
 
     @cached_property
     def folder(self) -> str:
-        """The folder that is listed: the names of the pattern before the first that stands for several."""
+        """The folder that is listed: the names of the pattern before the first with a wildcard or a field."""
         return self._split[0]
 
     @cached_property
     def is_deep(self) -> bool:
-        """Whether files may lie in folders of that folder."""
+        """Whether files in folders of that folder match."""
         return "/" in self._split[1]
 
     def listed(self) -> list[Listed]:
-        """One listing, the same whether a file is meant or not. Raises FileNotFoundError, `DiskTrouble`, `StorageTrouble`."""
+        """Every file of the folder. Raises FileNotFoundError, `DiskTrouble`, `StorageTrouble`."""
         return storage_at(self.folder).list_files(self.folder, deep=self.is_deep)
 
     @property
     def is_object_store(self) -> bool:
-        """Where files appear whole."""
+        """Whether files appear whole."""
         return protocol_of(self.folder) is not None
 
     def kind_and_time(self, file: Listed) -> tuple[Kind, datetime | None]:
-        """What a file of the listing is, and its time if it has one."""
+        """The kind of a listed file, and its time if it has one."""
         path = file.path[len(self.folder) + 1 :]
         found = self._meant.fullmatch(path)
         if found is None and self._like.fullmatch(path) is None:
@@ -152,11 +138,12 @@ class LandingPattern:
 
     @cached_property
     def _fields(self) -> list[str]:
-        return [each for _, spec in self._parts if spec is not None for each in re.findall("%.", spec) if each != "%%"]
+        specs = [spec for _, spec in self._parts if spec is not None]
+        return [field for spec in specs for field in re.findall("%.", spec) if field != "%%"]
 
     @cached_property
     def _parts(self) -> list[tuple[str, str | None]]:
-        """Text and the field after it, None after the last."""
+        """Each text with the field after it, None after the last."""
         try:
             parsed = list(string.Formatter().parse(whole_pattern(self.text)))
         except ValueError as error:
@@ -165,7 +152,7 @@ class LandingPattern:
         for literal, name, spec, conversion in parsed:
             if name is not None and (name != FIELD or not spec or conversion is not None):
                 raise self._bad(f"only {{{FIELD}:…}} with strftime's fields has a meaning in braces")
-            if unknown := [each for each in re.findall("%.?", spec or "") if each != "%%" and each not in _FIELDS]:
+            if unknown := [field for field in re.findall("%.?", spec or "") if field not in ("%%", *_FIELDS)]:
                 raise self._bad(f"{unknown[0]} is none of {', '.join(_FIELDS)}")
             parts.append((literal, spec if name is not None else None))
         return parts
@@ -196,7 +183,7 @@ class LandingPattern:
 
     @cached_property
     def _like(self) -> re.Pattern[str]:
-        """What fits but for its time."""
+        """Paths that match but for their time."""
         return re.compile(self._below(lambda spec: "[^/]*" if "/" not in spec else ".*"))
 
     def _below(self, field: Callable[[str], str]) -> str:
@@ -217,22 +204,17 @@ class LandingPattern:
         names = path.split("/")
         if any(name.startswith((".", "_")) for name in names):
             return True
-        # A pattern without a folder is one of names.
+        # A pattern without a folder matches names.
         tried = {path, names[-1]}
         if any(self._left_out.fullmatch(text) for text in tried):
             return True
         return bool(self.include) and not any(self._taken.fullmatch(text) for text in tried)
 
     def _check_ladder(self, fields: Sequence[str]) -> None:
-        told = set(fields) - {"%z"}
-        for ladder in _LADDERS:
-            steps = list(ladder)
-            if told <= ladder.keys() and told == set(steps[: len(told)]):
-                return
-        order = "%Y, %m, %d (or %j), %H, %M, %S, %f"
-        raise self._bad(
-            f"{' '.join(dict.fromkeys(fields))} leaves a gap: a time is told downwards from the year, {order}"
-        )
+        used = set(fields) - {"%z"}
+        if not any(used == set(list(ladder)[: len(used)]) for ladder in _LADDERS):
+            order = "%Y, %m, %d (or %j), %H, %M, %S, %f"
+            raise self._bad(f"{' '.join(dict.fromkeys(fields))} leaves a gap: write a time from the year down, {order}")
 
     def _bad(self, why: str) -> BadLandingPattern:
         return BadLandingPattern(pattern=self.text, asset=self.asset, why=why)
@@ -267,7 +249,7 @@ def _expression_of(part: str) -> str:
 
 
 def _field_expression(spec: str, seen: set[str]) -> str:
-    """A field that comes again has to say the same again."""
+    """The fields as named groups; a repeated field must repeat its text."""
     parts = []
     for part in re.findall("%.|[^%]+", spec):
         name = part[1:]
@@ -281,23 +263,15 @@ def _field_expression(spec: str, seen: set[str]) -> str:
     return "".join(parts)
 
 
-def _time_of(told: dict[str, str], timezone: tzinfo) -> datetime | None:
-    """None for what looks like a time and is none, such as the 30th of February."""
+def _time_of(found: dict[str, str], timezone: tzinfo) -> datetime | None:
+    """The time of a name's fields; None for one that does not exist, such as the 30th of February."""
     zone = timezone
-    if offset := told.get("z"):
+    if offset := found.get("z"):
         zone = UTC if offset == "Z" else datetime.strptime(offset, "%z").tzinfo or UTC
+    parts = [int(found.get(name, least)) for name, least in zip("YmdHMS", (1, 1, 1, 0, 0, 0), strict=True)]
     try:
-        at = datetime(
-            int(told["Y"]),
-            int(told.get("m", 1)),
-            int(told.get("d", 1)),
-            int(told.get("H", 0)),
-            int(told.get("M", 0)),
-            int(told.get("S", 0)),
-            int(told.get("f", "0").ljust(6, "0")),
-            tzinfo=zone,
-        )
-        if (day := told.get("j")) is not None:
+        at = datetime(*parts, int(found.get("f", "0").ljust(6, "0")), tzinfo=zone)  # type: ignore[misc,arg-type]
+        if (day := found.get("j")) is not None:
             year = at.year
             at += timedelta(days=int(day) - 1)
             if at.year != year:

@@ -1,33 +1,49 @@
-"""What a lost launch has left behind: job runs that had finished but could not say so are adopted, not built again
-(SPEC 6.9), and of the others the files are removed.
+"""The output of lost launches and of failed attempts: finished job runs are adopted (SPEC 6.9), other files are removed.
 
-A complete manifest is the last thing that a build writes, and it says everything that its success would have said.
-The first thing is a staging folder with its job run's name, and it is removed last: while there is one of a process
-that is gone, something may be left to clean up, whoever else dies while doing it.
+A complete manifest is the last file that a build writes, and it holds all facts of the success. The first is a staging
+folder named for the job run, which is removed last: while the folder of a dead process exists, a clean-up is unfinished.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import islice, takewhile
 
-from databuild_dagster.data.part_attempts import remove_attempts_before
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact, missing_files, read_manifest
+from databuild_dagster.warehouse.parts import remove_attempts
 
-#: Of a process on another host nobody knows when it is gone. It hears that its job run has ended by its next heartbeat.
+#: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
 LATE_SECONDS = 3600.0
 
-#: Ended by others than the process that built, which then may have left files; a failure's may be there to be looked at.
+#: Earlier attempts of a lot in parts that count; each takes over the parts kept by the one before.
+MOST_ATTEMPTS = 20
+
+#: States set by others than the building process, which may have left files; files of a failure stay for inspection.
 _LEFT = frozenset({JobRunState.LOST, JobRunState.CANCELED})
 
 _log = logging.getLogger(__name__)
+
+
+def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
+    """The instances of a ref between its last live one and this one, newest first; none of them was ever read."""
+    history = queries.history(ref)
+    own = next((place for place, instance in enumerate(history) if instance.uuid == uuid), len(history))
+    failed = takewhile(lambda instance: instance.live_at is None, reversed(history[:own]))
+    return [instance.uuid for instance in islice(failed, MOST_ATTEMPTS)]
+
+
+def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
+    """Remove the files of failed attempts at a lot in parts (SPEC 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
+    remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
 
 
 class WarehouseRemains:
@@ -38,7 +54,7 @@ class WarehouseRemains:
         self._warehouse = Warehouse(warehouse)
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
-        """The success of each job run all of whose outputs lie there complete."""
+        """The success of each job run whose outputs are all complete."""
         found = []
         for run in job_runs:
             outputs = [self._output(run.id, ref) for ref in run.refs]
@@ -47,10 +63,10 @@ class WarehouseRemains:
         return found
 
     def clear(self, lost: Iterable[str] = ()) -> list[str]:
-        """Remove what dead processes have left of builds that never became live; the launches that it was left of.
+        """Remove the files of dead processes' builds that never became live; returns their launches.
 
-        `lost` are launches that were found dead just now; what earlier ones left is found by the staging folders.
-        Cheap when there are none. What cannot be removed is logged, and tried again.
+        `lost` are launches just found dead; earlier ones are found by their staging folders. Cheap when there are none.
+        A folder that cannot be removed is logged, and retried.
         """
         queries = self._engine.queries
         folders, lost = self._warehouse.staging_dirs(), list(lost)
@@ -68,7 +84,7 @@ class WarehouseRemains:
                         for ref in run.refs:
                             self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
                     elif run.state is JobRunState.SUCCEEDED and run.id in folders:
-                        # It may have died between its end and that of what earlier attempts had kept for it.
+                        # The process may have died before it removed the earlier attempts.
                         for ref in run.refs:
                             uuid = derive_partition_uuid(run.id, ref)
                             remove_attempts_before(queries, self._warehouse, ref, uuid)
@@ -76,13 +92,13 @@ class WarehouseRemains:
                     if run.id in folders:
                         remove_tree(folders[run.id])
             except (DiskTrouble, StorageTrouble):
-                _log.warning("databuild: what launch %s has left is not removed yet", launch_id, exc_info=True)
+                _log.warning("databuild: the files of launch %s are not removed yet", launch_id, exc_info=True)
                 continue
             seen_to.append(launch_id)
         return seen_to
 
     def is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
-        """Whether nobody can be at work on any of it."""
+        """Whether no process can be working on the launch."""
         if any(run.ended_at is None for run in runs):
             return False
         launch = self._engine.queries.launch(launch_id)

@@ -1,9 +1,9 @@
-"""Storage that nobody's manifest lists: no reader sees it, and it is not given back (SPEC 10.8).
+"""Files and folders that no manifest lists, and no reader sees (SPEC 10.8).
 
-What lies there is listed first and the log is asked afterwards, so that what has become somebody's meanwhile is not told.
-A manifest is written before its event, and who builds may be slow to clean up: what nobody has answered for is told once
-it is an hour old. That of an arrival says what it was decided about (`arrival_ids`): once its lot has another instance its
-event would be refused, so that it is told at once.
+The warehouse is listed first and the log is read afterwards, so that a file that gets an owner meanwhile is left out. A
+manifest is written before its event, and a build may be slow to clean up: orphans are reported once they are an hour old.
+The manifest of an arrival is reported at once when its lot has another instance, because its event would be refused
+(`arrival_ids`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,16 +26,16 @@ from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType, read_manifest
 from databuild_dagster.warehouse.storage import protocol_of
 
-#: What is younger may be somebody's who has not come to say so.
+#: The event of a younger file may still come.
 YOUNG_SECONDS = 3600.0
 
 
 class Unlisted(NamedTuple):
-    """A folder with all that is in it, or a file, that nobody reads."""
+    """A folder with all its files, or a file, that no reader sees."""
 
     path: str
     is_folder: bool
-    #: Of the instance whose it would be; None where there is none.
+    #: Of the instance that it would belong to; None if there is none.
     ref: Ref | None
     uuid: str | None
     n_files: int
@@ -44,7 +44,7 @@ class Unlisted(NamedTuple):
 
 
 def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
-    """Where instances lie by the log, and where they lie unless a code location says otherwise."""
+    """The warehouses of recorded instances, and the default one."""
     roots = {Warehouse(default).root: Warehouse(default)}
     for asset, folder in queries.dataset_folders():
         warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)
@@ -54,9 +54,9 @@ def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
 
 
 def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
-    """All of it in one warehouse, and, of what is being written, in this machine's place for that.
+    """The orphans of one warehouse, and of this machine's staging folders.
 
-    Looks at every name in the warehouse, unless the caller just has. Raises `DiskTrouble`, `StorageTrouble`.
+    Lists every name in the warehouse, unless `stored` is given. Raises `DiskTrouble`, `StorageTrouble`.
     """
     staged = find_staged(warehouse)
     stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
@@ -71,7 +71,7 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
                 continue
         found += _of_folder(warehouse, folder, kept.get(folder.uuid), now)
     found += [
-        Unlisted(file.path, False, None, None, 1, file.bytes, "it lies in no instance's folder")
+        Unlisted(file.path, False, None, None, 1, file.bytes, "it is in no instance's folder")
         for file in stored.strays
         if now - file.modified > YOUNG_SECONDS
     ]
@@ -79,10 +79,10 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
 
 
 def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) -> Manifest | None:
-    """The manifest of a folder that holds nothing else, and lists what lies elsewhere."""
+    """The manifest of a folder that holds nothing else, and lists files elsewhere."""
     asset = assets.get(folder.path.rsplit("/", 2)[0])
     path = f"{folder.path}/{MANIFEST_NAME}"
-    # Who was killed right after it had its name has left the other one.
+    # A process killed right after the link has left the temporary file.
     others = [file.path for file in folder.files if not file.path.startswith(f"{folder.path}/.{MANIFEST_NAME}.")]
     if asset is None or others != [path]:
         return None
@@ -94,18 +94,16 @@ def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) ->
 
 
 def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float) -> list[Unlisted] | None:
-    """What is to be told of an arrival that the log does not know; None where it was to be told to another one."""
+    """The orphans of an arrival that the log does not have; None if it belongs to another log."""
     ref = manifest.ref
     is_ours, seen = decided_about(queries, manifest)
     if not is_ours:
         return None
     if queries.canonical([ref])[ref].uuid != seen:
-        return [
-            _whole(folder, ref, "an arrival that was broken off wrote it, and its lot has got another instance since")
-        ]
+        return [_whole(folder, ref, "an interrupted arrival wrote it, and its lot has another instance since")]
     if now - folder.modified > YOUNG_SECONDS:
-        # Nobody's, for where the build state was put back to an older copy it was live, and the next look finds it again.
-        return [_whole(folder, None, "an arrival that was broken off wrote it, and nobody has gone on with it")]
+        # Without a ref: in a store that was restored from an older copy it was live, and the next look finds it again.
+        return [_whole(folder, None, "an interrupted arrival wrote it, and no process has continued it")]
     return []
 
 
@@ -120,20 +118,20 @@ def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: flo
     except ManifestMissing:
         return [_whole(folder, kept.ref, "its job run has ended, and there is no manifest")] if is_old else []
     except (ManifestDamaged, EscapingFile) as error:
-        # Of a live instance that is told as a manifest that cannot be read.
-        return [] if kept.is_live else [_whole(folder, kept.ref, f"nobody can read its manifest: {error.message}")]
+        # Of a live instance it is reported as a damaged manifest.
+        return [] if kept.is_live else [_whole(folder, kept.ref, f"its manifest cannot be read: {error.message}")]
     except NewerManifest:
         return []
     start = len(folder.path) + 1
     loose = [file.path for file in folder.files if not _lists(manifest, file.path[start:])]
-    # A file that was on its way to its name when the folder was listed has come there.
+    # A temporary file of the listing may have been renamed meanwhile.
     still_there = warehouse.storage.file_sizes(loose)
     why = "its manifest does not list it"
     return [Unlisted(path, False, kept.ref, folder.uuid, 1, size, why) for path, size in still_there.items()]
 
 
 def _lists(manifest: Manifest, name: str) -> bool:
-    """Whether a file of an instance's own folder, by its name there, is named by the manifest, or stands beside the files."""
+    """Whether the manifest lists a file of the instance's own folder, or needs it."""
     if name in (MANIFEST_NAME, INDEX_NAME) or name in manifest.children:
         return True
     uris: Iterable[str] = (file.uri for file in manifest.files)
@@ -154,7 +152,7 @@ def _of_staging(queries: Queries, warehouse: Warehouse, staged: dict[str, Folder
             if run.ended_at is not None and now - run.ended_at > YOUNG_SECONDS:
                 found.append(_staged(folder, run.refs, f"job run {name}, which began it, has ended"))
         elif protocol_of(warehouse.root) is None:
-            found.append(_staged(folder, (), "nobody that is recorded has begun it"))
+            found.append(_staged(folder, (), "no recorded job run began it"))
     return found
 
 

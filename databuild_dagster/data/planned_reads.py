@@ -1,6 +1,6 @@
-"""What the builds of a plan would read of their inputs that have a filter: how many files of how many (SPEC 8.6, 9.8).
+"""The number of files that the builds of a plan read of their filtered inputs (SPEC 8.6, 9.8).
 
-Of what is live now; what is still to be built has no files yet.
+Only live inputs count: others have no files yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 
-#: Partitions of one input whose manifests are looked at: a plan is to be there at once.
+#: Partitions of one input whose manifests are read, because a plan must appear at once.
 MAX_PARTITIONS = 1000
 
 
@@ -27,17 +27,17 @@ class PlannedRead(NamedTuple):
     job: str
     input: str
     where: str
-    #: Of its partitions, how many are live and were looked at; and how many there are.
+    #: The live partitions whose manifests were read, and all.
     partitions: int
     of_partitions: int
     read: FilesRead
 
 
 def planned_reads(queries: Queries, warehouse: Warehouse, annotated: AnnotatedPlan) -> Iterator[PlannedRead]:
-    """In the plan's order. Nothing of an input that cannot be read: its build is who says why."""
+    """The reads in the plan's order, without inputs that cannot be read: their build says why."""
     for (job, asset, where), refs in _filtered(annotated).items():
         canonical = queries.canonical(sorted(refs)).values()
-        live = [each for each in canonical if each.state is InstanceState.LIVE and each.manifest_uri is not None]
+        live = [found for found in canonical if found.state is InstanceState.LIVE and found.manifest_uri is not None]
         with suppress(DatabuildError):
             manifests = manifests_in(warehouse, asset, live[:MAX_PARTITIONS])
             _, read = narrowed(warehouse, manifests, parsed_filter(where))
@@ -45,7 +45,7 @@ def planned_reads(queries: Queries, warehouse: Warehouse, annotated: AnnotatedPl
 
 
 def _filtered(annotated: AnnotatedPlan) -> Mapping[tuple[str, str, str], set[Ref]]:
-    """(Job, input, condition) to the refs that are read by what is to be built."""
+    """(Job, input, condition) to the refs that the planned builds read."""
     graph = annotated.graph
     found: dict[tuple[str, str, str], set[Ref]] = {}
     for job in graph.jobs:
@@ -55,6 +55,6 @@ def _filtered(annotated: AnnotatedPlan) -> Mapping[tuple[str, str, str], set[Ref
                 continue
             for given in spec.inputs:
                 if isinstance(given.where, str):
-                    refs = (each for each in graph.inputs[ref] if asset_of(each) == given.asset)
+                    refs = (input_ref for input_ref in graph.inputs[ref] if asset_of(input_ref) == given.asset)
                     found.setdefault((job.job, given.asset, given.where), set()).update(refs)
     return found

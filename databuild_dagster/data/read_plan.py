@@ -1,8 +1,7 @@
-"""From a ref or a dataset, and a time, to the manifests its readers may read, or a refusal that says why not.
+"""From a ref or a dataset, and a time, to the manifests that its readers may read, or a refusal with the reason.
 
-Now, the canonical instance counts; then, the one that was canonical then, in the state it had then (SPEC 3.2).
-Knows the store and the warehouse; neither Dagster nor Spark. Whether a ref that has no instance could have one,
-the caller tells.
+The canonical instance counts: for a past time the one of then, in its state of then (SPEC 3.2). Needs the store and the
+warehouse, neither Dagster nor Spark.
 """
 
 import shlex
@@ -35,17 +34,17 @@ from databuild_dagster.warehouse.manifest import (
 #: A seq, or a time: an aware datetime, or its ISO 8601 text.
 AsOf = datetime | str | int
 
-#: Events are shown to the microsecond, rounded: what is copied from there must mean that event, and not the one before.
+#: Events are shown to the microsecond, rounded: a copied time must mean that event, and not the one before.
 HALF_A_MICROSECOND = 0.5e-6
 
-#: Why there is no such partition, None if there may be one; from the dataset and the partition key.
+#: From the dataset and the partition key to the reason why there is no such partition; None if there may be one.
 WhyNot = Callable[[DatasetSpec, str | None], str | None]
 
 
 def neighbour(queries: Queries, asset: str) -> Manifest | None:
-    """The live instance of an asset that was made last, if it has columns: zero rows still have columns (SPEC 10.3).
+    """The manifest of the newest live instance of an asset, in the warehouse where it was written (SPEC 10.3).
 
-    Read where it was written, which need not be where today's are; None too where its data was removed.
+    None if it has no columns, or its data was removed.
     """
     newest = queries.newest_live(asset)
     if newest is None or newest.uuid is None or newest.manifest_uri is None:
@@ -58,15 +57,16 @@ def neighbour(queries: Queries, asset: str) -> Manifest | None:
 
 
 def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical]) -> list[Manifest]:
-    """What instances hold, for whoever reads from `warehouse`: of what lies in another one, files by their whole path.
+    """The manifests of instances for readers of `warehouse`: files of another one by their whole path.
 
     Another code location may have another warehouse. Raises `ManifestMissing`.
     """
     by_place: dict[Warehouse, list[str]] = {}
-    for each in canonical:
-        if each.uuid is not None:
-            place = Warehouse.of_manifest(each.manifest_uri, asset) if each.manifest_uri is not None else warehouse
-            by_place.setdefault(place, []).append(each.uuid)
+    for pinned in canonical:
+        if pinned.uuid is not None:
+            uri = pinned.manifest_uri
+            place = Warehouse.of_manifest(uri, asset) if uri is not None else warehouse
+            by_place.setdefault(place, []).append(pinned.uuid)
     found: dict[str, Manifest] = {}
     for place, uuids in by_place.items():
         try:
@@ -74,11 +74,11 @@ def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical
         except ManifestMissing:
             if place == warehouse:
                 raise
-            # A home that was moved: the store still names the old place.
+            # The home was moved: the store still has its old path.
             place, manifests = warehouse, read_manifests(warehouse, asset, uuids)
         for manifest in manifests:
             found[manifest.instance_uuid] = manifest if place == warehouse else with_whole_uris(place, manifest)
-    return [found[each.uuid] for each in canonical if each.uuid is not None]
+    return [found[pinned.uuid] for pinned in canonical if pinned.uuid is not None]
 
 
 class NotLive(Refused):
@@ -94,13 +94,13 @@ class NothingLive(Refused):
 
 
 class TaintedRef(Refused):
-    """{ref} {verb} {state}, so what it holds is said to be wrong."""
+    """{ref} {verb} {state}, so its data is marked as wrong."""
 
-    hint = "`databuild build {ref}` builds it anew; allow_tainted=True, or --allow-tainted, reads it all the same."
+    hint = "`databuild build {ref}` builds it again; allow_tainted=True, or --allow-tainted, reads it all the same."
 
 
 class NotOurs(Refused):
-    """{ref} is live, but its data is not in our warehouse: a plain Dagster asset keeps its own."""
+    """{ref} is live, but its data is in no warehouse: a plain Dagster asset keeps its own."""
 
     hint = "Read it where its IO manager stored it."
 
@@ -115,8 +115,8 @@ class FilesGone(DataRemoved):
     """{ref} has arrived as instance {uuid}, but not all of its files are there: {why}."""
 
     hint = (
-        "Put the file back, or send it again: `databuild lot look {asset}` records what has landed, and "
-        "`databuild lot arrive --replace {asset} {key} URI…` what lies anywhere."
+        "Put the file back, or send it again: `databuild lot look {asset}` records new files of the landing folder, and "
+        "`databuild lot arrive --replace {asset} {key} URI…` files elsewhere."
     )
 
 
@@ -137,7 +137,7 @@ class InvalidAsOf(Refused):
 class BeforeAnything(Refused):
     """Nothing had been recorded as of {as_of}: {began}."""
 
-    hint = "Give a later time, or leave as_of out to read what is there now."
+    hint = "Give a later time, or leave as_of out to read the present data."
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,12 @@ class Readable:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When to look: `seq` is the last event that counts; None is now."""
+    """A point of the log: `seq` is the last event that counts; None is now."""
 
     seq: int | None = None
-    #: As people read it.
-    told: str = "now"
-    #: The time then, in seconds since 1970 UTC.
+    #: Its name in messages.
+    shown: str = "now"
+    #: Its time, in seconds since 1970 UTC.
     at: float | None = None
 
     @property
@@ -165,11 +165,11 @@ class Moment:
 
     @property
     def when(self) -> str:
-        return "" if self.seq is None else f" as of {self.told}"
+        return "" if self.seq is None else f" as of {self.shown}"
 
 
 def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
-    """The moment that is meant. Raises `InvalidAsOf`, `BeforeAnything`."""
+    """The moment of an `as_of`. Raises `InvalidAsOf`, `BeforeAnything`."""
     if as_of is None:
         return Moment()
     head = queries.head()
@@ -181,14 +181,14 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
         at = _aware(as_of)
         # The log may be ahead of a clock that was set back.
         if at.timestamp() > max(now.timestamp(), head.at):
-            raise InvalidAsOf(value=as_of, why="it lies in the future, which nobody has seen")
+            raise InvalidAsOf(value=as_of, why="it is in the future")
         seconds = at.timestamp()
         moment = Moment(queries.seq_at(seconds + HALF_A_MICROSECOND), when(seconds), seconds)
     assert moment.seq is not None
     if moment.seq < 1:
         began = queries.time_of(1)
-        told = "the log is empty" if began is None else f"the log begins with seq 1 at {when(began)}"
-        raise BeforeAnything(as_of=moment.told, began=told)
+        beginning = "the log is empty" if began is None else f"the log begins with seq 1 at {when(began)}"
+        raise BeforeAnything(as_of=moment.shown, began=beginning)
     return moment
 
 
@@ -202,7 +202,7 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
     canonical = queries.canonical([ref])[ref] if moment.seq is None else queries.canonical_at([ref], moment.seq)[ref]
     if canonical.state is None:
         spec = queries.known_dataset(asset)
-        # What has an instance by now has a key that is right.
+        # A ref with an instance today has a valid key.
         if queries.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
             raise UnknownPartition(ref=ref, why=why, asset=asset)
     _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
@@ -224,10 +224,12 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
     spec = queries.dataset(asset)
     if not found:
         spec = queries.known_dataset(asset)
-    live = [each for each in found if each.state is InstanceState.LIVE]
+    live = [canonical for canonical in found if canonical.state is InstanceState.LIVE]
     if spec is not None:
-        # A dataset that was given partitions since then still has the live ref it had before.
-        live = [each for each in live if (partition_key_of(each.ref) is None) is (spec.partitions is None)]
+        # A dataset that got partitions later still has its earlier ref without a key.
+        live = [
+            canonical for canonical in live if (partition_key_of(canonical.ref) is None) is (spec.partitions is None)
+        ]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)
@@ -237,7 +239,7 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
 def unknown_sources(registered: Iterable[DatasetSpec], datasets: Iterable[DatasetSpec]) -> list[str]:
     """A sentence for each source of the datasets' arcs that no location has registered.
 
-    It may be a typo, or an asset of a location that is still to come; so the arc itself is not refused.
+    The arc is not refused: the source may be a typo, or an asset of a location that is not loaded yet.
     """
     known = {spec.asset for spec in registered}
     return [
@@ -254,17 +256,17 @@ def unknown_sources(registered: Iterable[DatasetSpec], datasets: Iterable[Datase
 
 _S = InstanceState
 
-#: What opens the way to reading it, by its state now.
+#: The way to a readable ref, by its state now.
 _WHAT_TO_DO = {
     None: "`databuild build {ref}` builds it.",
-    _S.BUILDING: "`databuild show {ref}` tells when it is live.",
-    _S.UPSTREAM_BUILDING: "`databuild show {ref}` tells what it waits for.",
+    _S.BUILDING: "`databuild show {ref}` shows when it is live.",
+    _S.UPSTREAM_BUILDING: "`databuild show {ref}` shows which inputs it waits for.",
     _S.UP_FOR_RETRY: "`databuild build {ref}` builds it.",
-    _S.FAILED: "Mend the cause, then `databuild taint {ref} --reason mended` opens it for another build.",
-    _S.UPSTREAM_FAILED: "`databuild show {ref}` tells what failed; what waits for it follows once that is mended.",
-    _S.TAINTED: "`databuild build {ref}` builds it anew.",
+    _S.FAILED: "Fix the cause, then `databuild taint {ref} --reason fixed` opens it for another build.",
+    _S.UPSTREAM_FAILED: "`databuild show {ref}` shows which input failed; the ref is built once that is fixed.",
+    _S.TAINTED: "`databuild build {ref}` builds it again.",
 }
-_WHAT_TO_DO_THEN = "`databuild history {ref}` lists its instances; leave as_of out to read what is there now."
+_WHAT_TO_DO_THEN = "`databuild history {ref}` lists its instances; leave as_of out to read the present data."
 
 
 def _check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allow_tainted: bool) -> None:
@@ -273,9 +275,9 @@ def _check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allo
     facts = {
         "ref": canonical.ref,
         "verb": moment.verb,
-        "state": _told_state(queries, canonical, moment),
+        "state": _shown_state(queries, canonical, moment),
     }
-    # Also what failed can be tainted; then there never was anything to read.
+    # A failed instance can be tainted, too, and never had data.
     if canonical.state is InstanceState.TAINTED and canonical.live_at is not None:
         if allow_tainted:
             return
@@ -284,7 +286,7 @@ def _check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allo
     raise NotLive(**facts, what_to_do=what_to_do.format(ref=canonical.ref))
 
 
-def _told_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
+def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
     """`Failed as of …, since … (why)`."""
     if canonical.state is None or canonical.uuid is None:
         return f"missing{moment.when}"
@@ -306,17 +308,17 @@ def _why(queries: Queries, uuid: str, canonical: Canonical) -> str:
 
 
 def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) -> None:
-    """What was there then may have been removed since. Raises `DataTakenAway`."""
+    """Refuse instances of a past time whose data was removed since. Raises `DataTakenAway`."""
     if moment.seq is None:
         return
-    removed = queries.removed(each.uuid for each in found if each.uuid is not None)
-    for each in found:
-        if each.uuid in removed:
-            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
+    removed = queries.removed(canonical.uuid for canonical in found if canonical.uuid is not None)
+    for canonical in found:
+        if canonical.uuid in removed:
+            raise DataTakenAway(ref=canonical.ref, uuid=canonical.uuid)
 
 
 def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None = None) -> list[Readable]:
-    """With their manifests. Raises `NotOurs`, `DataRemoved`; `FilesGone` where the dataset is known for a boundary."""
+    """The instances with their manifests. Raises `NotOurs`, `DataRemoved`, and `FilesGone` for a boundary."""
     try:
         return _with_manifests(asset, found)
     except DataTakenAway:
@@ -330,16 +332,16 @@ def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None =
 
 def _with_manifests(asset: str, found: Sequence[Canonical]) -> list[Readable]:
     """Raises `NotOurs`, `DataRemoved`."""
-    ref_of = {each.uuid: each.ref for each in found}
+    ref_of = {canonical.uuid: canonical.ref for canonical in found}
     by_warehouse: dict[Warehouse, list[str]] = {}
-    for each in found:
-        assert each.uuid is not None
-        # The log says so first; its files may go at any moment from then on.
-        if each.manifest_state == REMOVED:
-            raise DataTakenAway(ref=each.ref, uuid=each.uuid)
-        if each.manifest_uri is None:
-            raise NotOurs(ref=each.ref)
-        by_warehouse.setdefault(Warehouse.of_manifest(each.manifest_uri, asset), []).append(each.uuid)
+    for canonical in found:
+        assert canonical.uuid is not None
+        # The log records a removal first; the files may go at any moment after that.
+        if canonical.manifest_state == REMOVED:
+            raise DataTakenAway(ref=canonical.ref, uuid=canonical.uuid)
+        if canonical.manifest_uri is None:
+            raise NotOurs(ref=canonical.ref)
+        by_warehouse.setdefault(Warehouse.of_manifest(canonical.manifest_uri, asset), []).append(canonical.uuid)
     readable = []
     for warehouse, uuids in by_warehouse.items():
         try:
@@ -350,11 +352,11 @@ def _with_manifests(asset: str, found: Sequence[Canonical]) -> list[Readable]:
         for manifest in manifests:
             _check_files(warehouse, manifest)
             readable.append(Readable(manifest.ref, warehouse, manifest))
-    return sorted(readable, key=lambda each: each.ref)
+    return sorted(readable, key=lambda found: found.ref)
 
 
 def check_data_of(instance: Instance) -> None:
-    """Whether what an instance wrote is still there. Raises `NotOurs`, `DataRemoved`."""
+    """Check that the files of an instance exist. Raises `NotOurs`, `DataRemoved`."""
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
     facts = Canonical(
@@ -367,10 +369,7 @@ def check_data_of(instance: Instance) -> None:
 
 
 def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
-    """Raises `DataRemoved`, before Spark is asked for a file that is not there.
-
-    A url is left alone: its objects are fetched, and then it is known.
-    """
+    """Raises `DataRemoved` before Spark opens an absent file. A url is skipped: fetching its objects checks them."""
     facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
     if manifest.state is ManifestState.REMOVED:
         raise DataTakenAway(**facts)
@@ -387,7 +386,7 @@ def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
 
 
 def _aware(as_of: object) -> datetime:
-    """Raises `InvalidAsOf`: nobody knows which moment a time without a zone is."""
+    """The text or time as an aware datetime. Raises `InvalidAsOf`, for a time without a zone, too."""
     at = as_of
     if isinstance(at, str):
         try:

@@ -247,7 +247,7 @@ def test_files_that_were_said_to_be_wrong_are_not_adopted_again_until_they_chang
     outside.day(DAYS[0], 2.0)
     mended = outside.adopt()
 
-    assert "was adopted from these very files, and tainted since. `databuild show orders@2024-01-29`" in said
+    assert "was adopted from these files, and tainted since. `databuild show orders@2024-01-29`" in said
     assert mended.code == 0
     assert outside.states()[DAYS[0]] == "Live"
 

@@ -204,7 +204,7 @@ def test_a_lot_need_not_be_of_a_time(landing):
     ("arguments", "where", "words"),
     [
         ([], {}, "No files are given for clicks@2024-01-29-05:00"),
-        (["--empty", "outside/a.parquet"], {}, "is said to be empty, and files are given"),
+        (["--empty", "outside/a.parquet"], {}, "--empty is given for"),
         (["outside/nothing.parquet"], {}, "There is no data file outside/nothing.parquet"),
         (["outside/bad.parquet"], {}, "outside/bad.parquet cannot be a file of clicks@2024-01-29-05:00"),
         (["outside/a.parquet", "outside/other.parquet"], {}, "does not fit"),

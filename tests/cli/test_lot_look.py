@@ -102,7 +102,7 @@ def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project:
     looked = project.call("lot", "look")
 
     assert looked.code == 2
-    assert "There is no folder" in looked.err
+    assert "The landing folder" in looked.err
     assert "where the files of clicks land. Create it, or correct files=" in looked.err
     assert looked.out.splitlines() == ["views: 1 lot arrived with 1 file."]
 

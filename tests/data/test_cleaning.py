@@ -215,7 +215,7 @@ def test_what_a_process_that_may_live_is_writing_stays(home: Home) -> None:
 
     (kept,) = home.cleaner.plan_clean().kept
 
-    assert "may not have heard of it" in kept.why
+    assert "its process may still be writing" in kept.why
     home.world.clock.turn(3700)
     assert len(home.cleaner.plan_clean().going) == 1
 

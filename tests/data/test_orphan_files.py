@@ -157,7 +157,7 @@ def test_an_unreadable_instance_is_found_unless_it_is_live(place):
     found = place.found()
 
     assert list(found) == [f"b/data/instance={place.world.uuid('b')}"]
-    assert "nobody can read its manifest" in next(iter(found.values()))
+    assert "its manifest cannot be read" in next(iter(found.values()))
 
 
 def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_not(place):
@@ -166,7 +166,7 @@ def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_no
     (data / "notes.txt").write_bytes(b"abc")
     (Path(place.warehouse.root) / "README").write_bytes(b"abc")
 
-    assert place.found() == {"a/data/notes.txt": "it lies in no instance's folder"}
+    assert place.found() == {"a/data/notes.txt": "it is in no instance's folder"}
 
 
 def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
@@ -194,7 +194,7 @@ def test_staging_is_found_unless_its_job_run_is_at_work(place):
     assert place.found(later=0) == {}
     assert sorted(place.found().values()) == [
         f"job run {ended}, which began it, has ended",
-        "nobody that is recorded has begun it",
+        "no recorded job run began it",
     ]
 
 

@@ -15,8 +15,8 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
-from databuild_dagster.data.adoption_errors import ColumnsDiffer
 from databuild_dagster.data.arrival_errors import (
+    ColumnsDiffer,
     FilesAndEmpty,
     HasDataAlready,
     NoSuchFile,

@@ -21,7 +21,7 @@ from databuild_dagster.bindings.display.materialization import version_tags
 from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
-from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer, OwnFiles
+from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine

@@ -19,8 +19,7 @@ from databuild_dagster.bindings.declare.boundaries import Boundary
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.windows import Interval, Windows
-from databuild_dagster.data.adoption_errors import CannotRead, ColumnsDiffer, OwnFiles
-from databuild_dagster.data.arrival_errors import NoLandingFolder, SaidWrong
+from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, NoLandingFolder, OwnFiles, SaidWrong
 from databuild_dagster.data.landing import Kind, LandingPattern
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine

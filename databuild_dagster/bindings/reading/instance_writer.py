@@ -9,7 +9,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.claims.results import WrittenInstance
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.data.part_attempts import attempts_before, remove_attempts_before
+from databuild_dagster.data.lost_run_output import attempts_before, remove_attempts_before
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.spark.schemas import Columns

@@ -23,8 +23,7 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of, register
-from databuild_dagster.data.adoption_errors import OwnFiles
-from databuild_dagster.data.arrival_errors import NoLandingFolder
+from databuild_dagster.data.arrival_errors import NoLandingFolder, OwnFiles
 from databuild_dagster.data.landing import BadLandingPattern
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
@@ -403,7 +402,7 @@ def test_a_tainted_lot_stays_so_until_the_file_is_another(place):
     place.drop("flights_20130101T0500_a.parquet", 10.0, modified=LONG_AGO + 60)
     place.look()
 
-    assert "is among what was said to be wrong" in held.held[ref]
+    assert "is among its files" in held.held[ref]
     assert len(place.lots()["05"]) == 2
     assert place.engine.queries.states([ref])[ref] is InstanceState.LIVE
 
@@ -467,7 +466,7 @@ def test_names_without_a_time_and_times_without_a_partition_are_told(place):
 
 
 def test_a_folder_that_is_not_there_makes_no_empty_lots(place):
-    with pytest.raises(NoLandingFolder, match="There is no folder .*/nowhere"):
+    with pytest.raises(NoLandingFolder, match="The landing folder .*/nowhere"):
         place.look(files=f"{place.landing}/nowhere{PATTERN}", empty=True)
 
     assert place.lots() == {}

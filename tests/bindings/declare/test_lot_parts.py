@@ -19,8 +19,7 @@ from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.data.part_attempts import attempts_before
+from databuild_dagster.data.lost_run_output import WarehouseRemains, attempts_before
 from databuild_dagster.engine import launch_heartbeat as heartbeat
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
