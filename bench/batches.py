@@ -30,7 +30,8 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.server import server_status, stop_server
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import publish, stage_batch, staging
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths

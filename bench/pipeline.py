@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 from bench import plain_dagster, plain_spark
 from databuild_dagster.spark.server import stop_server
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 
 ROOT = Path(__file__).parent.parent
 REF = "carrier_monthly@2013-01-01"

@@ -1,4 +1,3 @@
-"""The only place that knows PySpark: sessions, and instances as frames. Knows no Dagster.
+"""PySpark: sessions, and instances as frames. Imports no Dagster.
 
-PySpark is imported by the functions that need it: the import costs half a second, which a command that only asks the
-store should not pay."""
+Functions import PySpark when they need it: the import takes half a second, which commands that only read the store save."""

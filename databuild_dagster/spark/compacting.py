@@ -1,4 +1,4 @@
-"""Many small files of an instance written again as few, with the same rows, which is proven and not hoped (SPEC 9.8)."""
+"""The small files of an instance written again as few files; a checksum proves that the rows are the same (SPEC 9.8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from databuild_dagster.warehouse.manifest import Manifest, ManifestState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What a file should come to: large enough that opening it is nothing beside reading it.
+#: Target size of a file: opening it takes little time beside reading it.
 TARGET_BYTES = 128 * 1024 * 1024
 
 
@@ -28,7 +28,7 @@ class NotTheSame(DatabuildError):
 
 
 class Contents(NamedTuple):
-    """What rows come to, in whatever order and files they lie."""
+    """A summary of rows that depends neither on their order nor on their files."""
 
     rows: int
     #: The sum of every row's hash.
@@ -39,16 +39,16 @@ class Contents(NamedTuple):
 
 
 def files_after(manifest: Manifest, target_bytes: int = TARGET_BYTES) -> int:
-    """Into how many files, at most, the rows of an instance go; as many as it has where there is nothing to gain."""
+    """Target number of files after compaction, never more than now."""
     wanted = max(1, math.ceil(manifest.bytes / target_bytes))
     return min(len(manifest.files), wanted)
 
 
 def contents_of(frame: DataFrame) -> Contents:
-    """By one Spark job over all columns."""
+    """The summary of a frame, by one Spark job over all columns."""
     import pyspark.sql.functions as F
 
-    # As text where a type has no hash, and where it has parts that have none: a map has no order either.
+    # A type that contains a map has no hash, so it is hashed as text.
     columns = [
         F.to_json(F.struct(quoted(field.name))) if _has_map(field.dataType) else F.col(quoted(field.name))
         for field in frame.schema.fields
@@ -68,10 +68,10 @@ def compact_instance(
     job_run: str,
     target_bytes: int = TARGET_BYTES,
 ) -> Manifest:
-    """A new instance with the rows of another one, in `files_after` files; nobody reads it before its event says so.
+    """A new instance with the rows of another one, in `files_after` files; readers see it only after its event.
 
-    It is written into `folder`, from which publishing is cheap. Raises `NotTheSame`, and what reading and writing raise;
-    nothing of it is published then.
+    It is written to `folder`, from which publishing is cheap. Raises `NotTheSame`, and what reading and writing raise,
+    before anything is published.
     """
     frame = read_instances(spark, warehouse, [manifest])
     expected = contents_of(frame)
@@ -82,7 +82,7 @@ def compact_instance(
     if found != expected:
         raise NotTheSame(ref=manifest.ref, uuid=manifest.instance_uuid, found=found, expected=expected)
     return publish(
-        # Spark writes anew that each column may be null; its readers are told so anyway.
+        # Spark writes each column as nullable; its readers see every column so.
         replace(staged, schema=manifest.schema),
         warehouse,
         ref=manifest.ref,

@@ -1,4 +1,4 @@
-"""What can go wrong with Spark before or around a build; what goes wrong inside one is told by `failures`."""
+"""Errors of Spark before or around a build; `failures` explains those inside of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RemoteUnreachable(SparkUnreachable):
 
 
 class BadSparkUrl(Refused):
-    """{url!r} is not where a Spark can be reached: {why}."""
+    """{url!r} is no address of a Spark: {why}."""
 
     hint = (
         "Give sc://host:port of a Spark Connect server, or a master: spark://host:port, yarn, k8s://https://host:port."
@@ -53,7 +53,7 @@ class ServerFailed(DatabuildError):
 
 
 class TooManyServers(Refused):
-    """{count} local Spark servers with other settings are in use below {folder}, as many as there may be."""
+    """{count} local Spark servers with other settings are in use below {folder}, which is the limit."""
 
     hint = "Use the settings of one of them, or wait until its users have ended (`databuild spark status`)."
 
@@ -71,7 +71,7 @@ class NotAFrame(Refused):
 
 
 class UnsupportedColumn(Refused):
-    """{ref} cannot be written as the pandas DataFrame or Arrow table it is: {why}."""
+    """The pandas DataFrame or Arrow table of {ref} cannot be written: {why}."""
 
     hint = "Convert that column first, for example with .astype()."
 
@@ -85,17 +85,17 @@ class NoSchema(Refused):
 class SchemasDiffer(Refused):
     """Column {column!r} is {one} in instance {one_uuid} and {other} in instance {other_uuid} of {asset}."""
 
-    hint = "Taint the older one, so that it is built again with today's columns."
+    hint = "Taint the older instance, so that it is built again with today's columns."
 
 
 class BadPartitionKeyColumn(Refused):
-    """The batch of {asset} {why}, so its rows cannot be told apart by partition."""
+    """The batch of {asset} {why}, so the partitions of its rows are not known."""
 
     hint = "A batched asset returns the text column `partition_key` exactly once, as its inputs have it."
 
 
 class StrayPartitionKeys(Refused):
-    """{asset} returned rows for {named}, which the batch of {asked} was not asked for."""
+    """{asset} returned rows for {named}, which is not in its batch of {asked}."""
 
     hint = "A batched asset returns rows only for the partition keys of its inputs, `context.partition_keys`."
 
@@ -109,17 +109,17 @@ class UnreadableColumn(Refused):
 class SchemaChanged(Refused):
     """{ref} cannot become live: {why}, unlike {other_ref}."""
 
-    hint = "Return the columns as they were, or set allow_schema_change=True on the asset."
+    hint = "Return the earlier columns, or set allow_schema_change=True on the asset."
 
 
 class KeyTooLong(Refused):
-    """The partition key {shown} takes {found} bytes as the name of a folder, and may take {most} in a batch."""
+    """The partition key {shown} takes {found} bytes as a folder name; a batch allows {most}."""
 
     hint = "Leave out batched=True, or use shorter keys."
 
 
 class KeyColumnTaken(Refused):
-    """{asset} has a column {column} of its own, so partition keys cannot come under that name."""
+    """{asset} has a column {column} of its own, so that name cannot hold partition keys."""
 
     hint = "Give another name, as in table(…, key_column='key'); for a batched asset rename that column upstream."
 

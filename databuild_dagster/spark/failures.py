@@ -1,7 +1,6 @@
-"""From an exception out of Spark to one sentence, and to whether trying again may help.
+"""From an exception of Spark to one sentence, and to whether a retry may help.
 
-Spark's own messages are pages long and end in Java. What a person needs is in their condition and its
-parameters."""
+Spark's own messages are pages long and end in Java; the useful part is the condition and its parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 MAX_SENTENCE_LENGTH = 400
 
-#: Whoever mends the machine need not taint what was not at fault.
+#: Failures of the machine: once it is fixed, no ref needs a taint.
 _OF_THE_MACHINE = (JavaMissing, ServerFailed, SparkUnreachable, TooManyServers, DiskTrouble, StorageTrouble)
-#: Conditions and phrases of failures that are the machine's, not the data's.
+#: Conditions and phrases of a lost session.
 _LOST = (
     "UNAVAILABLE",
     "failed to connect to all addresses",
@@ -33,7 +32,7 @@ _LOST = (
     "SparkContext was shut down",
     "stopped SparkContext",
 )
-#: What py4j says when nobody is there to say more: its JVM ended. A Java exception follows after a colon.
+#: py4j's message when its JVM has ended; otherwise a Java exception follows after a colon.
 _JVM_GONE = re.compile(
     r"^Py4J(?:Network)?Error (?:An error occurred while calling [\w.$]+$|.*connect to the Java server)", re.M
 )
@@ -55,15 +54,15 @@ _INTERRUPTED = (
 )
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
-#: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a JVM of one's own it is `executor driver`.
+#: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
 _ON_AN_EXECUTOR = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor (?!driver\b)(?P<executor>\w+)\)")
-#: How an executor ends that ran out of memory: by Spark's own exit code, or killed by its machine or container.
+#: The end of an executor without memory: Spark's own exit code, or killed by its machine or container.
 _MEMORY_EXIT = re.compile(r"(?:exited with code |exit code |exit status:? )(?:52|137)\b", re.IGNORECASE)
 
 
 def is_transient(exception: BaseException) -> bool:
-    """Whether the same again may go well: the server or an executor was lost, somebody interrupted it, or it is the
-    machine that lacks something, not the data."""
+    """Whether a retry may succeed: the server or an executor was lost, the job was interrupted, or the machine lacks
+    something."""
     if is_of_the_machine(exception):
         return True
     text = _all_text(exception)
@@ -75,17 +74,17 @@ def is_transient(exception: BaseException) -> bool:
 
 
 def is_of_the_machine(exception: BaseException) -> bool:
-    """Whether it is the machine that lacks something, so that whatever is built there fails alike."""
+    """Whether the machine lacks something, so that every build there fails alike."""
     return isinstance(exception, _OF_THE_MACHINE)
 
 
 def is_lost(exception: BaseException) -> bool:
-    """Whether the session went with it, so that whoever tries again needs another one."""
+    """Whether the session was lost, so that a retry needs another one."""
     return _from_spark(exception) and _is_lost(_all_text(exception))
 
 
 def explain_failure(exception: BaseException) -> str:
-    """What went wrong, and where, in one sentence; the exception's own first line if we know no better."""
+    """The failure and its place in one sentence; the exception's own first line if it is not known."""
     return _shortened(_sentence(exception))
 
 
@@ -109,9 +108,9 @@ def _sentence(exception: BaseException) -> str:
     if _names(text, _INTERRUPTED):
         return "The Spark job was interrupted."
     if _is_lost(text):
-        return "The Spark server was lost while it worked: the next attempt gets another session."
+        return "The Spark server was lost during the job: the next attempt gets another session."
     if _names(text, _EXECUTOR_LOST):
-        return "A Spark executor or worker was lost while it worked."
+        return "A Spark executor or worker was lost during the job."
     if raised := _raised_in_python(text):
         return f"A Python function in Spark raised {raised}"
     return f"{type(exception).__name__}: {_first_line(exception)}{_where(exception)}"
@@ -143,7 +142,7 @@ def _known_condition(exception: BaseException) -> str | None:
 
 
 def _where(exception: BaseException) -> str:
-    """The line of the user's code that Spark blames, or nothing."""
+    """The line of the user's code in Spark's error, or nothing."""
     from pyspark.errors import PySparkException
 
     for link in _chain(exception):
@@ -152,7 +151,7 @@ def _where(exception: BaseException) -> str:
         for context in link.getQueryContext() or []:
             try:
                 fragment, call_site = context.fragment(), context.callSite()
-            except Exception:  # PySpark raises from those that a kind of context does not have.
+            except Exception:  # PySpark raises for a fact that this kind of context lacks.
                 continue
             if call_site:
                 return f" (in {fragment or 'a query'}, {call_site.strip()})"
@@ -173,7 +172,7 @@ def _is_lost(text: str) -> bool:
 
 
 def _executor_out_of_memory(text: str) -> str | None:
-    """Which executor's memory was too small; its loss is a lost executor's (SPEC 6.8), its JVM not ours."""
+    """The executor that ran out of memory in a JVM of its own, which counts as a lost executor (SPEC 6.8)."""
     found = _ON_AN_EXECUTOR.search(text)
     if found is None or not (_names(text, _OUT_OF_MEMORY) or _MEMORY_EXIT.search(text)):
         return None
@@ -181,7 +180,7 @@ def _executor_out_of_memory(text: str) -> str | None:
 
 
 def _from_spark(exception: BaseException) -> bool:
-    """Whether it came through PySpark, or the wires below it."""
+    """Whether it came through PySpark, py4j or gRPC."""
     roots = {cls.__module__.partition(".")[0] for link in _chain(exception) for cls in type(link).__mro__}
     return bool(roots & {"pyspark", "py4j", "grpc"})
 
@@ -201,7 +200,7 @@ def _all_text(exception: BaseException) -> str:
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:
-    """The exception and what it came from; bounded, since a chain may be a ring."""
+    """The exception and its causes; bounded, because a chain may be a ring."""
     link: BaseException | None = exception
     for _ in range(10):
         if link is None:

@@ -1,8 +1,7 @@
 """From manifests to one frame.
 
-Reading takes the files and the columns from manifests: no folder is listed, and no Spark job runs to find out
-what the columns are. What lies in an object store is read from local copies, unless the session has been given
-Hadoop's own way there. All of it may be called from many threads with one session."""
+Files and columns come from manifests: no folder is listed, and no Spark job looks for the columns. Objects of an object
+store are read from local copies, unless the session has Hadoop's own access. Thread-safe with one session."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: With this set, the session is taken to have Hadoop's S3 classes, credentials and endpoint.
+#: A session with this setting has Hadoop's S3 classes, credentials and endpoint.
 S3A_SETTING = "spark.hadoop.fs.s3a.impl"
 _S3 = frozenset({"s3", "s3a"})
 
@@ -37,7 +36,7 @@ def read_instances(
     *,
     schema: StructType | None = None,
 ) -> DataFrame:
-    """One frame of the rows of all instances. `schema` is theirs united, by name, unless given.
+    """One frame of the rows of all instances. `schema` is by default their columns united, by name.
 
     Raises `NoSchema` for no manifests without a schema, `SchemasDiffer` for columns that cannot be united.
     """
@@ -57,7 +56,7 @@ def filtered(frame: DataFrame, where: Filter) -> DataFrame:
 
     try:
         found = frame.where(where.where)
-        # Asked now: whoever gets the frame would hear of it in another place.
+        # Analyzed now: the user of the frame would get the error in another place.
         found.schema  # noqa: B018
     except PySparkException as error:
         raise BadFilter(where=where.where, why=explain_failure(error).rstrip(".")) from error
@@ -67,7 +66,7 @@ def filtered(frame: DataFrame, where: Filter) -> DataFrame:
 def load_files(
     spark: SparkSession, schema: StructType, paths: Mapping[str, Sequence[str]], *, base_path: str | None = None
 ) -> DataFrame:
-    """One frame of files, given by the name of their format; below `base_path` folders are columns."""
+    """One frame of files by the name of their format; folders below `base_path` are columns."""
     frames = []
     for name, found in paths.items():
         reader = spark.read.format(name).options(**format_named(name).spark_options).schema(schema)
@@ -79,7 +78,7 @@ def load_files(
 
 
 def by_format(manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The files of instances, by the name of their format; nearly always there is one."""
+    """The files of instances, by the name of their format."""
     found: dict[str, list[str]] = {}
     for manifest in manifests:
         if paths := paths_of[manifest.instance_uuid]:
@@ -88,7 +87,7 @@ def by_format(manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str
 
 
 def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest]) -> dict[str, list[str]]:
-    """The listed files of each instance as this session can open them; what has to be fetched for that is.
+    """The listed files of each instance as this session can open them, fetched if need be.
 
     Raises `ListedFileLost`, `StorageTrouble`.
     """
@@ -99,21 +98,21 @@ def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[M
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
-    return paths_of | {each.instance_uuid: list(islice(copies, len(each.files))) for each in others}
+    return paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
 
 
 def reads_s3a(protocol: str | None, s3a_setting: str | None) -> bool:
-    """Whether a session with that value of `S3A_SETTING` reads a warehouse of that protocol by itself."""
+    """Whether a session with that value of `S3A_SETTING` reads a warehouse of that protocol directly."""
     return protocol in _S3 and bool(s3a_setting)
 
 
 def s3a_uri(url: str) -> str:
-    """The name that Hadoop has for an object of S3."""
+    """Hadoop's url of an object of S3."""
     return f"s3a://{url.partition('://')[2]}"
 
 
 def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pd.DataFrame:
-    """The same rows as pandas has them, without a Spark session. Raises `BadFilter` too."""
+    """The rows as a pandas frame, without a Spark session. Raises `BadFilter`, too."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(united_schema(manifests), timezone="UTC")
@@ -126,7 +125,7 @@ def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: F
 
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table of some instances' files with the columns of all: the files that have a column may be passed over."""
+    """A table of some files with the columns of all instances: a filter may pass over the files that have a column."""
     import pyarrow as pa
 
     if not table.num_rows:
@@ -141,7 +140,7 @@ def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def no_rows(spark: SparkSession | None, *columns: str) -> Any:
-    """A frame without rows, of text columns or of none at all; pandas without a session."""
+    """A frame without rows, of text columns or of none; pandas without a session."""
     if spark is not None:
         return spark.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
     import pandas as pd
@@ -150,7 +149,7 @@ def no_rows(spark: SparkSession | None, *columns: str) -> Any:
 
 
 def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any:
-    """At least one frame, all of Spark's or all of pandas', as one, by the names of their columns."""
+    """At least one frame, all of Spark or all of pandas, as one, by the names of their columns."""
     first, *others = frames
     if others and not hasattr(first, "unionByName"):
         import pandas as pd
@@ -162,12 +161,12 @@ def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any
 
 
 def without_wildcards(path: str) -> str:
-    """Spark takes a path for a pattern; a warehouse may well lie in a folder named `[old]`."""
+    """A path escaped for Spark, which takes paths for patterns; a folder may be named `[old]`."""
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
 def frame_type() -> type:
-    """The class of Spark's frames, for whoever asks others for one."""
+    """The class of Spark's frames."""
     from pyspark.sql import DataFrame
 
     return DataFrame

@@ -1,7 +1,7 @@
-"""The smallest and the largest value of columns, and how many differ, for each file of an instance (SPEC 9.8).
+"""The smallest, the largest and the number of different values of columns, for each file of an instance (SPEC 9.8).
 
-Asked of Spark, which alone reads every format and every type, one job for some files at a time: what is known of a file
-can be kept while others are looked at.
+Spark computes them, because only Spark reads every format and every type; one job for some files at a time, so that the
+results of finished files are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from databuild_dagster.warehouse.manifest import Manifest
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: A text longer than this is nobody's filter, and would make the index as large as the data.
+#: Filters have no longer texts, and the index must stay smaller than the data.
 LONGEST_TEXT = 256
 
 _FILE = "__databuild_file"
@@ -34,9 +34,9 @@ class CannotIndex(Refused):
 
 
 def indexable(manifests: Sequence[Manifest], columns: Sequence[str] = ()) -> dict[str, str]:
-    """The types of the columns to index, in Spark's words: those named, else all that have an order.
+    """The types of the columns to index, in Spark's words: the given ones, else all with an order.
 
-    Of columns that some instances have and others have not, the type is that of those that have. Raises `CannotIndex`.
+    Some instances may lack a column. Raises `CannotIndex`.
     """
     asset = manifests[0].dataset
     types = {field.name: _type_text(field.dataType) for field in united_schema(manifests).fields}
@@ -49,21 +49,21 @@ def indexable(manifests: Sequence[Manifest], columns: Sequence[str] = ()) -> dic
             raise CannotIndex(
                 column=column,
                 asset=asset,
-                why=f"values of {types[column]} have no order to be told by",
+                why=f"values of {types[column]} have no order",
                 what_to_do="Name columns of numbers, texts, dates, times or booleans; or none, for all of those.",
             )
     return {name: types[name] for name in columns or types if has_order(types[name])}
 
 
 def has_order(type_name: str) -> bool:
-    """Whether figures of such a column help."""
+    """Whether values of a type have an order."""
     return type_name in ORDERED or type_name.startswith("decimal")
 
 
 def file_figures(
     spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest], types: dict[str, str]
 ) -> dict[str, dict[str, FileIndex]]:
-    """Of each file of instances, or of parts of them, by its instance and its uri; one Spark job. Raises what reading raises."""
+    """The figures of each file, by its instance and its uri, in one Spark job. Raises what reading raises."""
     found: dict[str, dict[str, FileIndex]] = {manifest.instance_uuid: {} for manifest in manifests}
     with_files = [manifest for manifest in manifests if manifest.files]
     if not with_files or not types:
@@ -80,7 +80,7 @@ def file_figures(
 
 
 def _path_of(uri: str) -> str:
-    """As this session was given it: Spark encodes it, and says of a local one that it is."""
+    """The path that this session was given: Spark encodes it, and adds `file:` to a local one."""
     path = unquote(uri)
     return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
 
@@ -94,7 +94,7 @@ def _figured(frame: DataFrame, types: dict[str, str]) -> DataFrame:
         column = F.col(quoted(name))
         figures += [
             F.count(column).alias(f"values_{place}"),
-            # Exactly, it would take a row for each column of a row.
+            # The exact number would take a row for each column of a row.
             F.approx_count_distinct(column).alias(f"distinct_{place}"),
             _as_text(F.min(column), type_text).alias(f"min_{place}"),
             _as_text(F.max(column), type_text).alias(f"max_{place}"),
@@ -103,21 +103,21 @@ def _figured(frame: DataFrame, types: dict[str, str]) -> DataFrame:
 
 
 def _type_text(data_type: Any) -> str:
-    # `string collate …` has another order than bytes: its text is another one too.
+    # `string collate …` keeps its text: it has another order than bytes.
     text: str = data_type.simpleString()
     return {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}.get(text, text)
 
 
 def _as_text(column: Column, type_text: str) -> Column:
-    """As `filters.typed_value` reads it."""
+    """As `filters` reads a figure."""
     import pyspark.sql.functions as F
 
     if type_text == "timestamp":
-        # Of whatever zone the session is, which has hours twice and hours that are not.
+        # Independent of the session's time zone, which may repeat or skip an hour.
         moment: Column = F.unix_micros(column).cast("string")
         return moment
     if type_text == "float":
-        # As text a float is short: 0.1 is another number as a double, which is what Spark compares.
+        # Spark compares doubles: the text 0.1 of a float would be another double.
         wide: Column = column.cast("double").cast("string")
         return wide
     if type_text == "timestamp_ntz":
@@ -148,6 +148,6 @@ def _figures(type_text: str, *, nulls: int, distinct: int, low: str | None, high
 
 
 def _is_far(type_text: str, text: str | None) -> bool:
-    """A day that Python has not: before the year 1, or after 9999."""
+    """Whether a day is before the year 1 or after 9999, which Python cannot represent."""
     is_time = type_text in ("date", "timestamp_ntz")
     return is_time and text is not None and (not text[:4].isdigit() or text[4] != "-" or text[:4] == "0000")

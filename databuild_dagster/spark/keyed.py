@@ -1,9 +1,8 @@
-"""From the inputs of many outputs to one frame that says of each row which output it is for.
+"""From the inputs of many outputs to one frame with the key of the output beside each row.
 
-An instance that serves several outputs, as in a window of three days, comes once for each. The key costs
-nothing per row: for Spark the rows lie in a folder per key, made of links to the instances' files, so that the
-key is a partition column, constant per file. A join with a table of keys would be a Spark job of its own; a
-map from file to key is searched for every row."""
+An instance that serves several outputs, as in a window of three days, comes once for each. A folder per key holds links
+to the instances' files, so that Spark reads the key as a partition column, constant per file. A join with a table of keys
+would be a Spark job of its own; a map from file to key would be searched for every row."""
 
 from __future__ import annotations
 
@@ -41,11 +40,11 @@ def read_keyed(
     column: str = PARTITION_KEY,
     columns: StructType | None = None,
 ) -> DataFrame:
-    """One frame of the rows of each key's instances, and the column with the key, last.
+    """One frame of the rows of each key's instances; the key is the last column.
 
-    `folder` must not exist yet, and must stay until nobody uses the frame any more; None where Spark has no disk
-    in common with this process. `columns` are those of all instances together unless they are given. Raises
-    `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`, `StorageTrouble`.
+    `folder` must not exist yet, and must stay as long as the frame is used; None where Spark and this process share no
+    disk. `columns` are by default those of all instances together. Raises `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`,
+    `ListedFileLost`, `StorageTrouble`.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -63,14 +62,14 @@ def read_keyed(
         of_key = os.path.join(folder, folder_of(key, column))
         for name, paths in by_format(found, paths_of).items():
             links.setdefault(name, []).extend(_links(paths, of_key, format_named(name).suffix))
-    # One by one, and not the folder: there, a link to a file that is gone would be passed over in silence.
+    # By file: in a folder, Spark silently skips a link to a file that is gone.
     return load_files(spark, schema, links, base_path=folder)
 
 
 def read_keyed_pandas(
     warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY, where: Filter | None = None
 ) -> pd.DataFrame:
-    """The same rows as pandas has them, without a Spark session. Raises the same, and `BadFilter`."""
+    """The same rows as a pandas frame, without a Spark session. Raises the same, and `BadFilter`."""
     import pandas as pd
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -81,7 +80,7 @@ def read_keyed_pandas(
     columns = arrow_schema.empty_table().to_pandas()
     tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
     if where is not None:
-        # Of no rows too: whether a filter can be asked does not depend on what is there.
+        # Of no rows, too: a bad filter is refused whether there are rows or not.
         _matching(arrow_schema.empty_table(), arrow_schema, column, "", where)
         tables = {
             key: _matching(table, arrow_schema, column, key, where) for key, table in tables.items() if table.num_rows
@@ -92,7 +91,7 @@ def read_keyed_pandas(
 
 
 def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: Filter) -> pa.Table:
-    """The key is a column of the filter's too, and so is what only other keys' rows have."""
+    """The matching rows; the filter may name the key, and columns that only other keys' rows have."""
     import pyarrow as pa
 
     whole = with_all_columns(table, schema)
@@ -108,19 +107,19 @@ def with_key(frame: DataFrame, key: str) -> DataFrame:
 
 
 def refuse_taken(column: str, manifests: Sequence[Manifest]) -> None:
-    """Spark does not tell `A` and `a` apart. Raises `KeyColumnTaken`."""
+    """Raises `KeyColumnTaken`; for Spark, `A` and `a` are one column."""
     for schema in {manifest.schema for manifest in manifests}:
         if any(own.name.lower() == column.lower() for own in schema.columns):
             raise KeyColumnTaken(asset=manifests[0].dataset, column=column)
 
 
 def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
-    """A link to each. Symbolic, for a hard link may not leave its disk, nor point at another user's file."""
+    """A symbolic link to each file: a hard link may not leave its disk, nor point at another user's file."""
     disk.make_dirs(folder)
     links = [os.path.join(folder, f"part-{number:05}{suffix}") for number in range(len(paths))]
     with disk.explained(folder, "written"):
         for path, link in zip(paths, links, strict=True):
-            # Spark would name the link, of which nobody has heard.
+            # Spark's error would name the link, which no user knows.
             if not os.path.exists(path):
                 raise ListedFileLost(path=path, why="it is not there")
             os.symlink(path, link)
@@ -128,9 +127,9 @@ def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
 
 
 def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType) -> DataFrame:
-    """Where there are no links, as in an object store that Spark itself reads: a small broadcast join.
+    """The frame without links, as for an object store that Spark itself reads: by a small broadcast join.
 
-    A path tells whose rows a file has only where the file is our own; what was adopted is read key by key.
+    The path of a built file names its instance; adopted files are read key by key.
     """
     import pyspark.sql.functions as F
     from pyspark.sql.types import StringType, StructField, StructType

@@ -1,6 +1,6 @@
-"""From what Spark says of its stages to a few words for a person: how many tasks of how many are done.
+"""From Spark's stages to the number of finished tasks and of all.
 
-Only of sessions that are clients of a server: there the answers to a running operation carry its progress."""
+Only for clients of a server: the answers to a running operation carry its progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler
 
-#: What is told of one operation, at most this often.
+#: Seconds between two reports of one operation, at least.
 EVERY_SECONDS = 5.0
 
 #: Tag, tasks done, tasks known so far; the last may grow while stages are found.
@@ -27,38 +27,36 @@ OnProgress = Callable[[str, int, int], None]
 def watch_progress(
     spark: SparkSession, on_progress: OnProgress, *, every_seconds: float = EVERY_SECONDS
 ) -> Iterator[None]:
-    """Inside the block `on_progress` hears of operations that carry a tag, at most every so often per
-    operation.
+    """Inside the block, call `on_progress` for tagged operations, every `every_seconds` per operation.
 
-    It is called in the thread that waits for the operation, so from several at a time, and should be quick; first
-    when an operation has run for `every_seconds`, so that short ones say nothing. Nothing happens for a session in
-    a JVM of this process.
+    The waiting threads call it, so several at a time, and it should be quick. Short operations report nothing, nor does a
+    session in a JVM of this process.
     """
     if not is_client(spark):
         yield
         return
-    # PySpark asks for a subclass of its own class, which is not to be imported before somebody needs it.
-    teller = cast("ProgressHandler", _Teller(spark, on_progress, every_seconds))
-    spark.registerProgressHandler(teller)
+    # A subclass of PySpark's class would need its import.
+    reporter = cast("ProgressHandler", _Reporter(spark, on_progress, every_seconds))
+    spark.registerProgressHandler(reporter)
     try:
         yield
     finally:
-        spark.removeProgressHandler(teller)
+        spark.removeProgressHandler(reporter)
 
 
-class _Teller:
+class _Reporter:
     def __init__(self, spark: SparkSession, on_progress: OnProgress, every_seconds: float) -> None:
         self._spark = spark
         self._on_progress = on_progress
         self._every_seconds = every_seconds
-        #: When each running operation was last told of, or first heard of.
-        self._told: dict[str | None, float] = {}
+        #: The time of the last report of each running operation, or of its start.
+        self._reported: dict[str | None, float] = {}
         self._lock = Lock()
 
     def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         if done:
             with self._lock:
-                self._told.pop(operation_id, None)
+                self._reported.pop(operation_id, None)
             return
         known = list(stages or ())
         total = sum(stage.num_tasks for stage in known)
@@ -70,7 +68,7 @@ class _Teller:
     def _is_time(self, operation_id: str | None) -> bool:
         now = time.monotonic()
         with self._lock:
-            if now - self._told.setdefault(operation_id, now) < self._every_seconds:
+            if now - self._reported.setdefault(operation_id, now) < self._every_seconds:
                 return False
-            self._told[operation_id] = now
+            self._reported[operation_id] = now
             return True

@@ -1,7 +1,7 @@
-"""From a url to what kind of Spark it names, and where a first knock can show that it is there.
+"""From a url to the kind of Spark that it names, and to the endpoints where it listens.
 
-`sc://…` is a Spark Connect server, whose client has no JVM; everything else is a master, which a session in a JVM
-of this process uses as its cluster. Knows nothing of sessions."""
+`sc://…` is a Spark Connect server, whose client has no JVM; every other url is a master, the cluster of a session in a
+JVM of this process."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class RemoteSpark:
 
     url: str
     is_connect: bool
-    #: Where it listens, any of them; empty when only Spark itself can find out (`yarn`).
+    #: It listens at any of these; empty if only Spark itself can find them (`yarn`).
     endpoints: tuple[tuple[str, int], ...] = ()
     #: The parameters of a Connect url: token, user_id, use_ssl, and the like.
     parameters: tuple[tuple[str, str], ...] = ()
 
     @property
     def shown(self) -> str:
-        """For messages: without the token."""
+        """The url for messages, without the token."""
         return self.url.partition("/;")[0] if self.is_connect else self.url
 
 
 def parse_url(url: str | None) -> RemoteSpark:
-    """What a url names. Raises `BadSparkUrl`, whose message holds no token."""
+    """Parse a url. Raises `BadSparkUrl`, whose message holds no token."""
     if not url or not url.strip():
         raise BadSparkUrl(url=url or "", why="mode='remote' needs a url")
     url = url.strip()
@@ -48,7 +48,7 @@ def parse_url(url: str | None) -> RemoteSpark:
         case "sc":
             return _connect(url, rest)
         case "spark":
-            hosts = tuple(_endpoint(each, None, url) for each in rest.rstrip("/").split(","))
+            hosts = tuple(_endpoint(host, None, url) for host in rest.rstrip("/").split(","))
             return RemoteSpark(url, is_connect=False, endpoints=hosts)
         case "k8s":
             scheme, separator, api = rest.rpartition("://")
@@ -65,7 +65,7 @@ def _connect(url: str, rest: str) -> RemoteSpark:
     shown = f"sc://{place}"
     if parameters and not parameters.startswith(";"):
         raise BadSparkUrl(url=shown, why="after the port only /;key=value;key=value may follow")
-    pairs = [each.partition("=") for each in parameters.split(";") if each]
+    pairs = [parameter.partition("=") for parameter in parameters.split(";") if parameter]
     if not all(key and separator for key, separator, _ in pairs):
         raise BadSparkUrl(url=shown, why="its parameters are not of the form key=value")
     return RemoteSpark(

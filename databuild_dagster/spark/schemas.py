@@ -1,7 +1,7 @@
-"""Columns: as manifests have them, as Spark has them, of many instances at once, and whether new ones fit.
+"""Columns of manifests and of Spark, of many instances together, and whether new ones fit.
 
-New columns and wider types fit. A column that is gone, a narrower type, or another type does not: who reads the
-new instance together with the old ones must not be surprised."""
+New columns and wider types fit. A missing column, a narrower type or another type does not fit, because readers read new
+and old instances together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-#: Narrower to wider: what Spark's Parquet reader widens by itself.
+#: Narrower to wider, as Spark's Parquet reader widens.
 _WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
 
 
@@ -32,7 +32,7 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
     if not manifests:
         raise NoSchema(what="what is to be read")
     if len({manifest.schema for manifest in manifests}) == 1:
-        # The common case, and parsing a schema for each of a year's days is not free.
+        # The common case: parsing a schema for each of a year's days takes time.
         return spark_schema(manifests[0].schema)
     fields: dict[str, StructField] = {}
     first_seen: dict[str, Manifest] = {}
@@ -57,7 +57,7 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
 
 
 def spark_schema(schema: TableSchema) -> StructType:
-    """A manifest's columns as Spark reads them. Raises `NoSchema` for files that others have written."""
+    """A manifest's columns as Spark reads them. Raises `NoSchema` if databuild did not write the files."""
     from pyspark.sql.types import StructType
 
     if schema.spark is None:
@@ -66,7 +66,7 @@ def spark_schema(schema: TableSchema) -> StructType:
 
 
 def columns_of(schema: pa.Schema) -> TableSchema:
-    """The columns of a file, whoever wrote it, as Spark reads them. Raises `UnreadableColumn`."""
+    """The columns of any file as Spark reads them. Raises `UnreadableColumn`."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
@@ -86,7 +86,7 @@ def columns_of(schema: pa.Schema) -> TableSchema:
 
 
 def _why_unreadable(data_type: pa.DataType) -> str | None:
-    """Types that Spark has, and yet does not read from a file, or reads as another value."""
+    """The reason for types that Spark has, but does not read from a file, or reads as another value."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
@@ -94,16 +94,16 @@ def _why_unreadable(data_type: pa.DataType) -> str | None:
     if pa.types.is_time(data_type) or pa.types.is_duration(data_type):
         return "Spark does not read it from files"
     inner = (data_type.field(place).type for place in range(data_type.num_fields))
-    return next((why for each in inner if (why := _why_unreadable(each))), None)
+    return next((why for inner_type in inner if (why := _why_unreadable(inner_type))), None)
 
 
 def quoted(column: str) -> str:
-    """A column's name as SQL takes it, whatever it is."""
+    """Any column's name as SQL takes it."""
     return f"`{column.replace('`', '``')}`"
 
 
 class Columns(NamedTuple):
-    """The columns of one instance, and whose they are."""
+    """The columns of one instance of a ref."""
 
     ref: Ref
     schema: TableSchema
@@ -118,7 +118,7 @@ def check_schema(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
 
 
 def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
-    """What about the columns would surprise who knows those of before; None where they fit."""
+    """The first change of the columns that earlier readers cannot take; None if they fit."""
     now = {field.name: field.dataType for field in spark_schema(schema)}
     for field in spark_schema(before):
         if field.name not in now:
@@ -130,7 +130,7 @@ def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
 
 
 def _nullable(schema: Any) -> Any:
-    """As Spark sees every file: anything may be null. So an instance without files has the same columns."""
+    """The schema with every field nullable, as Spark sees every file; an instance without files has the same."""
     match schema:
         case dict():
             may_be_null = {key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in schema}

@@ -1,18 +1,17 @@
 """From settings to a running local Spark server that any process of this home may use.
 
-    <home>/spark/start.lock                 held by whoever starts or stops a server
-                /<fingerprint>/server.json  how to reach it, which process it is, and the token; mode 0600
+    <home>/spark/start.lock                 held by a process that starts or stops a server
+                /<fingerprint>/server.json  its address, process and token; mode 0600
                               /clients.lock held by every process with a session there
                               /server.log, spark.properties
 
-One server per fingerprint of fixed settings. Other settings get another server, and nobody's jobs are stopped
-for them; but a server that no process uses gives way when one with other settings starts, so that editing a
-setting does not leave JVMs behind. `MAX_SERVERS` bounds the rest. A server outlives its starter; locks are
-the kernel's, so a killed process leaves none.
+One server per fingerprint of fixed settings. A server with other settings stops the servers that no process uses, and
+`MAX_SERVERS` bounds the rest; running jobs are never stopped. A server outlives its starter; locks are the kernel's, so
+a killed process leaves none.
 
-We start `spark-submit` ourselves instead of PySpark's `spark.local.connect.reuse`: that one has one server
-per user whatever its settings, refuses to start for as long as the last one is still stopping, needs 11 s
-where this needs 6 (it sleeps in a shell script), and calls its file format and its way to stop internal."""
+`spark-submit` is started here instead of PySpark's `spark.local.connect.reuse`, which has one server per user for all
+settings, refuses to start while the last one is stopping, needs 11 s instead of 6 (it sleeps in a shell script), and
+calls its file format and its way to stop internal."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_pyt
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
-#: Whose sessions they are, in the server's words; who has the token may use all of them.
+#: The user of all sessions, in the server's words; the token gives access to all of them.
 USER = "databuild"
 
 MAX_SERVERS = 3
 READY_SECONDS = 90.0
-#: A port can be taken between our finding it free and Spark's taking it.
+#: Another process can take a free port before Spark does.
 START_RETRY_SECONDS = 10.0
 LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
@@ -53,10 +52,10 @@ _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process needs to use a server, and to be sure which process it is."""
+    """The address, the token and the identity of a server."""
 
     pid: int
-    #: When the process began, in the kernel's words: ids of processes are used again, beginnings are not.
+    #: The start of the process, in the kernel's words: process ids are reused.
     began: str
     port: int
     token: str
@@ -67,7 +66,7 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        # A user of its own: PySpark would take $USER, which a process that looks after orphans may not share.
+        # A fixed user: PySpark would take $USER, which a process that interrupts orphans may not share.
         return f"sc://{HOST}:{self.port}/;token={self.token};user_id={USER}"
 
 
@@ -95,7 +94,7 @@ def use_server(settings: SparkSettings) -> ServerRecord:
     folder = settings.state_dir / settings.fingerprint()
     _make_private(folder)
     _become_client(folder)
-    # Without the lock first: attaching is the common case, and need not queue behind another's start.
+    # Without the lock first: attaching is the common case, and need not wait for another start.
     record = _load(folder)
     if record is not None and _answers(record):
         return record
@@ -109,11 +108,7 @@ def use_server(settings: SparkSettings) -> ServerRecord:
 
 def server_statuses(home: str | Path) -> tuple[ServerStatus, ...]:
     """The running servers of a home, the youngest first; nothing is started."""
-    found = [
-        (record, folder)
-        for folder in _folders(SparkSettings(home=home).state_dir)
-        if (record := _load(folder)) is not None and _is_running(record)
-    ]
+    found = _running(SparkSettings(home=home).state_dir)
     return tuple(
         ServerStatus(
             pid=record.pid,
@@ -148,12 +143,8 @@ def stop_server(home: str | Path) -> bool:
 
 
 def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
-    """The running server of a home that listens at a port, for who knows a session of it but not its token."""
-    for folder in _folders(SparkSettings(home=home).state_dir):
-        record = _load(folder)
-        if record is not None and record.port == port and _is_running(record):
-            return record
-    return None
+    """The running server of a home at a port, for a process that knows one of its sessions but not its token."""
+    return next((record for record, _ in _running(SparkSettings(home=home).state_dir) if record.port == port), None)
 
 
 def check_reachable(host: str, port: int) -> None:
@@ -174,7 +165,7 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
     while True:
         port, ui_port = _free_ports(2)
         process = _launch(settings, folder, port, ui_port, token)
-        # Before it is ready: were we killed while it starts, nobody would know of it, and it would run for ever.
+        # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
         record = _noted(process, settings, folder, port, ui_port, token)
         if _becomes_ready(process, port):
             if record is None:
@@ -184,7 +175,7 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
             os.unlink(folder / "server.json")
         log = folder / "server.log"
         why = _last_complaint(log)
-        # Only a port that somebody took first is worth another try; whatever else it was would be so again.
+        # A retry helps only if another process took the port.
         if "BindException" not in why or time.monotonic() > deadline:
             raise ServerFailed(why=why, log=log)
 
@@ -192,7 +183,7 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
 def _noted(
     process: subprocess.Popen[bytes], settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
 ) -> ServerRecord | None:
-    """The record of a server that starts, where others find it; None if it has ended already."""
+    """The published record of a starting server; None if it has ended already."""
     began = _began(process.pid)
     if began is None:
         return None
@@ -217,7 +208,7 @@ def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, toke
 
     java = find_java()
     spark_home = _find_spark_home()
-    # Not `session_config`: what one Dagster run sets is for its own session.
+    # Not `session_config`: the settings of one Dagster run are for its own session.
     config = {"spark.ui.port": str(ui_port), **settings.all_config()}
     config["spark.connect.grpc.binding.address"] = LOOPBACK
     config["spark.connect.grpc.binding.port"] = str(port)
@@ -247,15 +238,15 @@ def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, toke
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A session of its own: Ctrl-C and the end of our terminal are not meant for it.
+            # A new session: Ctrl-C and the end of the terminal must not reach it.
             start_new_session=True,
         )
-    # Kept, so that Python reaps it when it ends before us, instead of warning that it is still running.
+    # Kept, so that Python reaps it when it ends first, and gives no warning that it is still running.
     _started_here.append(process)
     return process
 
 
-#: Left in the environment they make the server believe that it is a client.
+#: These variables would make the server a client.
 _NOT_FOR_THE_SERVER = frozenset(
     {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "MASTER"}
 )
@@ -264,10 +255,7 @@ _started_here: list[subprocess.Popen[bytes]] = []
 
 
 def _comes_up(record: ServerRecord) -> bool:
-    """Whether a recorded server answers; if whoever started it was killed meanwhile, as soon as it does.
-
-    Raises `SparkUnreachable` when it runs, has had its time, and does not.
-    """
+    """Wait until a recorded server answers; False if it ends. Raises `SparkUnreachable` after `READY_SECONDS`."""
     deadline = record.started_at + READY_SECONDS
     while _is_running(record):
         try:
@@ -294,13 +282,10 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _retire_others(state_dir: Path, wanted: Path) -> None:
-    """Stop the servers that nobody uses; refuse when too many are left."""
+    """Stop the servers that no process uses. Raises `TooManyServers`."""
     kept = 0
-    for folder in _folders(state_dir):
+    for _, folder in _running(state_dir):
         if folder == wanted:
-            continue
-        record = _load(folder)
-        if record is None or not _is_running(record):
             continue
         with _if_without_clients(folder) as without_clients:
             if without_clients:
@@ -312,7 +297,7 @@ def _retire_others(state_dir: Path, wanted: Path) -> None:
 
 
 def _stop(folder: Path) -> bool:
-    """End the recorded process if it still is that process: ask first, then insist; both bounded."""
+    """Terminate the recorded process, then kill it; both bounded. False if it had ended."""
     record = _load(folder)
     stopped = False
     if record is not None:
@@ -338,9 +323,9 @@ def _wait_until_gone(record: ServerRecord, patience_seconds: float) -> None:
 
 
 def _become_client(folder: Path) -> None:
-    """Hold the folder's lock, shared, until this process ends; nobody retires a server with clients.
+    """Hold the folder's lock, shared, until this process ends: a server with clients is not stopped.
 
-    Never released on purpose: frames may outlive the session object they came from.
+    It is never released, because frames may outlive their session object.
     """
     key = (os.getpid(), str(folder))
     if key in _client_of:
@@ -350,7 +335,7 @@ def _become_client(folder: Path) -> None:
     _client_of[key] = descriptor
 
 
-#: Process id too: a forked child shares the descriptor, and must have one that is its own.
+#: By process id, too: a forked child shares the descriptor, and needs its own.
 _client_of: dict[tuple[int, str], int] = {}
 
 
@@ -404,12 +389,17 @@ def _load(folder: Path) -> ServerRecord | None:
     try:
         return msgspec.json.decode((folder / "server.json").read_bytes(), type=ServerRecord)
     except (OSError, msgspec.DecodeError):
-        # Damaged is as good as absent: the next server writes a new one.
+        # A damaged record counts as absent: the next server writes a new one.
         return None
 
 
 def _folders(state_dir: Path) -> list[Path]:
     return sorted(path.parent for path in state_dir.glob("*/server.json"))
+
+
+def _running(state_dir: Path) -> list[tuple[ServerRecord, Path]]:
+    found = ((_load(folder), folder) for folder in _folders(state_dir))
+    return [(record, folder) for record, folder in found if record is not None and _is_running(record)]
 
 
 def _answers(record: ServerRecord) -> bool:
@@ -422,7 +412,7 @@ def _answers(record: ServerRecord) -> bool:
 
 
 def _is_running(record: ServerRecord) -> bool:
-    # A server that we started ourselves stays in the process table until somebody asks for its end.
+    # A server of this process stays in the process table until it is polled.
     for process in _started_here:
         if process.pid == record.pid:
             process.poll()
@@ -430,11 +420,9 @@ def _is_running(record: ServerRecord) -> bool:
 
 
 def _began(pid: int) -> str | None:
-    """When the process began; None if there is none, or it only waits to be reaped."""
-    return start_of(pid) if os.path.exists("/proc/self/stat") else _began_without_proc(pid)
-
-
-def _began_without_proc(pid: int) -> str | None:
+    """The start of a process; None if there is none, or it only waits to be reaped."""
+    if os.path.exists("/proc/self/stat"):
+        return start_of(pid)
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, began = answer.stdout.strip().partition(" ")
     return None if not began or state.startswith("Z") else began.strip()
@@ -447,7 +435,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _write_private(path: Path, contents: bytes) -> None:
-    """Whole or not at all, and for this user only: it may hold the token."""
+    """Write a file whole or not at all, for this user only: it may hold the token."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -463,7 +451,7 @@ def _properties(config: dict[str, str]) -> str:
 
 
 def _free_ports(n: int) -> list[int]:
-    """Different ones: each is held until all are known."""
+    """Different free ports: each is held until all are found."""
     with ExitStack() as probes:
         found = [probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(n)]
         for probe in found:
@@ -479,10 +467,10 @@ def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:
 
 
 def _last_complaint(log: Path) -> str:
-    """The line of the log that says most: the last one that names an error, else the last one."""
+    """The last line of the log that names an error, else the last line."""
     with suppress(OSError):
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
         telling = [line for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
         if telling or lines:
             return (telling or lines)[-1][:300].rstrip(".")
-    return "it said nothing"
+    return "its log is empty"

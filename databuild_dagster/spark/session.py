@@ -1,8 +1,8 @@
-"""From settings to a Spark session that does not try for ten minutes what cannot work.
+"""From settings to a Spark session that fails at once where PySpark would retry for ten minutes.
 
-A shared session is a client of a local server (`server`): sessions of one server see neither each other's
-views nor each other's settings. A classic session is a JVM inside this process; PySpark allows one of them
-per process. A remote one is either: the client of somebody's Connect server, or a JVM here that has a cluster."""
+A shared session is a client of a local server (`server`): sessions of one server share neither views nor settings. A
+classic session is a JVM inside this process; PySpark allows one of them per process. A remote session is either a client
+of another Connect server, or a JVM here with a cluster."""
 
 from __future__ import annotations
 
@@ -13,39 +13,33 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from databuild_dagster.spark.errors import BadSparkUrl, FixedSetting, SessionModesMixed
+from databuild_dagster.spark.errors import (
+    BadSparkUrl,
+    FixedSetting,
+    RemoteUnreachable,
+    SessionModesMixed,
+    SparkUnreachable,
+)
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.server import use_server
+from databuild_dagster.spark.remote import RemoteSpark
+from databuild_dagster.spark.server import check_reachable, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
-from databuild_dagster.spark.startable import knock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-__all__ = [
-    "SparkMode",
-    "SparkSettings",
-    "abandon",
-    "active_in_thread",
-    "interrupt",
-    "is_client",
-    "open_session",
-    "spark_ui_url",
-    "tag_operations",
-]
-
-#: After the server is gone a client tries this often, for two seconds together. PySpark's own 15 tries take
-#: ten minutes, and when the process wants to end it makes them once more, to say goodbye.
+#: A client retries a lost server this often, for two seconds in all. PySpark's own 15 retries take ten minutes, and are
+#: repeated when the process ends.
 CLIENT_RETRIES = 4
 CLIENT_FIRST_WAIT_MS = 100
 CLIENT_LONGEST_WAIT_MS = 1000
 
-#: PySpark's own marks stand in the environment, which a process started by a client inherits; ours does not.
+#: PySpark's own marks are in the environment, which a child process inherits; this one is not.
 _client_in: dict[str, int] = {}
 _MARKS_OF_A_CLIENT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 
-#: What Spark calls a setting that a running session cannot change.
+#: Spark's conditions for a setting that a running session cannot change.
 _FIXED = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG")
 
 #: The UI of the server behind a client's session, by session id: a client cannot ask for it.
@@ -53,7 +47,7 @@ _ui_urls: dict[str, str] = {}
 
 
 def open_session(settings: SparkSettings) -> SparkSession:
-    """A session for these settings: a new one on a server, the process's one where its JVM is here.
+    """A session for these settings: a new one on a server, or the process's own with a JVM here.
 
     Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`, `SessionModesMixed`,
     `BadSparkUrl`, `BadSetting`, `FixedSetting`.
@@ -72,13 +66,28 @@ def open_session(settings: SparkSettings) -> SparkSession:
             assert_never(mode)
 
 
+def check_startable(settings: SparkSettings) -> None:
+    """Check that a session could be opened, without opening it, so that a command that would fail says so first.
+
+    Raises `JavaMissing`, `RemoteUnreachable`, and what `SparkSettings.check` raises.
+    """
+    settings.check()
+    if settings.remote is not None:
+        _check_answers(settings.remote)
+        if settings.remote.is_connect:
+            return  # A cluster's driver runs here, and needs a Java.
+    if SparkMode(settings.mode) is SparkMode.SHARED and settings.home and server_statuses(settings.home):
+        return
+    find_java()
+
+
 def is_client(spark: SparkSession) -> bool:
     """Whether the session is a client of a server, and not a JVM of this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def spark_ui_url(spark: SparkSession) -> str | None:
-    """Where Spark's own UI shows what this session runs; None where it has none, or where only others know."""
+    """The url of Spark's own UI for this session; None if there is none, or it is not known here."""
     if is_client(spark):
         return _ui_urls.get(cast("ConnectSession", spark).session_id)
     return spark.sparkContext.uiWebUrl
@@ -86,10 +95,10 @@ def spark_ui_url(spark: SparkSession) -> str | None:
 
 @contextmanager
 def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
-    """What this thread runs inside the block carries `tag`, by which any other thread can interrupt it.
+    """Operations of this thread inside the block carry `tag`, by which any other thread can interrupt them.
 
-    Any session will do, whoever opened it. In a JVM of this process it is the job's tag and not the session's,
-    for that one is known only to the thread that has set it (Spark 4.3).
+    Works with any session. In a JVM of this process it is the job's tag, because the session's is visible only to the
+    thread that set it (Spark 4.3).
     """
     if is_client(spark):
         spark.addTag(tag)
@@ -98,7 +107,7 @@ def tag_operations(spark: SparkSession, tag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A JVM that died in the meantime must not hide what it died of.
+        # An error of a dead JVM here must not hide the error that killed it.
         with suppress(*_wire_errors()):
             if is_client(spark):
                 spark.removeTag(tag)
@@ -127,9 +136,9 @@ def active_in_thread(spark: SparkSession) -> Iterator[None]:
 
 
 def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
-    """Stop what runs with `tag` in this session; a client learns the ids of what stops. Waiters get an error.
+    """Stop the operations with `tag` in this session; a client gets their ids. Waiting threads get an error.
 
-    What has not begun yet is better left alone until it has (`begun`): else it runs on, and nobody can stop it any more.
+    An operation that is interrupted before its job begins runs on and cannot be stopped: use `interrupt_begun`.
     """
     if is_client(spark):
         return tuple(spark.interruptTag(tag))
@@ -138,20 +147,20 @@ def interrupt(spark: SparkSession, tag: str) -> tuple[str, ...]:
 
 
 def abandon(spark: SparkSession) -> None:
-    """The session was lost: see to it that PySpark does not hand it out again. Nothing if it lives after all.
+    """Make PySpark forget a lost session; nothing happens if it lives.
 
-    Without this, `getOrCreate`, in whatever resource, goes on giving the one whose server or JVM is gone.
+    Otherwise `getOrCreate`, in any resource, keeps returning the session whose server or JVM is gone.
     """
     if is_client(spark):
         _shorten_retries(spark)
-        with suppress(Exception):  # It is lost; how exactly its goodbye fails says nothing new.
+        with suppress(Exception):  # It is lost, so closing it may fail.
             spark.stop()
     elif not _lives(spark):
         _drop_dead_context()
 
 
 def _silence_query_errors() -> None:
-    """PySpark prints each failed query, and each broken call, to stderr as JSON, even if caught; telling is up to who catches."""
+    """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
@@ -175,19 +184,31 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
     assert remote is not None, "checked before"
     if remote.is_connect:
         _refuse_beside_a_jvm("remote")
-        knock(remote)
+        _check_answers(remote)
         return _client(remote.url, settings)
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
-    knock(remote)
+    _check_answers(remote)
     return _open_classic(settings, remote.url)
+
+
+def _check_answers(remote: RemoteSpark) -> None:
+    """Raises `RemoteUnreachable` if none of several masters answers."""
+    failures: list[SparkUnreachable] = []
+    for host, port in remote.endpoints:
+        try:
+            return check_reachable(host, port)
+        except SparkUnreachable as error:
+            failures.append(error)
+    if failures:
+        raise RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
 
 
 def _client(url: str, settings: SparkSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _client_in["pid"] = os.getpid()
-    # `create`, without settings: nothing is sent yet, so that the first thing sent is under our policy.
+    # `create`, without settings: nothing is sent before our retry policy is set.
     spark = SparkSession.builder.remote(url).create()
     _shorten_retries(spark)
     _configure(spark, settings.session_config())
@@ -208,7 +229,7 @@ def _shorten_retries(spark: SparkSession) -> None:
 
 
 def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
-    """Raises `FixedSetting` for what our own rule took for a session's, and Spark does not."""
+    """Raises `FixedSetting` for a setting that Spark fixes and `_set_by_session` does not know as fixed."""
     from pyspark.errors import PySparkException
 
     for key, value in config.items():
@@ -249,7 +270,7 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
         if not _lives(None):
             _drop_dead_context()
         elif SparkContext._active_spark_context.master != master:
-            # `getOrCreate` would silently give the other cluster's.
+            # `getOrCreate` would silently return the other cluster's session.
             present = f"classic ({SparkContext._active_spark_context.master})"
             raise SessionModesMixed(present=present, wanted=f"{wanted} ({master})")
     builder = SparkSession.builder.master(master).appName(settings.app_name)
@@ -257,14 +278,14 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if settings.run_config:
-        # Of its own: what one Dagster run sets, the others of this process do not see.
+        # A new session: other Dagster runs of this process must not see these settings.
         spark = spark.newSession()
         _configure(spark, settings.session_config())
     return spark
 
 
 def _lives(spark: SparkSession | None) -> bool:
-    """Whether the JVM answers, and its context has not been stopped (by a master that gave it up, for example)."""
+    """Whether the JVM answers, and its context was not stopped (by a master, for example)."""
     from pyspark.core.context import SparkContext
 
     context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
@@ -277,7 +298,7 @@ def _lives(spark: SparkSession | None) -> bool:
 
 
 def _drop_dead_context() -> None:
-    """Forget the JVM too: PySpark keeps it for the life of the process, dead or not."""
+    """Forget the JVM, too: PySpark keeps even a dead one for the life of the process."""
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
@@ -285,20 +306,20 @@ def _drop_dead_context() -> None:
     session = SparkSession._instantiatedSession
     for stoppable in (session, context):
         if stoppable is not None:
-            with suppress(Exception):  # Dead, so that it cannot be told; what counts is done below.
+            with suppress(Exception):  # It is dead; the references are dropped below.
                 stoppable.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SparkContext._active_spark_context = None
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if gateway is not None and process is not None and process.poll() is not None:
-        with suppress(Exception):  # Its sockets lead nowhere.
+        with suppress(Exception):  # Its process has ended.
             gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
 
 
 def _wire_errors() -> tuple[type[Exception], ...]:
-    """What a JVM raises that is there no more."""
+    """The errors of a JVM that has ended."""
     from py4j.protocol import Py4JError
 
     return ConnectionError, Py4JError

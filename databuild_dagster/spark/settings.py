@@ -1,9 +1,8 @@
-"""What a session is opened with: a mode, a place, and Spark's own settings over ours.
+"""The settings of a session: a mode, an address, and the user's Spark settings over databuild's defaults.
 
-Settings part in two. What a session can change (most of `spark.sql.*`) each session gets for itself, on
-whatever server. The rest is fixed when a server starts; its fingerprint says which server a session may use.
-A remote Spark is started by others: there ours only say what a session can, and a user's that are fixed are
-an error.
+There are two kinds of settings. Those that a session can change (most of `spark.sql.*`) are set by each session. The
+others are fixed when a server starts; their fingerprint says which server a session may use. A remote Spark is started by
+others: there only the first kind is set, and a user's fixed setting is an error.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ _HERE = frozenset({LOOPBACK, "localhost", "::1"})
 
 
 class SparkMode(StrEnum):
-    """How a process comes to its session."""
+    """The kind of a session."""
 
-    #: A local Spark server that all processes of one home use.
+    #: A client of a local Spark server that all processes of one home use.
     SHARED = "shared"
-    #: A JVM of the process's own, which ends with it.
+    #: A JVM inside the process, which ends with it.
     CLASSIC = "classic"
-    #: A Spark that others run: a Spark Connect server, or a cluster with a JVM of the process's own as driver.
+    #: A Spark that others run: a Spark Connect server, or a cluster with a JVM inside the process as driver.
     REMOTE = "remote"
 
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """How to open a session. `config` wins over our defaults; `home` is DAGSTER_HOME, whose server it is.
+    """How to open a session. `config` overrides the defaults; `home` is the DAGSTER_HOME of the server.
 
-    `url` is for `remote` alone. `run_config` is what one Dagster run sets for a session of its own, over all else.
+    `url` is for `remote` alone. `run_config` are the settings of one Dagster run, which override all others.
     """
 
     mode: SparkMode | str = SparkMode.SHARED
@@ -52,7 +51,7 @@ class SparkSettings:
     run_config: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise `BadSparkUrl`, `BadSetting` or `FixedSetting` for what can be known wrong before Spark is asked."""
+        """Check the settings without Spark. Raises `BadSparkUrl`, `BadSetting`, `FixedSetting`."""
         if self.url is not None and SparkMode(self.mode) is not SparkMode.REMOTE:
             raise BadSparkUrl(url=self.url, why=f"mode={str(self.mode)!r} has no url")
         remote = self.remote
@@ -69,12 +68,12 @@ class SparkSettings:
 
     @property
     def remote(self) -> RemoteSpark | None:
-        """What the url names, None in the other modes. Raises `BadSparkUrl`."""
+        """The parsed url, None in the other modes. Raises `BadSparkUrl`."""
         return parse_url(self.url) if SparkMode(self.mode) is SparkMode.REMOTE else None
 
     @property
     def is_on_this_machine(self) -> bool:
-        """Whether driver and executors run here, so that nothing outside has any business with them."""
+        """Whether driver and executors run here, so that no other machine connects to them."""
         remote = self.remote
         if remote is None or remote.url.startswith("local"):
             return True
@@ -82,54 +81,54 @@ class SparkSettings:
 
     @property
     def state_dir(self) -> Path:
-        """Where the server's files lie: below the home, or without one in a place of this user."""
+        """The folder of the server's files: below the home, or without one a temporary folder of this user."""
         if self.home is not None:
             return Path(self.home).absolute() / "spark"
         return Path(tempfile.gettempdir()) / f"databuild-spark-{os.getuid()}"
 
     def all_config(self) -> dict[str, str]:
-        """Our defaults under the user's settings."""
+        """The defaults, overridden by the user's settings."""
         ours = {**DEFAULTS, **ON_THIS_MACHINE} if self.is_on_this_machine else DEFAULTS
         if self.mode == SparkMode.REMOTE:
-            # How a cluster is set up is for those to say who run it.
+            # The operators of a cluster decide its fixed settings.
             ours = {key: value for key, value in ours.items() if _set_by_session(key) or key in ON_THIS_MACHINE}
         return {**ours, **{key: str(value) for key, value in self.config.items()}}
 
     def session_config(self) -> dict[str, str]:
-        """What each session sets for itself."""
+        """The settings that each session sets for itself."""
         by_session = {key: value for key, value in self.all_config().items() if _set_by_session(key)}
         return {**by_session, **{key: str(value) for key, value in self.run_config.items()}}
 
     def server_config(self) -> dict[str, str]:
-        """What is fixed when a server starts."""
+        """The settings that are fixed when a server starts."""
         return {key: value for key, value in self.all_config().items() if not _set_by_session(key)}
 
     def fingerprint(self) -> str:
-        """The same for two settings exactly if one server can serve both; UDFs run in the server's Python."""
+        """A text that two settings share exactly if one server can serve both; UDFs run in the server's Python."""
         import pyspark
 
         facts = [pyspark.__version__, self.master, worker_python(), sorted(self.server_config().items())]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-#: Why each is not as Spark has it.
+#: Settings that differ from Spark's own, with the reason.
 DEFAULTS: Mapping[str, str] = {
-    # One machine: 200 shuffle partitions are 200 tiny tasks. Adaptive execution joins what is left.
+    # One machine: 200 shuffle partitions are 200 tiny tasks. Adaptive execution merges the remaining ones.
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.enabled": "true",
-    # Days are UTC days, wherever the machine stands.
+    # Days are UTC days, in any time zone of the machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Above it Spark starts a job to look at the files it was told of (1,000 files: 2.6 s, and not 0.2 s).
+    # Above it Spark starts a job to list the given files (1,000 files: 2.6 s instead of 0.2 s).
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # The old default, INT96, has no statistics and no other writer left.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "snappy",
-    # Staging folders are ours alone and are read by nobody, so a second round of renames protects nothing.
+    # No reader looks into staging folders, so a second round of renames protects nothing.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.driver.memory": "2g",
-    # On a port that is free; it shows what runs and lets nobody stop it.
+    # On a free port; it shows jobs and cannot stop them.
     "spark.ui.enabled": "true",
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -138,13 +137,13 @@ DEFAULTS: Mapping[str, str] = {
     "spark.connect.session.manager.defaultSessionTimeout": "24h",
 }
 
-#: Where nothing outside this machine has any business.
+#: Settings where no other machine connects.
 ON_THIS_MACHINE: Mapping[str, str] = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
 }
 
-#: Settings that are `spark.sql.*` and yet fixed at the start (Spark's StaticSQLConf, where people use it).
+#: Settings of `spark.sql.*` that are fixed at the start (the common ones of Spark's StaticSQLConf).
 _FIXED_SQL = (
     "spark.sql.warehouse.dir",
     "spark.sql.catalogImplementation",
@@ -169,5 +168,5 @@ def _set_by_session(key: str) -> bool:
 
 
 def worker_python() -> str:
-    """The Python that runs UDFs: ours, unless the user has said otherwise."""
+    """The Python that runs UDFs: this one, unless PYSPARK_PYTHON is set."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -1,9 +1,7 @@
-"""From the frame of one instance, or of a whole batch, to files in a staging folder, and from there to
-instances.
+"""From the frame of one instance, or of a whole batch, to files in a staging folder, and from there to instances.
 
-A batch is written by one Spark job, whatever the number of its keys: Spark puts the rows of each key into a
-folder of its own, which becomes an instance. Until `publish` there is nothing that a reader could meet, so
-that what is staged can still be looked at, and refused."""
+One Spark job writes a batch of any number of keys: it writes the rows of each key to a folder, which becomes an instance.
+No reader sees a staged file before `publish`, so staged files can be checked and refused."""
 
 from __future__ import annotations
 
@@ -35,15 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: The column by which a batched frame tells its rows apart: the output's partition key.
+#: The column of a batched frame with the output's partition key.
 PARTITION_KEY = "partition_key"
-#: How Spark names the folder of rows whose key is null.
+#: Spark's name for the folder of rows whose key is null.
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-#: What is made from less is written as one file.
+#: The output of smaller inputs is written as one file.
 SMALL_INPUT_BYTES = 32 * 1024 * 1024
-#: From here on the rows of one key are spread over several tasks and files.
+#: The rows of a larger key are spread over several tasks and files.
 LARGE_KEY_BYTES = 64 * 1024 * 1024
-#: What file systems allow for one name.
+#: The bound of file systems for one name.
 MAX_NAME_BYTES = 255
 #: Keys named in one message.
 MAX_NAMED = 3
@@ -51,28 +49,28 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What was written for one instance, where nobody looks yet."""
+    """The files of one instance before it is published."""
 
     folder: str
-    #: Only files that have rows.
+    #: Only files with rows.
     files: tuple[FileEntry, ...]
     schema: TableSchema
     file_format: FileFormat = WRITTEN
 
     @property
     def paths(self) -> list[str]:
-        """The files, each with its full path."""
+        """The full path of each file."""
         return [os.path.join(self.folder, file.uri) for file in self.files]
 
 
 @contextmanager
 def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
-    """A folder for what is being written; whatever is left in it goes with the block."""
+    """A staging folder, which is removed with the block."""
     folder = warehouse.new_staging_dir(name)
     try:
         yield folder
     finally:
-        # What is left there is never read; that it cannot be removed must hide neither a result nor an error.
+        # Its files are never read; a failed removal must hide neither a result nor an error.
         with suppress(DiskTrouble):
             disk.remove_tree(folder)
 
@@ -97,11 +95,10 @@ def stage_batch(
     is_large: bool = False,
     file_format: FileFormat = WRITTEN,
 ) -> dict[str, Staged]:
-    """Write the frame of a batch, in one Spark job; what there is for each of `keys`, rows or none.
+    """Write the frame of a batch in one Spark job; returns the files of each of `keys`, which may have no rows.
 
-    `is_large` says that the rows of one key are too many for one task. Raises `BadPartitionKeyColumn` for a
-    frame that does not tell its rows apart, `StrayPartitionKeys` for rows of keys that are not in the batch,
-    `KeyTooLong`, and what `stage_instance` raises.
+    `is_large` means that one task is too little for the rows of one key. Raises `BadPartitionKeyColumn`,
+    `StrayPartitionKeys` for rows of keys that are not in the batch, `KeyTooLong`, and what `stage_instance` raises.
     """
     for key in keys:
         folder_of(key)
@@ -113,9 +110,9 @@ def stage_batch(
     if stray := [key for key in folders if key not in keys]:
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
         raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
-    found = in_threads(lambda each: _described(each, file_format), list(folders.values()))
+    found = in_threads(lambda of_key: _described(of_key, file_format), list(folders.values()))
     staged = dict(zip(folders, found, strict=True))
-    without_rows = Staged(folder, (), next((each.schema for each in found), schema), file_format)
+    without_rows = Staged(folder, (), found[0].schema if found else schema, file_format)
     return {key: staged.get(key, without_rows) for key in keys}
 
 
@@ -131,7 +128,7 @@ def write_instance(
     file_format: FileFormat = WRITTEN,
     **facts: Any,
 ) -> Manifest:
-    """Stage a frame and publish it at once. `facts` are those of `publish`, which see, and `stage_instance`."""
+    """Stage a frame and publish it at once. `facts` are further arguments of `publish`."""
     named = parse_ref(ref)
     with staging(warehouse, uuid) as folder:
         staged = stage_instance(frame, folder, ref=named, coalesce=coalesce, file_format=file_format)
@@ -139,21 +136,21 @@ def write_instance(
 
 
 def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool) -> Any:
-    """The rows of what is staged, with the column `partition_key` if it is of a batch; pandas without a session."""
+    """The staged rows, with the column `partition_key` for a batch; pandas without a session."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     first = next(iter(staged.values()))
     schema = spark_schema(first.schema)
     if spark is None:
         return _staged_as_pandas(schema, staged, by_key=by_key)
-    paths = [path for each in staged.values() for path in each.paths]
+    paths = [path for of_key in staged.values() for path in of_key.paths]
     if by_key:
         schema = StructType([*schema, StructField(PARTITION_KEY, StringType())])
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
     if by_key:
-        paths = [each.folder for each in staged.values() if each.files]
+        paths = [of_key.folder for of_key in staged.values() if of_key.files]
         reader = reader.option("basePath", os.path.dirname(paths[0]))
     return reader.load([without_wildcards(path) for path in paths])
 
@@ -165,8 +162,8 @@ def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *
     frames = [to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()]
     if by_key:
         frames[0][PARTITION_KEY] = pd.Series(dtype="object")
-    for key, each in staged.items():
-        found = [each.file_format.read(path, None).to_pandas() for path in each.paths]
+    for key, of_key in staged.items():
+        found = [of_key.file_format.read(path, None).to_pandas() for path in of_key.paths]
         frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
@@ -186,9 +183,9 @@ def publish(
     children: Sequence[str] = (),
     lot_id: str | None = None,
 ) -> Manifest:
-    """Give what is staged its place and its manifest, which comes last; zero rows are `empty` unless `state` says otherwise.
+    """Move staged files to the instance's folder, then write its manifest; zero rows are `empty` unless `state` is given.
 
-    Of a lot in parts the `children` are named, and the files have their place already. Raises `DiskTrouble`, `ManifestConflict`.
+    With `children`, of a lot in parts, the files are there already. Raises `DiskTrouble`, `ManifestConflict`.
     """
     asset = asset_of(ref)
     if not children:
@@ -214,22 +211,22 @@ def publish(
 
 
 def files_wanted(inputs: Sequence[Manifest]) -> int | None:
-    """One file for what is made from little, a word for `stage_instance(coalesce=)`; None leaves it to Spark.
+    """The number of files for `stage_instance(coalesce=)`: 1 for small inputs; None leaves it to Spark.
 
-    A small daily frame takes 0.12 s as one file and 0.15 s as two, and is read faster ever after; a large one
-    would be written by a single task.
+    A small daily frame is written in 0.12 s as one file and in 0.15 s as two, and read faster; a large one would be
+    written by a single task.
     """
     return 1 if inputs and sum(manifest.bytes for manifest in inputs) < SMALL_INPUT_BYTES else None
 
 
 def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
-    """Whether the rows of one key of a batch are too many for one task, judged by what it reads."""
+    """Whether the rows of one key of a batch are too many for one task, judged by the size of its inputs."""
     return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
 
 
 def _described(folder: str, file_format: FileFormat) -> Staged:
     files, schema = describe_files(folder, file_format, columns_of)
-    # Files without rows have served their purpose: the manifest has their columns.
+    # Files without rows are dropped: the manifest has their columns.
     return Staged(folder, tuple(file for file in files if file.rows), schema, file_format)
 
 
@@ -242,7 +239,7 @@ def _write_spark_by_key(
     columns = [field.name for field in schema]
     text = any(isinstance(field.dataType, StringType) for field in schema if field.name == PARTITION_KEY)
     _check_columns(columns, asset, is_text=text)
-    # By key, so that each has one file and not one per task; only a large one is worth several.
+    # By key, so that each has one file and not one per task; only large keys have several.
     spread = frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
     writer = spread.write.format(file_format.name).options(**file_format.spark_options)
     writer.partitionBy(PARTITION_KEY).save(folder)
@@ -256,7 +253,7 @@ def _write_arrow_by_key(
 
     table = arrow_table(frame, asset)
     kinds = [field.type for field in table.schema if field.name == PARTITION_KEY]
-    # A column without any value has no type of its own.
+    # A column without any value has no type.
     is_text = bool(kinds) and (_is_text(kinds[0]) or not table.num_rows)
     _check_columns(table.column_names, asset, is_text=is_text)
     keys = table[PARTITION_KEY].cast(pa.string())
@@ -265,7 +262,7 @@ def _write_arrow_by_key(
     for key in keys.unique().to_pylist():
         found = rows.filter(pa.compute.equal(keys, key) if key is not None else keys.is_null())
         write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format)
-    # Without rows too the columns are known.
+    # The columns are known without rows, too.
     nothing = os.path.join(folder, ".columns")
     write_arrow(rows.slice(0, 0), nothing, asset, file_format)
     return describe_files(nothing, file_format, columns_of)[1]
@@ -298,7 +295,7 @@ def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
 
 
 def hive_value(key: str) -> str:
-    """A partition key as Spark and Hive write it behind the `=` in the name of a folder."""
+    """A partition key as Spark and Hive write it after the `=` in a folder's name."""
     return "".join(
         character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
         for character in key
@@ -312,5 +309,5 @@ def _folders(folder: str) -> list[str]:
 
 def _key_of(name: str) -> str | None:
     value = name.removeprefix(f"{PARTITION_KEY}=")
-    # Spark spells out single ASCII characters and nothing else, the percent sign among them.
+    # Spark encodes single ASCII characters only, the percent sign among them.
     return None if value == _NULL_KEY else unquote(value)

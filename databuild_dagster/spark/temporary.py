@@ -1,7 +1,4 @@
-"""A small Spark server that belongs to one process, and ends with it: for tests and for scripts.
-
-Its home is a temporary folder of the process's own. What stays behind is nothing, unless the process is killed.
-"""
+"""A small Spark server of one process, for tests and scripts; it ends with the process, and its folder is removed."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from threading import Lock
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.settings import SparkMode, SparkSettings
 
-#: Small frames, and nobody who watches: it starts sooner, and every shuffle is two tasks.
+#: For small frames, without a UI: it starts sooner, and every shuffle is two tasks.
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
@@ -24,20 +21,20 @@ SMALL = {
 }
 _MASTER = "local[2]"
 
-#: By process id: a forked child has to have its own.
+#: By process id: a forked child needs its own.
 _homes: dict[int, str] = {}
 _lock = Lock()
 
 
 def temporary(settings: SparkSettings) -> SparkSettings:
-    """The same settings for a small server of this process's own; other modes than `shared` end with it anyway."""
+    """The same settings for a small server of this process; other modes than `shared` end with the process anyway."""
     if SparkMode(settings.mode) is not SparkMode.SHARED:
         return settings
     return replace(settings, home=temporary_home(), master=_MASTER, config={**SMALL, **settings.config})
 
 
 def temporary_home() -> str:
-    """The folder of this process's own servers, which are stopped when it ends."""
+    """The folder of this process's servers, which are stopped when it ends."""
     with _lock:
         pid = os.getpid()
         if pid not in _homes:

@@ -1,8 +1,8 @@
 """Constraints checked by Spark: first against the columns, before anything starts, then on the rows (SPEC 9.8).
 
-All constraints of a batch of instances are looked at in one scan of their files: each becomes a flag of the row, and
-one aggregation by instance counts the flags and keeps the first offending rows, in the order of their text, so that the
-same data gives the same report whoever reads it and however often.
+One scan of the files checks all constraints of a batch of instances: each becomes a flag of the row, and one aggregation
+by instance counts the flags and keeps the first offending rows, in the order of their text. So the same data always gives
+the same report.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: Offending rows that a report shows of each constraint.
+#: Offending rows in a report, of each constraint.
 SAMPLES = 5
-#: The column that says which instance a row is of; no user's column is called so.
+#: The column with the instance of a row; no user's column has this name.
 _INSTANCE = "__databuild_instance"
 _FLAG = "__databuild_flag_{}"
 _TEXTS = ("string", "varchar", "char")
 
 
 class ConstraintReport(msgspec.Struct, frozen=True):
-    """What one constraint found in one partition."""
+    """The result of one constraint in one partition."""
 
     constraint: str
-    #: Rows that offend.
+    #: Offending rows.
     rows: int
     #: The first of them as JSON, at most `SAMPLES`.
     samples: tuple[str, ...] = ()
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """What all constraints found in one instance of a partition."""
+    """The results of all constraints in one instance of a partition."""
 
     ref: Ref
     instance_uuid: str
@@ -68,23 +68,23 @@ class PartitionReport(msgspec.Struct, frozen=True):
     @property
     def holds(self) -> bool:
         """Whether no row offends."""
-        return not any(each.rows for each in self.constraints)
+        return not any(report.rows for report in self.constraints)
 
 
 def columns_to_check(manifests: Sequence[Manifest]) -> str:
-    """The columns of all instances, as text that is kept: with them each is read, whichever are read together.
+    """The columns of all instances, as text to store: each instance is read with all of them.
 
     Raises `NoSchema`, `SchemasDiffer`.
     """
-    # A year of days has few sets of columns, and parsing them is not free.
+    # A year of days has few different schemas, and parsing takes time.
     first_with: dict[TableSchema, Manifest] = {}
-    for each in manifests:
-        first_with.setdefault(each.schema, each)
-    return united_schema([each for schema, each in first_with.items() if schema.columns]).json()
+    for manifest in manifests:
+        first_with.setdefault(manifest.schema, manifest)
+    return united_schema([manifest for schema, manifest in first_with.items() if schema.columns]).json()
 
 
 def check_constraints(spark: SparkSession, columns_text: str, constraints: Sequence[AnyConstraint]) -> None:
-    """That each can be asked of these columns; no file is read. Raises `BadConstraint`."""
+    """Check that each constraint fits these columns; no file is read. Raises `BadConstraint`."""
     schema = _parsed(columns_text)
     columns = {field.name: field.dataType for field in schema}
     for constraint in constraints:
@@ -109,28 +109,28 @@ def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstraint) -> None:
-    """What Spark would say of one only as it runs, or not at all."""
+    """Find the errors of one constraint that Spark reports only when it runs, or never."""
     import pyspark.sql.functions as F
     from pyspark.errors import PySparkException
 
     try:
         match constraint:
             case Expression(sql=sql):
-                # WHERE takes what is asked of one row, and no aggregate; and only what is true or false.
+                # WHERE takes a condition on one row, and no aggregate.
                 nothing.where(sql).schema  # noqa: B018
-                # An aggregate takes only what gives the same answer each time.
+                # An aggregate takes only deterministic expressions.
                 nothing.agg(F.count(F.expr(f"({sql}\n)"))).schema  # noqa: B018
             case Regex(pattern=pattern):
                 spark.sql("SELECT 'x' RLIKE :pattern", {"pattern": pattern}).collect()
     except PySparkException as error:
         if "NONDETERMINISTIC" in (error.getCondition() or ""):
-            why = "it gives another answer each time that it is asked"
-            raise _bad(constraint, why, "Ask for what follows from the row alone.") from error
+            why = "its result changes from one run to the next"
+            raise _bad(constraint, why, "Use only values of the row.") from error
         raise _bad(constraint, explain_failure(error).rstrip("."), "Nothing was started.") from error
 
 
 def _analyse(nothing: DataFrame, constraints: Sequence[AnyConstraint]) -> None:
-    """Spark looks at all of them together as they will be asked; only if it refuses, at each alone, to tell which."""
+    """Let Spark analyze all constraints together; only if it refuses, each alone, to name the wrong one."""
     from pyspark.errors import PySparkException
 
     try:
@@ -155,9 +155,8 @@ def validate_instances(
 ) -> list[PartitionReport]:
     """The report of each instance, in their order, by one Spark job; `folder` is as for `read_keyed`.
 
-    With `columns_text`, of `columns_to_check`, the report of one does not depend on the others: what it lacks is null.
-
-    Raises what reading raises, and what an expression raises on some row.
+    With `columns_text`, of `columns_to_check`, columns that an instance lacks are null, so its report does not depend on
+    the others. Raises what reading raises, and what an expression raises on some row.
     """
     found = {}
     if any(manifest.files for manifest in manifests):
@@ -177,15 +176,15 @@ def _parsed(columns_text: str) -> StructType:
 def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: int) -> DataFrame:
     import pyspark.sql.functions as F
 
-    own = [each for each in frame.columns if each != _INSTANCE]
+    own = [name for name in frame.columns if name != _INSTANCE]
     types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-    # With what is null: that may be what offends.
+    # With nulls, which may offend.
     row = F.to_json(F.struct(*(F.col(quoted(name)) for name in own)), {"ignoreNullFields": "false"})
     flags = [
         F.coalesce(_offends(constraint, types), F.lit(False)).alias(_FLAG.format(place))
         for place, constraint in enumerate(constraints)
     ]
-    # A row is written down only where it offends: most never do.
+    # Only an offending row is written down: most rows never offend.
     names = [_FLAG.format(place) for place in range(len(constraints))]
     offends = reduce(lambda one, other: one | other, map(F.col, names), F.lit(False))
     flagged = frame.select("*", *flags).select(_INSTANCE, F.when(offends, row).alias("row"), *names)
@@ -201,7 +200,7 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
 
 
 def _offends(constraint: AnyConstraint, types: dict[str, str]) -> Column:
-    """True for a row that offends; null where nobody can tell, which is no offence."""
+    """True for an offending row; null, where SQL cannot decide, is no offence."""
     import pyspark.sql.functions as F
     from pyspark.sql import Window
 
@@ -231,14 +230,14 @@ def _offends(constraint: AnyConstraint, types: dict[str, str]) -> Column:
 
 
 def _narrowed(column: str, narrow: str) -> str:
-    """SQL that is true where a value is another one, or none, as the narrower type."""
+    """SQL that is true where the cast to the narrower type changes a value, or fails."""
     name = quoted(column)
     cast = f"try_cast({name} AS {narrow})"
     return f"{name} IS NOT NULL AND ({cast} IS NULL OR {cast} <> {name})"
 
 
 def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
-    """The end of a range in the column's own type. Raises `BadConstraint` for one that is none."""
+    """The end of a range in the column's own type. Raises `BadConstraint`."""
     is_number = isinstance(bound, int | float)
     parse = {"date": date.fromisoformat, "timestamp": datetime.fromisoformat, "timestamp_ntz": datetime.fromisoformat}
     if type_name in parse and isinstance(bound, str):

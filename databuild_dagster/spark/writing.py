@@ -1,4 +1,4 @@
-"""From a frame, of Spark, pandas or Arrow, to files that look the same whoever wrote them."""
+"""From a frame of Spark, pandas or Arrow to files that look the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_spark_frame(frame: Any, ref: str) -> bool:
-    """True for Spark's, False for pandas' and Arrow's. Raises `NotAFrame`."""
+    """True for a frame of Spark, False for pandas and Arrow. Raises `NotAFrame`."""
     from pyspark.sql import DataFrame
 
     if isinstance(frame, DataFrame):
@@ -31,14 +31,14 @@ def is_spark_frame(frame: Any, ref: str) -> bool:
 
 
 def write_spark(frame: DataFrame, staging: str, coalesce: int | None, file_format: FileFormat = WRITTEN) -> None:
-    """Into a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
+    """Write to a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
     if coalesce is not None:
         frame = frame.coalesce(coalesce)
     frame.write.format(file_format.name).options(**file_format.spark_options).save(staging)
 
 
 def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
-    """As Spark would have written it after createDataFrame: same types, NaN as null, naive times as UTC."""
+    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -53,14 +53,14 @@ def write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_for
     except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:
         raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
     disk.make_dirs(staging)
-    # A name that no other attempt has, as Spark's: whoever knows a file's name knows its contents.
+    # A unique name, as Spark's: a file's name identifies its contents.
     metadata = {SPARK_SCHEMA_KEY: schema.json().encode()}
     path = os.path.join(staging, f"part-00000-{secrets.token_hex(8)}{file_format.suffix}")
     file_format.write(table.replace_schema_metadata(metadata), path)
 
 
 def arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
-    """The frame as Arrow has it; of pandas' index what has a name, as after a groupby. Raises `UnsupportedColumn`."""
+    """The frame as an Arrow table, with the named levels of a pandas index. Raises `UnsupportedColumn`."""
     import pyarrow as pa
 
     if isinstance(frame, pa.Table):
@@ -74,7 +74,7 @@ def arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Categories as what they stand for; a column of nothing but None as text, which it is on most days."""
+    """Categories as their values; a column of nothing but None as text, its most likely type."""
     import pyarrow as pa
 
     fields = [

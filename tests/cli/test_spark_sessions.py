@@ -180,7 +180,7 @@ def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succe
     runs = project.ask("job-run", "list")
     assert sorted(run["state"] for run in runs) == ["Failed", "Succeeded"]
     assert [run["error"] for run in runs if run["state"] == "Failed"] == [
-        "The Spark server was lost while it worked: the next attempt gets another session."
+        "The Spark server was lost during the job: the next attempt gets another session."
     ]
     replacement = server_status(project.home)
     assert replacement is not None

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 

@@ -12,7 +12,7 @@ from databuild_dagster.spark import java as java_module
 from databuild_dagster.spark.errors import JavaMissing, ServerFailed
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.server import use_server
-from databuild_dagster.spark.session import SparkSettings
+from databuild_dagster.spark.settings import SparkSettings
 from tests.spark.stand_in import complaining_spark
 
 
@@ -129,7 +129,8 @@ SESSION = """
 import sys
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.server import stop_server
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 print(find_java().version)
 try:
     print(open_session(SparkSettings(home=sys.argv[1], config={"spark.driver.memory": "1g"})).range(3).count())

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting, RemoteUnreachable, SessionModesMixed
-from databuild_dagster.spark.orphans import session_address
+from databuild_dagster.spark.interrupt import session_address
 from databuild_dagster.spark.remote import parse_url
 from databuild_dagster.spark.server import use_server
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 
 CONNECT, MASTER = True, False
 

@@ -18,14 +18,8 @@ from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import check_reachable, server_status, server_statuses, stop_server, use_server
-from databuild_dagster.spark.session import (
-    SparkSettings,
-    active_in_thread,
-    interrupt,
-    open_session,
-    spark_ui_url,
-    tag_operations,
-)
+from databuild_dagster.spark.session import active_in_thread, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.settings import SparkSettings
 from tests.spark.stand_in import complaining_spark, listening_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
@@ -33,7 +27,7 @@ from tests.support.spark_ui import nothing_runs
 
 USE_AND_SAY_WHICH = """
 import sys
-from databuild_dagster.spark.session import SparkSettings
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.server import use_server
 config = dict(pair.split("=") for pair in sys.argv[2:])
 print(use_server(SparkSettings(home=sys.argv[1], config=config)).pid)
@@ -314,7 +308,7 @@ def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(t
 START_AND_BE_KILLED = """
 import os, signal, sys
 from databuild_dagster.spark import server
-from databuild_dagster.spark.session import SparkSettings
+from databuild_dagster.spark.settings import SparkSettings
 server._becomes_ready = lambda process, port: os.kill(os.getpid(), signal.SIGKILL)
 server.use_server(SparkSettings(home=sys.argv[1]))
 """

@@ -11,7 +11,8 @@ from dataclasses import replace
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import read_instances
-from databuild_dagster.spark.session import SparkSettings, abandon, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.session import abandon, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 import pyspark.sql.functions as F
@@ -101,4 +102,4 @@ def test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does(tmp_pa
     assert said[0].endswith("False")
     assert said[1].startswith("This process has a classic Spark session already, so it cannot open a shared one.")
     assert "a classic (local[*]) Spark session already, so it cannot open a classic (local[3]) one" in said[2]
-    assert said[3] == "True The Spark server was lost while it worked: the next attempt gets another session."
+    assert said[3] == "True The Spark server was lost during the job: the next attempt gets another session."

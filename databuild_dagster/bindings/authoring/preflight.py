@@ -15,7 +15,7 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.startable import check_startable
+from databuild_dagster.spark.session import check_startable
 from databuild_dagster.warehouse.layout import Warehouse
 
 

@@ -14,8 +14,8 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.holders import surely_gone, this_process
 from databuild_dagster.spark.errors import SparkUnreachable
-from databuild_dagster.spark.orphans import interrupt_orphans, session_address
-from databuild_dagster.spark.session import SparkSettings
+from databuild_dagster.spark.interrupt import interrupt_orphans, session_address
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.store.backends.heartbeats import NotedSession
 
 #: A note that could not be handled is dropped after this time: a server has closed the session by then.

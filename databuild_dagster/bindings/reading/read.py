@@ -37,7 +37,8 @@ from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import is_lost
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken
-from databuild_dagster.spark.session import SparkSettings, abandon, open_session
+from databuild_dagster.spark.session import abandon, open_session
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import PARTITION_KEY
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files

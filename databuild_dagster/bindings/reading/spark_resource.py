@@ -21,7 +21,8 @@ from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, C
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import AnyRef, parse_ref
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.session import SparkSettings, abandon, open_session
+from databuild_dagster.spark.session import abandon, open_session
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
 from databuild_dagster.store.queries.wants import WantView
 

@@ -366,7 +366,7 @@ BAD_COLUMNS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     ),
     "invents": (
         lambda frame: frame.withColumn("partition_key", F.explode(F.array("partition_key", F.lit("2013-01-20")))),
-        "returned rows for '2013-01-20', which the batch of 1 was not asked for",
+        "returned rows for '2013-01-20', which is not in its batch of 1",
     ),
     "forgets": (
         lambda frame: frame.withColumn("partition_key", F.lit(None).cast("string")),
@@ -545,7 +545,7 @@ def test_a_column_that_is_called_partition_key_already_is_not_overwritten(deploy
 
     site.build("with_own@2013-01-01")
 
-    assert "own has a column partition_key of its own, so partition keys cannot come under that name" in site.failure()
+    assert "own has a column partition_key of its own, so that name cannot hold partition keys" in site.failure()
 
 
 def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) -> None:
@@ -561,7 +561,7 @@ def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) 
     site.build("named@short", f"named@{long}")
 
     assert site.state("named@short") is LIVE
-    assert "bytes as the name of a folder" in site.failure()
+    assert "bytes as a folder name" in site.failure()
 
 
 def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: Any) -> None:

@@ -29,7 +29,8 @@ from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAs
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.errors import KeyColumnTaken
 from databuild_dagster.spark.server import stop_server
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
@@ -424,7 +425,8 @@ def test_a_process_with_a_jvm_of_its_own_is_told_to_give_its_session(site: Site,
     code = f"""
 from databuild_dagster import read, table
 from databuild_dagster.bindings.reading.read import SparkNotGiven
-from databuild_dagster.spark.session import SparkSettings, open_session
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
 spark = open_session(SparkSettings(mode="classic", config={{"spark.ui.enabled": "false"}}))
 try:
     read("orders@2024-01-29", home={home!r})
