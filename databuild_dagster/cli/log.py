@@ -206,7 +206,7 @@ def states(as_json: bool) -> None:
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
     """What was done to the keys that other tools look at (SPEC 10.2)."""
-    from databuild_dagster.bindings.orchestration.lot_copies_check import repair_lot_copies
+    from databuild_dagster.bindings.orchestration.lot_copies import repair_lot_copies
 
     done = repair_lot_copies(the_instance())
     if not as_json:
@@ -217,7 +217,7 @@ def _repaired(*, as_json: bool) -> dict[str, object]:
 
 def _wrong_copies() -> list[Violation]:
     """The keys that other tools look at, where they do not say what is so (SPEC 10.2)."""
-    from databuild_dagster.bindings.orchestration.lot_copies_check import wrong_lot_copies
+    from databuild_dagster.bindings.orchestration.lot_copies import wrong_lot_copies
 
     try:
         return [

@@ -83,7 +83,7 @@ def look_once(
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
     register(engine, deployment.location, datasets, building=[asset])
-    (dataset,) = (each for each in datasets if each.asset == asset)
+    (dataset,) = (spec for spec in datasets if spec.asset == asset)
     warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
     watcher = engine.memory.of(
         (Watcher, asset, dataset.partitions, boundary),

@@ -1,7 +1,7 @@
-"""One call of an asset's function, from pinned inputs to written instances, in a thread while others do the same.
+"""One call of an asset's function, from pinned inputs to written instances, in a thread besides other calls.
 
-A call builds one job run, or a whole batch of them. It returns what became of each and never raises; the step reports
-to the engine, so that there is one writer.
+A call builds one job run, or a whole batch of them. It returns the result of each and never raises. The step's thread
+alone reports to the engine.
 """
 
 import os
@@ -28,11 +28,8 @@ from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
 from databuild_dagster.warehouse.filters import BadFilter
 
-#: Failures that are of the function or of all its rows: calling it for fewer partitions would find them again.
+#: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)
-
-#: Failed parts of one lot whose tracebacks are told.
-MAX_TRACEBACKS = 3
 
 
 class Builder:
@@ -56,13 +53,13 @@ class Builder:
         arguments = Arguments(context, body, config, datasets, frames, finder)
         names = {asset: body.name_of(context.assets_def, asset) for asset in datasets}
         self._tools = Tools(context, body, datasets, frames, arguments, names, launch_id)
-        self._stops = Stops(frames)
-        self._leftovers = Leftovers(context, frames)
-        self._outputs = Outputs(self._tools, self._stops, self._leftovers)
-        self._parts = PartsCaller(self._tools, self._outputs, self._stops, self._leftovers, threads=threads)
+        self.stops = Stops(frames)
+        self.leftovers = Leftovers(context, frames)
+        self._outputs = Outputs(self._tools, self.stops, self.leftovers)
+        self._parts = PartsCaller(self._tools, self._outputs, self.stops, self.leftovers, threads=threads)
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
-        """The calls that build these job runs; what passes emptiness on is in none with what does not."""
+        """The calls that build these job runs; with `skip_empty`, runs with empty inputs have a call of their own."""
         if not self._body.is_batched:
             return [(run,) for run in runs]
         passing = {run.id for run in runs if self._passes_on(run, inputs)}
@@ -70,7 +67,7 @@ class Builder:
         return [half for half in halves if half]
 
     def _passes_on(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> bool:
-        """Whether there is nothing to make anything of, and the author says that the function need not hear of it."""
+        """Whether all inputs are empty and the author chose `skip_empty`, so that the function is not called."""
         if not self._body.skip_empty:
             return False
         return all(inputs[ref].are_empty(self._sources_of(ref)) for ref in run.refs)
@@ -80,40 +77,29 @@ class Builder:
         return {source.asset for source in arc.sources} if isinstance(arc, ArcSpec) else set()
 
     def build(self, runs: tuple[HostedRun, ...], inputs: Mapping[Ref, Inputs]) -> Attempt:
-        """Call the function once for all of these job runs, and write what it returns.
+        """Call the function once for all of these job runs, and write its results.
 
-        What it gives to be called for again is always less than what it was given.
+        The units in `again` of the attempt are always smaller than this one.
         """
-        stopped = tuple(Stopped(run, why) for run in runs if (why := self._stops.why(run)) is not None)
+        stopped = tuple(Stopped(run, why) for run in runs if (why := self.stops.why(run)) is not None)
         ended = {result.run for result in stopped}
         left = tuple(run for run in runs if run not in ended)
         if not left:
             return Attempt(stopped)
         used = {ref: inputs[ref].uuids for run in left for ref in run.refs}
         call = Call(left, used)
-        self._stops.begin(left)
+        self.stops.begin(left)
         try:
-            # By the launch everything of it can be stopped, also by others; by its first job run only this call.
+            # The launch's tag stops all calls of the launch, also from other processes; the first job run's tag stops
+            # this call.
             with self._frames.spark.interruptible(self._tools.launch_id, left[0].id):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:
             attempt = self._missed(call, miss)
-        except BaseException as error:  # Whatever the user's code raises, SystemExit too, is this call's alone.
-            attempt = self._what_went_wrong(call, error)
-        assert all(len(unit) < len(left) for unit in attempt.again), "or it would be called for ever"
+        except BaseException as error:  # User code may raise anything, SystemExit too; it fails this call alone.
+            attempt = self._error(call, error)
+        assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
         return Attempt((*stopped, *attempt.results), attempt.again)
-
-    def stop(self, job_run_id: str, why: str) -> None:
-        """End a job run from another thread: its answer will not count."""
-        self._stops.stop(job_run_id, why)
-
-    def settle(self, run: HostedRun) -> None:
-        """The engine has accepted how it ended: what earlier attempts at its lot have left is removed."""
-        self._leftovers.settle(run)
-
-    def discard(self, run: HostedRun) -> None:
-        """The engine did not accept it: what it wrote is removed."""
-        self._leftovers.discard(run)
 
     # The call
 
@@ -125,36 +111,38 @@ class Builder:
             if self._body.parts is not None:
                 return self._parts.call(call, self._body.parts, inputs, context, folder)
             arguments = self._tools.arguments.of(call.runs, inputs, context, folder)
-            self._stops.raise_if_all(call)
+            self.stops.raise_if_all(call)
             answer = self._body.function(**arguments)
-            self._stops.raise_if_all(call)
+            self.stops.raise_if_all(call)
             for asset, result in self._outputs.by_asset(answer, call).items():
                 self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
-                self._stops.raise_if_all(call)
+                self.stops.raise_if_all(call)
                 self._outputs.check(call, asset, context)
-            self._stops.raise_if_all(call)
+            self.stops.raise_if_all(call)
             return Attempt(tuple(self._outputs.published(call, context)))
 
     def _passed_on(self, call: Call, context: BuildContext, folder: str) -> Attempt:
-        """Empty instances with the columns of their neighbours; nothing of the user's runs, no check either."""
+        """Empty instances with the columns of their neighbors; no user code runs, and no gate."""
         if self._body.parts is not None:
-            self._leftovers.attempts_before(call.runs[0], call.refs[0])
+            self.leftovers.attempts_before(call.runs[0], call.refs[0])
         for asset in self._outputs.by_asset(EMPTY, call):
             self._outputs.stage(call, asset, EMPTY, os.path.join(folder, f"output-{len(call.staged)}"))
-        self._stops.raise_if_all(call)
-        self._context.log.info(f"{few_of(call.refs)}: the inputs are empty, which is passed on without a call.")
+        self.stops.raise_if_all(call)
+        self._context.log.info(
+            f"{few_of(call.refs)}: all inputs are empty, so it is empty too, and the function is not called."
+        )
         return Attempt(tuple(self._outputs.published(call, context)))
 
-    # Trouble
+    # Errors
 
     def _missed(self, call: Call, miss: DepMiss) -> Attempt:
-        """What each of them misses; the rest of a batch is called for without those that miss something."""
+        """The refs that each job run misses; the rest of a batch is called again without them."""
         if not miss.by_name:
             return Attempt(tuple(Missed(run, dict.fromkeys(run.refs, miss.refs)) for run in call.runs))
         by_key = self._body.is_batched
         names = {ref: partition_key_of(ref) if by_key else self._tools.names[asset_of(ref)] for ref in call.refs}
         if unknown := [name for name in miss.by_name if name not in names.values()]:
-            return self._what_went_wrong(
+            return self._error(
                 call, BadResult(f"{self._tools.job} raised DepMiss for {unknown[0]!r}, {_not_one_of(names.values())}.")
             )
         missed, others = [], []
@@ -166,10 +154,10 @@ class Builder:
                 others.append(run)
         return Attempt(tuple(missed), (tuple(others),) if others else ())
 
-    def _what_went_wrong(self, call: Call, error: BaseException) -> Attempt:
-        """A batch that failed is halved until the guilty ref is alone: one bad day never fails its neighbours."""
-        if self._stops.are_all(call.runs):
-            return Attempt(tuple(Stopped(run, self._stops.why(run) or "") for run in call.runs))
+    def _error(self, call: Call, error: BaseException) -> Attempt:
+        """A failed batch is halved until the guilty ref is alone: one bad day does not fail its neighbors."""
+        if self.stops.are_all(call.runs):
+            return Attempt(tuple(Stopped(run, self.stops.why(run) or "") for run in call.runs))
         lost = is_lost(error)
         if lost:
             self._frames.spark.forget_lost_session()
@@ -182,18 +170,18 @@ class Builder:
         return Attempt(tuple(self._tools.failed(run, error) for run in call.runs))
 
     def _may_be_of_one(self, call: Call, error: BaseException, *, lost: bool) -> bool:
-        """Whether one of a batch may be guilty alone."""
+        """Whether a single partition of the batch may be the cause."""
         if isinstance(error, _OF_ALL) or is_of_the_machine(error):
             return False
         if not lost and not isinstance(error, Transient):
             return True
-        # Once it is bad luck. Twice, it may be what one of them does to a server, or to a service. This attempt is not
-        # counted yet: its job runs have not ended.
+        # A first failure may be chance. A second one may come from what one partition does to a server or a service.
+        # This attempt is not counted yet: its job runs have not ended.
         return any(self._frames.writer.attempts(call.refs).values())
 
 
 def _not_one_of(names: Iterable[str | None]) -> str:
-    """What an author may name in a dep miss of this call."""
+    """The end of the sentence about a wrong name in a dep miss: the names that are right."""
     known = [name for name in dict.fromkeys(names) if name is not None]
     return (
         f"which this call does not build: it builds {few_of([repr(name) for name in known])}"

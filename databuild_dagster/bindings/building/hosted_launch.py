@@ -101,7 +101,7 @@ class HostedLaunch:
         self._engine = engine
         self._painter = painter
         self._progress = progress
-        self._heartbeat = Heartbeat(engine, launch_id, [run.id for run in job_runs], builder.stop)
+        self._heartbeat = Heartbeat(engine, launch_id, [run.id for run in job_runs], builder.stops.stop)
         self._n_threads = n_threads
         self._threads: DaemonThreads[Attempt] | None = None
         #: Job runs whose end the engine has not recorded.
@@ -181,7 +181,7 @@ class HostedLaunch:
         self._unfinished.difference_update(result.run.id for result in results)
         accepted: list[Built | Missed | Failed] = [*built, *missed, *failed]
         for result in accepted:
-            self._builder.settle(result.run)
+            self._builder.leftovers.settle(result.run)
         yield from self._show(built, missed, failed)
 
     def _show(self, built: Sequence[Built], missed: Sequence[Missed], failed: Sequence[Failed]) -> Iterator[Any]:
@@ -214,7 +214,7 @@ class HostedLaunch:
                 # The orchestrator judged this process dead and adopted its files.
                 return results
             self._stopped(result.run, stale.message, f": {stale}")
-            self._builder.discard(result.run)
+            self._builder.leftovers.discard(result.run)
             return []
         return results
 
@@ -227,7 +227,7 @@ class HostedLaunch:
     def _stop(self, why: str) -> None:
         """Stop all job runs here; results that threads still return are rejected."""
         for job_run_id in list(self._unfinished):
-            self._builder.stop(job_run_id, why)
+            self._builder.stops.stop(job_run_id, why)
         if self._threads is not None:
             self._threads.close()
 

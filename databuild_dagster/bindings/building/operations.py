@@ -14,7 +14,7 @@ from databuild_dagster.bindings.building.operation_context import OperationConte
 from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor
@@ -82,9 +82,7 @@ def operation_manager(
     """
     deployment = Deployment(operations=known_operations(operations))
     resources = operation_resources(instance, deployment)
-    return DistributedOperationManager(
-        engine_for(instance), deployment.operations, actor=actor or this_user(), resources=resources
-    )
+    return manager_of(resources, deployment, actor=actor or this_user())
 
 
 def executor_of(

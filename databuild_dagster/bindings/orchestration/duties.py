@@ -1,13 +1,14 @@
-"""What one tick does for its code location: the engine's tick and the duties around it, in the order of a table.
+"""One tick of a code location: the engine's tick and the duties around it, in the order of a table.
 
-The unit of failure is a duty. One that fails is logged, and what it left undone is found by the next tick; only without
-the engine's tick there is nothing that the other duties could act on.
+A duty fails alone: its failure is logged, and the next tick finds what it left undone. Without the engine's tick the
+other duties have nothing to act on.
 """
 
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from dagster import DagsterInstance, RepositoryDefinition
 
@@ -18,7 +19,7 @@ from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-from databuild_dagster.bindings.orchestration.tend_held_runs import look_after
+from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import Registered
@@ -31,12 +32,15 @@ from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.wording import few_of
 
+#: The duty whose failure is the failure of the whole tick.
+TICK: Final = "launch what is due"
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the duties of one tick work on."""
+    """The inputs of one tick's duties."""
 
     instance: DagsterInstance
     engine: Engine
@@ -47,7 +51,7 @@ class Work:
     interval_seconds: float
     #: The datasets of all locations, and where the log ended before the tick.
     registered: Registered
-    #: What the tick of the engine did; filled by it.
+    #: The report of the engine's tick, filled by it.
     report: TickReport = field(default_factory=TickReport)
 
     @cached_property
@@ -63,13 +67,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Duty:
-    """One thing that each tick does for its code location. Rows of a table run in its order."""
+    """One task of each tick for its code location."""
 
     #: A verb and its object, as a sentence about its failure has them.
     name: str
     run: Callable[[Work], object]
     #: Duties that have to succeed before this one begins, and the reason.
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = (TICK,)
     why: str = ""
 
 
@@ -81,7 +85,7 @@ def _tick(work: Work) -> None:
             location=deployment.location,
             launcher=work.launcher,
             foreign=ForeignAssets(instance),
-            # A judge that may call a launch dead has to have watched for a while, so it outlives the tick.
+            # A judge has to watch a launch for a while before it may declare it dead, so it outlives the tick.
             judge=work.engine.memory.of(Judge, Judge),
             owner=this_process(),
             limits=deployment.limits,
@@ -97,31 +101,25 @@ def _tick(work: Work) -> None:
 def _tend_held_runs(work: Work) -> None:
     deployment = work.deployment
     timeout_seconds = deployment.delegation_timeout_seconds
-    look_after(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
+    tend_held_runs(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
 
-
-#: The duty whose failure is the failure of the whole tick.
-TICK = "launch what is due"
 
 DUTIES = (
-    Duty(TICK, _tick),
+    Duty(TICK, _tick, after=()),
     Duty(
         "report dead Dagster runs",
         lambda work: report_dead_runs(work.instance, work.report.lost),
-        (TICK,),
-        "the tick finds the lost launches",
+        why="the tick finds the lost launches",
     ),
     Duty(
         "remove what dead processes left",
         lambda work: work.remains.clear(work.report.lost),
-        (TICK,),
-        "the tick adopts complete data of lost launches, which is no remains",
+        why="the tick adopts complete data of lost launches, which is no remains",
     ),
     Duty(
         "tend held Dagster runs",
         _tend_held_runs,
-        (TICK,),
-        "a held run waits for what the tick launches again, instead of building it",
+        why="a held run waits for what the tick launches again, instead of building it",
     ),
     Duty(
         "send alerts",
@@ -133,38 +131,33 @@ DUTIES = (
             began_at=work.registered.head.seq,
             head=work.head,
         ),
-        (TICK,),
-        "the tick records which SLAs were missed",
+        why="the tick records which SLAs were missed",
     ),
     Duty(
         "report SLA checks",
         lambda work: report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph),
-        (TICK,),
-        "the tick records which SLAs were missed",
+        why="the tick records which SLAs were missed",
     ),
     Duty(
         "show taints",
         lambda work: paint_taints(work.instance, work.deployment.location, work.datasets, head=work.head),
-        (TICK,),
-        "a ref that the tick launches at once is not red in between",
+        why="a ref that the tick launches at once is not red in between",
     ),
     Duty(
         "interrupt orphaned Spark sessions",
         lambda work: interrupt_orphaned_sessions(work.instance, work.deployment.spark),
-        (TICK,),
-        "the tick ends the Dagster runs of lost launches, whose sessions are orphans",
+        why="the tick ends the Dagster runs of lost launches, whose sessions are orphans",
     ),
     Duty(
         "keep copies of lots",
         lambda work: keep_copies(work.instance, work.deployment, work.datasets, head=work.head),
-        (TICK,),
-        "it may take minutes, and no other duty depends on it, so it is the last one",
+        why="it may take minutes, and no other duty depends on it, so it is the last one",
     ),
 )
 
 
 def check_duties(duties: Sequence[Duty]) -> None:
-    """Raises ValueError for a duty that comes before one that it is `after`, for a missing reason and for a name twice."""
+    """Raises ValueError for a duty before one of its `after`, for a missing reason and for a repeated name."""
     before: set[str] = set()
     for duty in duties:
         if missing := set(duty.after) - before:
@@ -178,9 +171,9 @@ check_duties(DUTIES)
 
 
 def do_duties(duties: Sequence[Duty], work: Work) -> dict[str, Exception]:
-    """Do each duty, but those after one that failed; returns the errors by duty.
+    """Do each duty, except those after a failed one; returns the errors by duty.
 
-    A duty that fails is logged, and its neighbors go on: what it left undone is found by the next tick.
+    A failed duty is logged, and the next tick finds what it left undone.
     """
     failed: dict[str, Exception] = {}
     skipped: set[str] = set()

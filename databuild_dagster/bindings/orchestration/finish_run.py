@@ -1,7 +1,7 @@
-"""What others have built for a Dagster run, told to Dagster from outside of any step.
+"""Ends a Dagster run whose partitions other runs have built, without a step.
 
 The run ends as its steps would have ended it: every live partition is observed with its data version, or materialized
-again where Dagster would not know it otherwise; what was refused is said in the log; nothing turns red.
+again where Dagster does not show it otherwise; refusals are in the log; nothing turns red.
 """
 
 import logging
@@ -10,8 +10,6 @@ from typing import Any
 
 from dagster import (
     AssetKey,
-    AssetMaterialization,
-    AssetObservation,
     DagsterEvent,
     DagsterEventType,
     DagsterInstance,
@@ -35,8 +33,8 @@ from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 
-#: Observations of one run, and refusals in its log; beyond that one line says the rest.
-MAX_TOLD = 50
+#: Observations of one run, and refusals in its log; beyond that one line counts the rest.
+MAX_SHOWN = 50
 
 
 def end_as_answered(
@@ -46,10 +44,10 @@ def end_as_answered(
     denied: Mapping[Ref, str],
     joined: Collection[Ref] = (),
 ) -> None:
-    """The run ends successful, as a step does that built nothing: every ref is live by others, or was denied.
+    """End the run successfully, like a step that built nothing: every ref is live by others, or was denied.
 
-    `denied` are sentences, by ref; `joined` are those that were being built when the run asked. Whatever this does
-    can be done again: a crash halfway is repaired so.
+    `denied` are sentences, by ref; `joined` are the refs that were being built when the run asked. A repetition is
+    harmless and repairs a crash halfway.
     """
     run = request.run
     tags = ({DELEGATED_TAG: "true"} if served else {}) | ({OUTCOME_TAG: OUTCOME_DENIED} if denied else {})
@@ -58,17 +56,17 @@ def end_as_answered(
         say(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
     for event in _asset_events(instance, request, served):
         instance.report_dagster_event(event, run.run_id)
-    for sentence in list(denied.values())[:MAX_TOLD]:
+    for sentence in list(denied.values())[:MAX_SHOWN]:
         say(instance, run, sentence, logging.ERROR)
-    if len(denied) > MAX_TOLD:
-        say(instance, run, f"{len(denied) - MAX_TOLD} more were denied.", logging.ERROR)
+    if len(denied) > MAX_SHOWN:
+        say(instance, run, f"{len(denied) - MAX_SHOWN} more were denied.", logging.ERROR)
     current = instance.get_run_by_id(run.run_id)
     if current is None or current.is_finished or current.status is DagsterRunStatus.STARTING:
-        # Deleted, canceled or started in this moment.
+        # Deleted, canceled or started just now.
         return
-    # One right after the other: a run that goes on without a process is taken for one that lost it.
+    # Both at once: Dagster takes an open run without a process for a lost one.
     if current.status is not DagsterRunStatus.STARTED:
-        _report(instance, run, DagsterEventType.RUN_START, "Others answer this run; it needs no process.")
+        _report(instance, run, DagsterEventType.RUN_START, "Other runs built its partitions; it needs no process.")
     _report(instance, run, DagsterEventType.RUN_SUCCESS, "Every partition is live, or was denied with its reason.")
 
 
@@ -96,7 +94,7 @@ def _report(
 
 
 def _kinds(served: Iterable[Ref], joined: Collection[Ref]) -> Iterator[tuple[list[Ref], str]]:
-    """The refs that were live when they were asked for, and those that have been built since."""
+    """The refs that were live at the request, and those built since, each with a sentence."""
     reused = [ref for ref in served if ref not in joined]
     followed = [ref for ref in served if ref in joined]
     if reused:
@@ -106,56 +104,42 @@ def _kinds(served: Iterable[Ref], joined: Collection[Ref]) -> Iterator[tuple[lis
 
 
 def _links(served: Sequence[Served]) -> dict[str, Any]:
-    """The builds that serve: their instances, and Dagster runs to click on."""
-    runs = dict.fromkeys(each.dagster_run_id for each in served if each.dagster_run_id is not None)
+    """The builds that answer: their instances, and links to their Dagster runs."""
+    runs = dict.fromkeys(one.dagster_run_id for one in served if one.dagster_run_id is not None)
     names = [f"served by {number}" for number in range(1, len(runs) + 1)] if len(runs) > 1 else ["served by"]
-    links = {name: MetadataValue.dagster_run(run) for name, run in zip(names, list(runs)[:MAX_TOLD], strict=False)}
-    return {"instances": [each.uuid for each in served[:MAX_TOLD]], **links}
+    links = {name: MetadataValue.dagster_run(run) for name, run in zip(names, list(runs)[:MAX_SHOWN], strict=False)}
+    return {"instances": [one.uuid for one in served[:MAX_SHOWN]], **links}
 
 
 def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[Ref, Served]) -> Iterator[DagsterEvent]:
-    """A backfill fails unless it is told that its partitions are materialized; so it is with what Dagster has forgotten."""
+    """Materializations for a backfill, which fails without them, and for refs that Dagster does not show; else
+    observations."""
     by_asset: dict[str, dict[str | None, Served]] = {}
-    for ref, each in served.items():
-        by_asset.setdefault(asset_of(ref), {})[partition_key_of(ref)] = each
-    left = MAX_TOLD
+    for ref, one in served.items():
+        by_asset.setdefault(asset_of(ref), {})[partition_key_of(ref)] = one
+    left = MAX_SHOWN
     for asset, by_key in by_asset.items():
-        key = asset_key(asset)
         partitions = request.datasets[asset].partitions
-        known = set() if BACKFILL_ID_TAG in request.run.tags else _materialized(instance, key, by_key)
-        for partition_key, each in by_key.items():
-            place = {"job_name": request.run.job_name, "step_key": request.steps[asset]}
+        known = set() if BACKFILL_ID_TAG in request.run.tags else _materialized(instance, asset_key(asset), by_key)
+        for partition_key, one in by_key.items():
             partition = dagster_partition(partitions, partition_key)
+            data: StepMaterializationData | AssetObservationData
             if partition_key not in known:
-                yield _materialized_event(materialization_of(asset, partition, each), **place)
+                kind, message = DagsterEventType.ASSET_MATERIALIZATION, "Materialized before, by another Dagster run."
+                data = StepMaterializationData(materialization_of(asset, partition, one))
             elif left:
                 left -= 1
-                yield _observed_event(observation_of(asset, partition, each), **place)
+                kind, message = DagsterEventType.ASSET_OBSERVATION, "Live already."
+                data = AssetObservationData(observation_of(asset, partition, one))
+            else:
+                continue
+            job_name, step_key = request.run.job_name, request.steps[asset]
+            yield DagsterEvent(kind.value, job_name, step_key=step_key, message=message, event_specific_data=data)
 
 
 def _materialized(instance: DagsterInstance, key: AssetKey, of: Iterable[str | None]) -> set[str | None]:
-    """Of these partition keys, those that Dagster shows as materialized."""
+    """The partition keys that Dagster shows as materialized."""
     keys = set(of)
     if keys != {None}:
         return keys & instance.get_materialized_partitions(key)
     return keys if instance.get_latest_materialization_event(key) is not None else set()
-
-
-def _materialized_event(materialization: AssetMaterialization, job_name: str, step_key: str) -> DagsterEvent:
-    return DagsterEvent(
-        DagsterEventType.ASSET_MATERIALIZATION.value,
-        job_name,
-        step_key=step_key,
-        message="Materialized before, by another Dagster run.",
-        event_specific_data=StepMaterializationData(materialization),
-    )
-
-
-def _observed_event(observation: AssetObservation, job_name: str, step_key: str) -> DagsterEvent:
-    return DagsterEvent(
-        DagsterEventType.ASSET_OBSERVATION.value,
-        job_name,
-        step_key=step_key,
-        message="Live already.",
-        event_specific_data=AssetObservationData(observation),
-    )

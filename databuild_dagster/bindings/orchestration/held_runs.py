@@ -1,16 +1,13 @@
-"""Dagster runs that ask for nothing but what others build, or have built: answered without a process (SPEC 8.1, 8.3).
+"""Dagster runs whose refs are live or built by other runs are answered without a process (SPEC 8.1, 8.3).
 
-Such a run wears the tag `databuild/hold` from before anything is recorded for it until it has been seen to, so that a
-crash between any two steps here leaves a run that the next tick finds. While others build, it is queued and holds
-nothing: no slot, no process, no lease. Every tick looks after those that are held (`tend_held_runs`).
+Such a run has the tag `databuild/hold` from before its first record until it is answered or released, so that after a
+crash between any two steps the next tick finds it. While others build, it is queued and holds no slot, no process and
+no lease. Every tick tends the held runs (`tend_held_runs`).
 """
 
 from dataclasses import dataclass, field
 
-from dagster import (
-    DagsterInstance,
-    DagsterRun,
-)
+from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, OVER, RELEASED
 from databuild_dagster.bindings.claims import run_messages
@@ -28,26 +25,26 @@ from databuild_dagster.model.states import FAILING, LEASED, InstanceState
 
 
 @dataclass
-class Standing:
-    """How what a request asked for stands by now."""
+class RequestState:
+    """The present state of the refs of a request."""
 
     served: dict[Ref, Served] = field(default_factory=dict)
-    #: Ref to the sentence why not.
+    #: Ref to the sentence with the reason.
     denied: dict[Ref, str] = field(default_factory=dict)
-    #: Ref to the job run that builds it; None while its next try is to come.
+    #: Ref to the job run that builds it; None before its next try.
     waiting: dict[Ref, str | None] = field(default_factory=dict)
-    #: Nobody builds them any more.
+    #: Refs that no other run builds any more.
     free: list[Ref] = field(default_factory=list)
-    #: Of all refs, those that were being built when they were asked for.
+    #: Refs that were being built at the request.
     joined: set[Ref] = field(default_factory=set)
-    #: Whether the ledger says what the request got.
+    #: Whether the ledger has the answers to the request.
     is_recorded: bool = False
 
 
 def receive(instance: DagsterInstance, run: DagsterRun, *, may_hold: bool) -> bool:
-    """Answer a Dagster run that is being submitted, or mark it to be held; whether it has ended.
+    """Answer a Dagster run that is being submitted, or mark it as held; returns whether it has ended.
 
-    Not ended, it is to be enqueued in either case. Raises whatever the store or Dagster raises.
+    A run that has not ended is to be enqueued. Raises errors of the store and of Dagster.
     """
     engine = engine_for(instance)
     request = request_of(instance, engine, run)
@@ -66,78 +63,78 @@ def release(instance: DagsterInstance, run_id: str) -> None:
 
 
 def answer(instance: DagsterInstance, engine: Engine, request: Request) -> bool:
-    """Record who answers a request that is marked as held; whether its run has ended by that."""
+    """Record the answers to a request that is marked as held; returns whether its run has ended."""
     run = request.run
     if not claim(engine, request):
         release(instance, run.run_id)
         return False
-    standing = standing_of(engine, request)
-    if standing.free:
+    state = state_of(engine, request)
+    if state.free:
         release(instance, run.run_id)
         return False
-    if standing.waiting:
-        builders = _dagster_runs(engine, [each for each in standing.waiting.values() if each is not None])
+    if state.waiting:
+        builders = _dagster_runs(engine, [job_run for job_run in state.waiting.values() if job_run is not None])
         links = {
-            "job runs": [each or "" for each in standing.waiting.values()],
+            "job runs": [job_run or "" for job_run in state.waiting.values()],
             "built by": sorted(set(builders.values())),
         }
-        message = run_messages.joined(list(standing.waiting))
+        message = run_messages.joined(list(state.waiting))
         say(instance, run, f"{message} This run is queued until it is live, and holds nothing.", metadata=links)
         return False
-    end(instance, engine, request, standing)
+    end(instance, engine, request, state)
     return True
 
 
-def standing_of(engine: Engine, request: Request) -> Standing:
-    """By what the ledger says that the request got, and what has become of it since."""
-    standing = Standing()
+def state_of(engine: Engine, request: Request) -> RequestState:
+    """The answers of the ledger, and what has become of the refs since."""
+    state = RequestState()
     ledger = {entry.ref: entry for entry in engine.ledger.of_requester(request.run.run_id)}
-    standing.is_recorded = bool(ledger)
+    state.is_recorded = bool(ledger)
     now = engine.now()
     canonicals = engine.queries.canonical(request.refs)
-    live = [each.job_run for each in canonicals.values() if each.state is InstanceState.LIVE and each.job_run]
+    live = [one.job_run for one in canonicals.values() if one.state is InstanceState.LIVE and one.job_run]
     dagster_runs = _dagster_runs(engine, live)
     for ref, canonical in canonicals.items():
         entry = ledger.get(ref)
         if entry is not None and entry.kind is Answer.JOIN:
-            standing.joined.add(ref)
+            state.joined.add(ref)
         if canonical.state is InstanceState.LIVE and canonical.uuid is not None:
             job_run = canonical.job_run or ""
-            standing.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
+            state.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
         elif entry is not None and entry.kind is Answer.REFUSE:
-            standing.denied[ref] = run_messages.refused(entry.reason)
+            state.denied[ref] = run_messages.refused(entry.reason)
         elif canonical.state in FAILING:
-            standing.denied[ref] = run_messages.failed_elsewhere(ref, canonical.reason)
+            state.denied[ref] = run_messages.failed_elsewhere(ref, canonical.reason)
         elif canonical.state in LEASED:
-            standing.waiting[ref] = canonical.job_run
+            state.waiting[ref] = canonical.job_run
         elif canonical.retry_at is not None and canonical.retry_at > now:
-            standing.waiting[ref] = None
+            state.waiting[ref] = None
         else:
-            standing.free.append(ref)
-    return standing
+            state.free.append(ref)
+    return state
 
 
 def _dagster_runs(engine: Engine, job_run_ids: list[str]) -> dict[str, str]:
-    """Job run to the Dagster run that executes it, or did; without those that none did, as data from outside."""
+    """Job run to its Dagster run; without job runs that had none, such as those of data from outside."""
     found = engine.queries.job_runs_named(dict.fromkeys(job_run_ids))
-    return {each.id: each.dagster_run_id for each in found.values() if each.dagster_run_id is not None}
+    return {job_run.id: job_run.dagster_run_id for job_run in found.values() if job_run.dagster_run_id is not None}
 
 
-def end(instance: DagsterInstance, engine: Engine, request: Request, standing: Standing) -> None:
+def end(instance: DagsterInstance, engine: Engine, request: Request, state: RequestState) -> None:
     report_taint_checks(instance, engine, request.taint_checks)
-    end_as_answered(instance, request, standing.served, standing.denied, standing.joined)
+    end_as_answered(instance, request, state.served, state.denied, state.joined)
     see_off(instance, engine, request.run.run_id)
 
 
 def see_off(instance: DagsterInstance, engine: Engine, run_id: str, why: str = "") -> None:
-    """A held run has ended: it waits for nothing any more, and no partition looks as if it had built, or failed, it."""
+    """After a held run has ended: its waits are given up, and no partition shows as built or failed by it."""
     run = instance.get_run_by_id(run_id)
     if run is None or not run.is_finished:
         return
     request = request_of(instance, engine, run)
     refs = () if request is None else request.refs
     if run.is_success:
-        # Only what is not live; of the others its success is the last word.
+        # Refs that are not live; for the others the run's success is the last event.
         refs = tuple(ref for ref, state in engine.queries.states(refs).items() if state is not InstanceState.LIVE)
     else:
         engine.handle(GiveUpDelegations(requester=run_id, reason=why), actor=f"dagster run {run_id}")

@@ -1,22 +1,14 @@
-"""A launch executed in this process, as an ordinary Dagster run that the UI shows while it goes on.
+"""Launches executed in this process, as ordinary Dagster runs that the UI shows meanwhile. For the command line.
 
-One at a time: two Dagster runs in threads of one process deadlock, since each sets logging up anew under
-logging's lock while the other writes events. For the command line; `tune_dagster_writes` makes Dagster's own
-writes cheap.
+One at a time: two Dagster runs in threads of one process deadlock, because each configures logging under logging's lock
+while the other writes events. `tune_dagster_writes` makes Dagster's writes cheap.
 """
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from dagster import (
-    AssetKey,
-    DagsterEventType,
-    DagsterInstance,
-    DagsterRun,
-    JobDefinition,
-    RepositoryDefinition,
-)
+from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, JobDefinition, RepositoryDefinition
 
 from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
@@ -35,7 +27,7 @@ from databuild_dagster.model.datasets import DatasetKind
 
 
 def create_run(instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder) -> DagsterRun:
-    """The Dagster run of an order, not started yet."""
+    """The Dagster run of an order, not started."""
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
     with _planned_in_one_event(order.kind is DatasetKind.OURS):
         return instance.create_run_for_job(
@@ -50,17 +42,17 @@ def create_run(instance: DagsterInstance, repository: RepositoryDefinition, orde
 def execute(
     instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
 ) -> Iterator[DagsterEvent]:
-    """Execute a run here, event by event. A failing run just ends; Ctrl-C ends it and raises."""
+    """Execute a run here, event by event. A failing run ends; Ctrl-C ends it and raises."""
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
     interrupted = False
     try:
         for event in execute_run_iterator(InMemoryJob(job), run, instance):
-            interrupted = interrupted or _tells_of_interrupt(event)
+            interrupted = interrupted or _is_interrupt(event)
             yield event
     finally:
         end_open_launches()
     if interrupted:
-        # Dagster takes Ctrl-C for the end of one run, and would have us go on with the next.
+        # For Dagster, Ctrl-C ends one run; here it ends the command.
         raise KeyboardInterrupt
 
 
@@ -72,7 +64,7 @@ def execute_order(
     yield from execute(instance, repository, run, selected_keys(order))
 
 
-def _tells_of_interrupt(event: DagsterEvent) -> bool:
+def _is_interrupt(event: DagsterEvent) -> bool:
     if event.event_type is DagsterEventType.PIPELINE_CANCELED:
         return True
     error = event.step_failure_data.error if event.is_step_failure else None
@@ -80,13 +72,13 @@ def _tells_of_interrupt(event: DagsterEvent) -> bool:
 
 
 def _quiet(job: JobDefinition) -> dict[str, object]:
-    """Dagster's own lines on the console would bury ours; its event log, for the UI, has all of them."""
+    """Dagster's console lines would bury ours; its event log has all of them."""
     return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
 
 
 @contextmanager
 def _planned_in_one_event(one: bool) -> Iterator[None]:
-    """Read when a run is made. Our step says itself which partitions failed; a plain asset cannot."""
+    """Dagster reads the variable when it creates a run. Our step plans its partitions itself; a plain asset cannot."""
     before: Mapping[str, str] = dict(os.environ)
     if one:
         os.environ[ONE_PLANNED_EVENT_PER_RUN] = "1"

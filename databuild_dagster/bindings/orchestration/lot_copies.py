@@ -1,9 +1,12 @@
-"""The keys that other tools look at follow the log: each tick writes anew what has changed since (SPEC 10.2).
+"""Copies of manifests and arc states for other tools: each tick rewrites the ones that changed (SPEC 10.2).
 
-What the keys of a ref are is a function of what is so now: of its canonical instance, and of the manifest beside the data.
-So whoever writes them need not know what was so before, doing it twice is doing it once, and a process that dies leaves
-nothing but a place in the log from which the next one goes on. That place is kept in Dagster, with the warehouse that a
-location's keys lie in. A tick asks where the log ends and, if it has not grown, nothing else.
+The copies of a ref depend only on its present canonical instance and on the manifest beside the data. So a writer needs
+no earlier state, a repetition is harmless, and a process that dies leaves only a cursor from which the next one
+continues. Dagster stores the cursor, with the warehouse in which a location's copies are. A tick without new events
+asks one question.
+
+`wrong_lot_copies` and `repair_lot_copies` read all copies. They skip locations that no tick has followed, because the
+place of their copies is not known, and a copy that the next tick will rewrite is not wrong.
 """
 
 import time
@@ -16,6 +19,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
@@ -27,11 +31,14 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.copies import (
     NO_VERSION,
     Put,
+    all_copies,
     arc_copy,
     arc_folder,
     lot_folder,
     manifest_copy,
     put_copies,
+    remove_copies,
+    wrong_copies,
 )
 from databuild_dagster.warehouse.errors import (
     DiskTrouble,
@@ -45,39 +52,41 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Refs written and seconds spent by one tick; the next one goes on.
+#: Refs that one tick writes and seconds that it takes; the rest waits for the next tick.
 MAX_REFS: Final = 5_000
 MAX_SECONDS: Final = 1.0
 #: Refs written between two looks at the clock.
 PORTION: Final = 50
-#: Times that a ref is written anew in one go, for it moved meanwhile.
+#: Times that a ref is written in one go because it changed meanwhile.
 MAX_MOVES: Final = 5
-#: Lots that wait for inputs, and are looked at again by each tick.
+#: Refs whose copies are checked at once.
+CHECKED_AT_ONCE: Final = 500
+#: Lots that wait for inputs, and are read again by each tick.
 MAX_WAITING: Final = 10_000
 
-#: What a manifest may say of an instance that is live, and of one that has ended otherwise.
+#: States of the manifest of a live instance, and of one that ended otherwise.
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
 _ENDED: Final = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
-#: For which states of an instance it matters to an arc whether data is left.
+#: Instance states whose arc state depends on whether data exists.
 _MATTERS: Final = frozenset(rule.state for rule in RULES if rule.has_data is not None)
 
 
 class CopiesCursor(Cursor, frozen=True, kw_only=True):
-    """How far a location has been followed, and where its keys lie; its entries are refs."""
+    """How far a location has been followed, and the warehouse of its copies; its entries are refs."""
 
     warehouse: str
-    #: Lots that wait for inputs: what ends that is no event of theirs.
+    #: Lots that wait for inputs: the end of the wait is no event of their own.
     waiting: tuple[Ref, ...] = ()
 
 
 class Keys(NamedTuple):
-    """What one folder of one ref has to hold."""
+    """The files that one folder of one ref has to have."""
 
     folder: str
     files: dict[str, bytes]
 
 
-@apart("the keys that other tools look at could not be brought up to date", DiskTrouble, StorageTrouble)
+@apart("the copies of lots for other tools could not be brought up to date", DiskTrouble, StorageTrouble)
 def keep_copies(
     instance: DagsterInstance,
     deployment: Deployment,
@@ -85,9 +94,10 @@ def keep_copies(
     *,
     head: int | None = None,
 ) -> None:
-    """Bring the keys of a location's lots up to date, as far as a tick may. An error is logged, and the next tick tries again.
+    """Bring the copies of a location's lots up to date, as far as a tick may. An error is logged, and the next tick
+    tries again.
 
-    `datasets` are the location's registered ones, for a caller that has just asked.
+    `datasets` are the location's registered ones, if the caller has them.
     """
     engine, location = engine_for(instance), deployment.location
     root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
@@ -122,7 +132,7 @@ def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
 
 
 def touched_after(queries: Queries, cursor: Cursor, last_seq: int) -> Iterator[Step[Ref]]:
-    """The refs that events may have changed for which a location has not been followed yet."""
+    """The refs touched by events that a location has not followed yet."""
     events = queries.events_named(TOUCHING, cursor.seq, last_seq)
     return steps(events, cursor, last_seq, lambda event: all_touched(queries, [event]))
 
@@ -132,7 +142,7 @@ def _name(location: str) -> str:
 
 
 class Writer:
-    """Writes the keys of a location's refs into one warehouse."""
+    """Writes the copies of a location's refs into one warehouse."""
 
     def __init__(
         self,
@@ -147,7 +157,8 @@ class Writer:
         self.datasets = {spec.asset: spec for spec in found if not spec.kind.is_foreign}
 
     def write(self, refs: Iterable[Ref]) -> list[Ref]:
-        """Have each ref's folders hold what they should; those that wait for inputs. Others' refs are left out.
+        """Bring each ref's folders up to date; returns the refs that wait for inputs. Refs of other locations are left
+        out.
 
         Raises `DiskTrouble`, `StorageTrouble`.
         """
@@ -160,8 +171,8 @@ class Writer:
                 break
             put = self.put([seen[ref] for ref in left])
             written |= {ref: seen[ref] for ref in left}
-            # The last writer has to have seen the newest state, so a ref is looked at once more after it was written.
-            # A process that found its folders as they should be is not the last writer.
+            # The last writer must have seen the newest state, so a ref is read again after it was written. A process
+            # that found its folders up to date is not the last writer.
             if put == Put(0, 0):
                 break
         return [
@@ -177,23 +188,23 @@ class Writer:
             return None if present is None else present.get(folder, set())
 
         def put(canonical: Canonical) -> Put:
+            """The same for known canonical instances; `present` has the files of each folder."""
             puts = [
                 put_copies(self.warehouse, keys.folder, keys.files, there(keys.folder))
                 for keys in self.keys_of(canonical)
             ]
-            return Put(sum(each.written for each in puts), sum(each.removed for each in puts))
+            return _total(puts)
 
-        done = in_threads(put, canonicals)
-        return Put(sum(each.written for each in done), sum(each.removed for each in done))
+        return _total(in_threads(put, canonicals))
 
     def keys_of(self, canonical: Canonical) -> list[Keys]:
-        """What each folder of a ref has to hold."""
+        """The files that each folder of a ref has to have."""
         dataset = self.datasets[asset_of(canonical.ref)]
         record = self._record(canonical)
         of_lot, *of_arc = self.folders_of(canonical.ref)
-        found = [Keys(of_lot, dict(_manifest_files(of_lot, canonical, record)))]
+        found = [Keys(of_lot, _manifest_files(of_lot, canonical, record))]
         lot = _lot_of(dataset, canonical.ref)
-        return found + [Keys(folder, dict(_arc_files(folder, dataset, lot, canonical, record))) for folder in of_arc]
+        return found + [Keys(folder, _arc_files(folder, dataset, lot, canonical, record)) for folder in of_arc]
 
     def folders_of(self, ref: Ref) -> list[str]:
         """The folder of its lot, and for an arc that of its state."""
@@ -223,34 +234,136 @@ class Writer:
         return isinstance(self.datasets[asset_of(ref)].arc, ArcSpec)
 
 
+def _total(puts: Sequence[Put]) -> Put:
+    return Put(sum(put.written for put in puts), sum(put.removed for put in puts))
+
+
 class _Record(NamedTuple):
-    """What lies beside the data of an instance."""
+    """The manifest beside the data of an instance."""
 
     warehouse: Warehouse
-    #: None where there is none, or none that can be read.
+    #: None for a missing or unreadable manifest.
     manifest: Manifest | None
     has_data: bool
 
 
-def _manifest_files(folder: str, canonical: Canonical, record: _Record) -> Iterator[tuple[str, bytes]]:
-    """The manifest that readers see, or what an attempt that failed has left; of what is tainted, none."""
+def _manifest_files(folder: str, canonical: Canonical, record: _Record) -> dict[str, bytes]:
+    """The manifest that readers see, or that of a failed attempt; none for a tainted instance."""
     counts = _LIVE if canonical.state is InstanceState.LIVE else _ENDED
-    is_tainted = canonical.state is InstanceState.TAINTED
-    if record.manifest is not None and record.manifest.state in counts and not is_tainted:
-        yield manifest_copy(record.warehouse, folder, record.manifest)
+    if record.manifest is None or record.manifest.state not in counts or canonical.state is InstanceState.TAINTED:
+        return {}
+    return dict([manifest_copy(record.warehouse, folder, record.manifest)])
 
 
 def _arc_files(
     folder: str, dataset: DatasetSpec, lot: str | None, canonical: Canonical, record: _Record
-) -> Iterator[tuple[str, bytes]]:
+) -> dict[str, bytes]:
     if canonical.state is None:
-        return
+        return {}
     state = arc_state(canonical.state, has_data=record.has_data)
     facts = {"arc": dataset.asset, "instance_uuid": canonical.uuid, "lot": lot, "ref": canonical.ref}
-    yield arc_copy(folder, state.value, {**facts, "state": state.value})
+    return dict([arc_copy(folder, state.value, {**facts, "state": state.value})])
 
 
 def _lot_of(dataset: DatasetSpec, ref: Ref) -> str | None:
-    """The lot id, or the partition key that takes its place; None where there are no partitions."""
+    """The lot id, or else the partition key; None for an unpartitioned asset."""
     key = partition_key_of(ref)
     return lot_id_of(dataset, key) or key
+
+
+# Check and repair
+
+
+class WrongCopy(NamedTuple):
+    """A copy that is missing, outdated or superfluous."""
+
+    path: str
+    #: None for a file that belongs to no ref.
+    ref: Ref | None
+    why: str
+
+
+class Repaired(NamedTuple):
+    """The result of a repair."""
+
+    written: int
+    removed: int
+    #: Refs whose copies were compared.
+    refs: int
+
+
+def wrong_lot_copies(instance: DagsterInstance) -> Iterator[WrongCopy]:
+    """Each copy that is missing, outdated or superfluous. Raises `DiskTrouble`, `StorageTrouble`."""
+    engine = engine_for(instance)
+    for root, cursors in _by_warehouse(instance, engine).items():
+        warehouse = Warehouse(root)
+        left = all_copies(warehouse)
+        for location, cursor in cursors.items():
+            writer = Writer(engine.queries, warehouse, location)
+            for refs in _portions(engine, writer):
+                suspects = [ref for ref, found in _wrong(engine, writer, refs, left) if found]
+                # Compared twice, because a tick may just write it; and a copy that a tick will rewrite is not wrong.
+                behind = _behind(engine, cursor_of(instance, location) or cursor) if suspects else frozenset()
+                for ref, found in _wrong(engine, writer, suspects):
+                    if ref not in behind:
+                        yield from (WrongCopy(path, ref, why) for path, why in sorted(found.items()))
+        for path in sorted(path for paths in left.values() for path in paths):
+            yield WrongCopy(path, None, "it belongs to no ref")
+
+
+def repair_lot_copies(instance: DagsterInstance) -> Repaired:
+    """Write missing and outdated copies, and remove superfluous ones. Raises `DiskTrouble`, `StorageTrouble`."""
+    engine = engine_for(instance)
+    n_refs, written, removed = 0, 0, 0
+    for root, cursors in _by_warehouse(instance, engine).items():
+        warehouse = Warehouse(root)
+        # Listed first, so that the copies of a new lot are not taken for superfluous ones.
+        left = all_copies(warehouse)
+        for location in cursors:
+            writer = Writer(engine.queries, warehouse, location)
+            for refs in _portions(engine, writer):
+                seen = engine.queries.canonical(refs)
+                put = writer.put(list(seen.values()), left)
+                for canonical in seen.values():
+                    for folder in writer.folders_of(canonical.ref):
+                        left.pop(folder, None)
+                # Again for refs that changed meanwhile.
+                writer.write([ref for ref, now in engine.queries.canonical(refs).items() if now != seen[ref]])
+                n_refs, written, removed = n_refs + len(refs), written + put.written, removed + put.removed
+        foreign = sorted(path for paths in left.values() for path in paths)
+        remove_copies(warehouse, foreign)
+        removed += len(foreign)
+    return Repaired(written, removed, n_refs)
+
+
+def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, CopiesCursor]]:
+    """Warehouse to the locations whose copies are in it."""
+    found: dict[str, dict[str, CopiesCursor]] = {}
+    for location in sorted({dataset.location for dataset in engine.queries.datasets().values()}):
+        if (cursor := cursor_of(instance, location)) is not None:
+            found.setdefault(cursor.warehouse, {})[location] = cursor
+    return found
+
+
+def _portions(engine: Engine, writer: Writer) -> Iterator[list[Ref]]:
+    for asset in sorted(writer.datasets):
+        refs = [canonical.ref for canonical in engine.queries.canonical_of_dataset(asset)]
+        yield from (refs[at : at + CHECKED_AT_ONCE] for at in range(0, len(refs), CHECKED_AT_ONCE))
+
+
+def _wrong(
+    engine: Engine, writer: Writer, refs: list[Ref], left: dict[str, set[str]] | None = None
+) -> Iterator[tuple[Ref, dict[str, str]]]:
+    """Each ref with the problems in its folders; the folders are removed from `left`."""
+    for ref, canonical in engine.queries.canonical(refs).items() if refs else ():
+        found: dict[str, str] = {}
+        for keys in writer.keys_of(canonical):
+            present = None if left is None else left.pop(keys.folder, set())
+            found |= wrong_copies(writer.warehouse, keys.folder, keys.files, present)
+        yield ref, found
+
+
+def _behind(engine: Engine, cursor: CopiesCursor) -> frozenset[Ref]:
+    """The refs that the next ticks will rewrite."""
+    later = touched_after(engine.queries, cursor, engine.queries.head().seq)
+    return frozenset(step.entry for step in later if step.entry is not None) | frozenset(cursor.waiting)

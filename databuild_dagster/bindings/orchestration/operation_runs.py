@@ -1,7 +1,8 @@
-"""Executors as Dagster runs: the job that every code location has for them, and who launches its runs (SPEC 9.4, 9.6).
+"""Executors as Dagster runs: the job that every code location has for them, and the sensor that launches its runs (SPEC
+9.4, 9.6).
 
-A run takes jobs of one operation, a batch at a time, until there is none left. How many there are to be follows from what
-has happened; a run that died, or never began, is ended in Dagster, and another takes its place.
+A run takes jobs of one operation, a batch at a time, until none is left. The number of executors follows from the log;
+a run that died, or never began, is ended in Dagster and replaced.
 """
 
 import math
@@ -59,15 +60,15 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
 from databuild_dagster.model.operations.states import JobState
 
-#: The job, and the pool that it is of, in Dagster.
+#: The name of the job in Dagster, and of its pool.
 OPERATION_JOB: Final = "databuild_operation"
 #: Its one op.
 EXECUTOR_OP: Final = "databuild_executor"
 #: The sensor's name.
 OPERATIONS: Final = "databuild_operations"
-#: Runs of one operation that are looked at to see how executors fared.
+#: Runs of one operation that show how its executors fared.
 RUNS_LOOKED_AT = 50
-#: Jobs that a run's table shows, the failed ones first.
+#: Jobs in a run's table, the failed ones first.
 MAX_ROWS = 1_000
 MAX_DETAIL = 500
 
@@ -84,14 +85,14 @@ _OPEN = [
 
 
 def operation_job() -> JobDefinition:
-    """Whose runs are executors. Its queue, its pool and its tags are Dagster's own."""
+    """The job whose runs are executors. Its queue, its pool and its tags are Dagster's own."""
 
     @op(
         name=EXECUTOR_OP,
         required_resource_keys={DEPLOYMENT, SPARK},
         config_schema={
             "operation": Field(str, description="Its id, as `databuild operation list` shows it."),
-            "batch_size": Field(int, default_value=0, description="Jobs that it has at once; 0 for as many as suit."),
+            "batch_size": Field(int, default_value=0, description="Jobs that it takes at once; 0 for the default."),
         },
         out=Out(Nothing),
         pool=OPERATION_JOB,
@@ -127,11 +128,11 @@ class _ExecutorRun:
         self._most = context.op_config["batch_size"] or jobs_at_once(manager, self._id)
 
     def run(self) -> dict[str, Any]:
-        """What Dagster shows of it in the end."""
+        """The metadata that Dagster shows at the end."""
         executor = self._executor
         self._context.instance.add_run_tags(self._context.run_id, {EXECUTOR_TAG: executor.id})
         try:
-            run_jobs(executor, self._id, self._most, pause=_pause, after_step=self._tell)
+            run_jobs(executor, self._id, self._most, pause=Event().wait, after_step=self._log_progress)
         finally:
             n_failed = sum(mark.state is JobState.FAILED for _, mark in self._ended)
             self._context.log.info(f"{self._id}: {len(self._ended)} jobs done here, {n_failed} of them failed.")
@@ -148,7 +149,7 @@ class _ExecutorRun:
             f"{context.ref} is tried again in {seconds:.0f} s, after attempt {trouble.attempts}: {trouble.error}"
         )
 
-    def _tell(self) -> None:
+    def _log_progress(self) -> None:
         progress = self._executor.progress(self._id)
         if progress is not None:
             failed = f", {progress.failed} failed" if progress.failed else ""
@@ -156,23 +157,19 @@ class _ExecutorRun:
 
     def _metadata(self, executor: Executor) -> dict[str, Any]:
         progress = executor.progress(self._id)
-        failed_first = sorted(self._ended, key=lambda each: each[1].state is not JobState.FAILED)
+        failed_first = sorted(self._ended, key=lambda ended: ended[1].state is not JobState.FAILED)
         rows = [
             TableRecord({"partition": partition, "state": mark.state.value, "detail": _shown(mark.detail)})
             for partition, mark in failed_first[:MAX_ROWS]
         ]
-        standing = {"done": progress.done, "total": progress.total, "failed": progress.failed} if progress else {}
+        counts = {"done": progress.done, "total": progress.total, "failed": progress.failed} if progress else {}
         return {
             "operation": str(self._id),
-            **standing,
+            **counts,
             "done_here": len(self._ended),
             "failed_here": sum(mark.state is JobState.FAILED for _, mark in self._ended),
             **({"partitions": MetadataValue.table(rows)} if rows else {}),
         }
-
-
-def _pause(seconds: float) -> None:
-    Event().wait(seconds)
 
 
 def _shown(detail: Any) -> str:
@@ -184,19 +181,20 @@ def _shown(detail: Any) -> str:
 
 
 class Pass(NamedTuple):
-    """What one look after the operations has found and asks for."""
+    """The findings of one pass over the operations, and its run requests."""
 
     coordination: Coordination
     requests: list[RunRequest]
 
 
 _NOTHING = Coordination({}, {}, {}, 0)
-#: The events that begin, change and end operations: all that is known of them is in meta entries.
+#: The events that begin, change and end operations, whose facts are all in meta entries.
 _ABOUT = e.names_of(e.MetaInvoked)
 
 
 class OperationsTick:
-    """Completes operations, and asks for executors. One per process and code location, for it remembers what it has seen."""
+    """Completes operations, and requests executors. One per process and code location, because it remembers earlier
+    passes."""
 
     def __init__(self, instance: DagsterInstance, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -208,15 +206,15 @@ class OperationsTick:
         self.coordinator = Coordinator(manager, judge=self._judge, contexts=OperationContext)
         self._runs = OrderCollector(instance)
         self._lock = Lock()
-        #: Up to which event no operation left anything to do; 0 while one does.
+        #: The last event at which no operation had anything to do; 0 while one has.
         self._quiet_at = 0
-        #: How many jobs of an operation were done, and since when, as far as this process has seen it.
+        #: The number of finished jobs of each operation, and since when this process has seen it.
         self._done: dict[OperationId, tuple[int, float]] = {}
 
     def __call__(self, *, interval_seconds: float = 0.0) -> Pass:
-        """One question where no operation has changed since none had anything to do.
+        """A single question if no operation has changed since none had anything to do.
 
-        Then no executor is left either, since only an operation with jobs is given one.
+        Then no executor is left either, because only an operation with jobs gets one.
         """
         with self._lock:
             self._judge.look(self._engine.clock(), interval_seconds=interval_seconds)
@@ -226,7 +224,7 @@ class OperationsTick:
                 self._quiet_at = head.seq
                 return Pass(_NOTHING, [])
             done = self.coordinator.coordinate(interval_seconds=interval_seconds)
-            self._look_how_far_they_are()
+            self._note_progress()
             running = self._running()
             is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
             self._quiet_at = head.seq if is_quiet else 0
@@ -239,43 +237,43 @@ class OperationsTick:
             ]
             return Pass(done._replace(problems=problems), requests)
 
-    def _look_how_far_they_are(self) -> None:
+    def _note_progress(self) -> None:
         now, before = self._engine.clock(), self._done
         self._done = {}
-        for each in self.coordinator.tracker.operations:
-            n_done = len(each.done)
-            # What was done before the first look was done nobody knows when.
-            n_seen, since = before.get(each.id, (n_done, -math.inf))
-            self._done[each.id] = n_done, since if n_done == n_seen else now
+        for operation in self.coordinator.tracker.operations:
+            n_done = len(operation.done)
+            # The time of jobs that were done before the first look is unknown.
+            n_seen, since = before.get(operation.id, (n_done, -math.inf))
+            self._done[operation.id] = n_done, since if n_done == n_seen else now
 
     def _is_ours(self, id: OperationId) -> bool:
-        """Another code location's types, and executors, are its own affair."""
+        """Another code location handles its own types and executors."""
         dataset = self._engine.queries.dataset(id.dataset)
         return dataset is None or dataset.location == self.deployment.location
 
     def _running(self) -> dict[str, list[RunRecord]]:
-        """Operation to its executors that are queued or running; those that never will be again are ended."""
+        """Operation to its executors that are queued or running; dead ones are ended in Dagster."""
         records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
         executors = [record.dagster_run.tags.get(EXECUTOR_TAG, "") for record in records]
-        heard = self._engine.heartbeats.last([each for each in executors if each]) if records else {}
+        beats = self._engine.heartbeats.last([executor for executor in executors if executor]) if records else {}
         found: dict[str, list[RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
             run = record.dagster_run
-            if why := self._why_gone(record, executor, heard.get(executor)):
+            if why := self._why_gone(record, executor, beats.get(executor)):
                 self._instance.add_run_tags(run.run_id, {OUTCOME_TAG: OUTCOME_LOST})
                 self._instance.report_run_failed(run, f"databuild: this executor is lost: {why}")
             else:
                 found.setdefault(run.tags.get(OPERATION_TAG, ""), []).append(record)
         return found
 
-    def _why_gone(self, record: RunRecord, executor: str, heard: float | None) -> str | None:
+    def _why_gone(self, record: RunRecord, executor: str, last_beat: float | None) -> str | None:
         state, now = self._runs.state_of(record), self._engine.clock()
-        if state.worker is None or heard is None:
+        if state.worker is None or last_beat is None:
             return self._judge.never_began(state, now)
-        return self._judge.why_gone(executor, state.worker, (heard,), now)
+        return self._judge.why_gone(executor, state.worker, (last_beat,), now)
 
     def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
-        """As many more executors as are useful and allowed; one that nobody has submitted is asked for again."""
+        """The useful and allowed number of further executors; a request that Dagster did not submit is repeated."""
         again = [
             self._request(id, record.dagster_run.tags[RUN_KEY_TAG])
             for record in now_running
@@ -288,7 +286,7 @@ class OperationsTick:
         useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
         n_to_begin = sum(EXECUTOR_TAG not in record.dagster_run.tags for record in now_running)
         n_new = max(min(self.deployment.limits.executors - len(now_running), useful - n_to_begin), 0)
-        # A tick whose requests were lost asks again by the same keys, and Dagster makes one run for each.
+        # A tick whose requests were lost repeats their keys, and Dagster makes one run for each key.
         n_before = self._instance.get_runs_count(of_it) if n_new else 0
         return [*again, *(self._request(id, f"{id} executor {n_before + n}") for n in range(1, n_new + 1))]
 
@@ -301,9 +299,9 @@ class OperationsTick:
 
 
 def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> bool:
-    """After executors that failed by themselves, one after another, for want of Spark for example: longer each time.
+    """Whether executors failed by themselves, one after another, for example without Spark: then the pause grows.
 
-    Those that failed before a job was done since, at `got_on_at`, say nothing about the next one.
+    Failures before the last finished job, at `got_on_at`, do not count.
     """
     n_failed, ended_at = 0, 0.0
     for record in records:
@@ -320,7 +318,7 @@ def _is_to_wait(records: Iterable[RunRecord], now: float, got_on_at: float) -> b
 
 
 def operations_tick(instance: DagsterInstance, deployment: Deployment) -> OperationsTick:
-    """The one of this process; anew where the code location was loaded anew."""
+    """The one of this process; a new one after the code location was loaded again."""
     memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
     found = memory.of(key, lambda: OperationsTick(instance, deployment))
     if found.deployment != deployment or found.deployment.operations != deployment.operations:
@@ -330,9 +328,9 @@ def operations_tick(instance: DagsterInstance, deployment: Deployment) -> Operat
 
 
 def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
-    """The sensor that has jobs of operations run, and completes operations; running as soon as it is deployed.
+    """The sensor that launches executors and completes operations; it runs as soon as it is deployed.
 
-    Not the orchestrator's, for a sensor of Dagster starts runs of an asset selection or of a job, never of both.
+    Separate from the orchestrator, because a sensor starts runs of an asset selection or of a job, never of both.
     """
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
@@ -340,7 +338,7 @@ def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> Senso
             return SensorResult(skip_reason=SkipReason("Only a test: nothing is launched by it."))
         done, requests = operations_tick(context.instance, deployment)(interval_seconds=interval_seconds)
         for id, why in done.problems.items():
-            context.log.warning(f"{id} cannot go on: {why}")
+            context.log.warning(f"{id} is stuck: {why}")
         for id, outcome in done.completed.items():
             context.log.info(f"{id} has ended: {outcome.value}")
         if not requests:
@@ -353,7 +351,7 @@ def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> Senso
         job_name=OPERATION_JOB,
         minimum_interval_seconds=interval_seconds,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Has the jobs of operations over whole datasets run, and completes operations.",
+        description="Launches executors of operations over whole datasets, and completes operations.",
     )
 
 

@@ -1,8 +1,7 @@
 """The orchestrator as a sensor: one tick of the engine, and a run request per launch.
 
-It decides nothing and remembers nothing but how long it has been watching: everything is in the store. What
-it requests may be lost on the way; the next tick finds the launch without a Dagster run and asks again with
-the same key.
+All state is in the store, except how long the process has watched each launch. A run request may get lost: the next
+tick finds the launch without a Dagster run and repeats the request with the same key.
 """
 
 from collections.abc import Callable
@@ -37,7 +36,7 @@ MIN_INTERVAL_SECONDS = 5
 
 
 def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
-    """The sensor that turns wants into launches; running as soon as it is deployed."""
+    """The sensor that turns wants into launches; it runs as soon as it is deployed."""
 
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         repository = context.repository_def
@@ -47,7 +46,12 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
         launcher = OrderCollector(context.instance)
         taken: list[str] = []
         report = run_tick(
-            context.instance, repository, deployment, launcher, tell=taken.append, interval_seconds=interval_seconds
+            context.instance,
+            repository,
+            deployment,
+            launcher,
+            report_problem=taken.append,
+            interval_seconds=interval_seconds,
         )
         orders = launcher.take_orders()
         for sentence in taken:
@@ -62,7 +66,7 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
         asset_selection=AssetSelection.all(),
         minimum_interval_seconds=interval_seconds,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Builds what is wanted: turns open wants into launches. Its decisions are in the store.",
+        description="Turns open wants into launches. Its decisions are in the store.",
     )
 
 
@@ -72,21 +76,21 @@ def run_tick(
     deployment: Deployment,
     launcher: OrderCollector,
     *,
-    tell: Callable[[str], None] = lambda sentence: None,
+    report_problem: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
 ) -> TickReport:
-    """One tick for a loaded code location, with all its duties; the same for the sensor and the command line.
+    """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
-    `tell` gets a sentence for each asset that another location owns, which this tick leaves alone, for each arc without
-    its source, and for each duty that failed. `interval_seconds` is the time between regular ticks. Raises
-    `LocationTaken`, and what the engine's tick raises.
+    `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for each arc without its
+    source, and for each failed duty. `interval_seconds` is the time between regular ticks. Raises `LocationTaken`, and
+    errors of the engine's tick.
     """
     engine = engine_for(instance)
     registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
     for taken in registered.taken:
-        tell(str(taken))
+        report_problem(str(taken))
     for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
-        tell(sentence)
+        report_problem(sentence)
     warehouse = deployment.warehouse or warehouse_of(instance)
     work = Work(
         instance,
@@ -102,7 +106,7 @@ def run_tick(
     for name, error in failed.items():
         if name == TICK:
             raise error
-        tell(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
+        report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
     return work.report
 
 

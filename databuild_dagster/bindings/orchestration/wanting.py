@@ -1,8 +1,9 @@
-"""Schedules and sensors that want refs instead of starting runs; the orchestrator does what follows."""
+"""Schedules and sensors that create wants instead of starting runs; the orchestrator launches the runs."""
 
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from dagster import (
     DefaultScheduleStatus,
@@ -35,40 +36,21 @@ def want_schedule(
     default_status: DefaultScheduleStatus = DefaultScheduleStatus.STOPPED,
     description: str | None = None,
 ) -> ScheduleDefinition:
-    """A schedule that wants `refs(context)` instead of starting runs; evaluated twice, it wants once.
+    """A schedule that wants `refs(context)` instead of starting runs; a repeated evaluation creates the wants once.
 
-    The SLA counts from `data_timestamp(context)`, of when the data is, or else from the evaluation. Raises
-    `InvalidRequest` for a time to live or an SLA that is none.
+    The SLA counts from `data_timestamp(context)`, the time of the data, or else from the evaluation. Raises
+    `InvalidRequest` for a time to live or an SLA that is not a positive number of seconds.
     """
-    _check_seconds(f"schedule {name!r}", ttl_seconds=ttl_seconds, sla_seconds=sla_seconds)
-
-    def evaluate(context: ScheduleEvaluationContext) -> SkipReason:
-        wanted = [str(ref) for ref in refs(context)]
-        if not wanted:
-            return SkipReason("Nothing to want this time.")
-        if is_dry_run(context):
-            return SkipReason(f"Only a test: it would want {_named(wanted)}.")
-        wants: Wants = getattr(context.resources, WANTS)
-        request = wants.create(
-            wanted,
-            comment=comment or f"schedule {name}",
-            priority=priority,
-            ttl_seconds=ttl_seconds,
-            sla_seconds=sla_seconds,
-            data_timestamp=None if data_timestamp is None else data_timestamp(context),
-            source="schedule",
-            source_id=name,
-            command_id=f"schedule:{name}:{context.scheduled_execution_time.isoformat()}",
-        )
-        return _told(wanted, request)
-
+    options = {"priority": priority, "ttl_seconds": ttl_seconds, "sla_seconds": sla_seconds}
+    evaluate = _evaluation("schedule", name, refs, data_timestamp, comment, **options)
     return ScheduleDefinition(
         name=name,
         cron_schedule=cron_schedule,
-        # Dagster wants a target even where no run is requested; this job exists in every location with
-        # assets.
+        # Dagster requires a target even without run requests; every location with assets has this job.
         job_name=IMPLICIT_ASSET_JOB_NAME,
-        execution_fn=evaluate,
+        execution_fn=lambda context: evaluate(
+            context, f"schedule:{name}:{context.scheduled_execution_time.isoformat()}"
+        ),
         required_resource_keys={WANTS},
         execution_timezone=execution_timezone,
         default_status=default_status,
@@ -89,34 +71,15 @@ def want_sensor(
     default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
     description: str | None = None,
 ) -> SensorDefinition:
-    """A sensor that wants `refs(context)`; the context's cursor says what is new since the last time.
+    """A sensor that wants `refs(context)`; the context's cursor tells old refs from new ones.
 
-    The SLA counts as for a schedule. Raises `InvalidRequest` for a time to live or an SLA that is none.
+    The SLA counts as for a schedule. Raises `InvalidRequest` as `want_schedule` does.
     """
-    _check_seconds(f"sensor {name!r}", ttl_seconds=ttl_seconds, sla_seconds=sla_seconds)
-
-    def evaluate(context: SensorEvaluationContext) -> SkipReason:
-        wanted = [str(ref) for ref in refs(context)]
-        if not wanted:
-            return SkipReason("Nothing to want this time.")
-        if is_dry_run(context):
-            return SkipReason(f"Only a test: it would want {_named(wanted)}.")
-        wants: Wants = getattr(context.resources, WANTS)
-        request = wants.create(
-            wanted,
-            comment=comment or f"sensor {name}",
-            priority=priority,
-            ttl_seconds=ttl_seconds,
-            sla_seconds=sla_seconds,
-            data_timestamp=None if data_timestamp is None else data_timestamp(context),
-            source="sensor",
-            source_id=name,
-        )
-        return _told(wanted, request)
-
+    options = {"priority": priority, "ttl_seconds": ttl_seconds, "sla_seconds": sla_seconds}
+    evaluate = _evaluation("sensor", name, refs, data_timestamp, comment, **options)
     return SensorDefinition(
         name=name,
-        evaluation_fn=evaluate,
+        evaluation_fn=lambda context: evaluate(context),
         required_resource_keys={WANTS},
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
@@ -124,17 +87,39 @@ def want_sensor(
     )
 
 
-def _check_seconds(what: str, **seconds: float | None) -> None:
-    """Where the author has written it, and not first at six in the morning."""
-    for name, value in seconds.items():
+def _evaluation(
+    source: str,
+    name: str,
+    refs: Callable[[Any], Refs],
+    data_timestamp: Callable[[Any], datetime | None] | None,
+    comment: str,
+    **options: Any,
+) -> Callable[..., SkipReason]:
+    """The evaluation of a schedule or sensor. Bad seconds are refused here, when the code is loaded."""
+    for option in ("ttl_seconds", "sla_seconds"):
+        value = options[option]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (is_number and 0 < value < math.inf):
-            raise InvalidRequest(what=f"{name} of {what}", value=value, why="it must be a positive number of seconds")
+            what = f"{option} of {source} {name!r}"
+            raise InvalidRequest(what=what, value=value, why="it must be a positive number of seconds")
 
+    def evaluate(context: Any, command_id: str | None = None) -> SkipReason:
+        wanted = [str(ref) for ref in refs(context)]
+        if not wanted:
+            return SkipReason("Nothing to want this time.")
+        named = wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"
+        if is_dry_run(context):
+            return SkipReason(f"Only a test: it would want {named}.")
+        wants: Wants = getattr(context.resources, WANTS)
+        request = wants.create(
+            wanted,
+            comment=comment or f"{source} {name}",
+            data_timestamp=None if data_timestamp is None else data_timestamp(context),
+            source=source,
+            source_id=name,
+            command_id=command_id,
+            **options,
+        )
+        return SkipReason(f"Wanted {named} (request {request}); the orchestrator builds what is missing.")
 
-def _told(wanted: Sequence[str], request: str) -> SkipReason:
-    return SkipReason(f"Wanted {_named(wanted)} (request {request}); the orchestrator builds what is missing.")
-
-
-def _named(wanted: Sequence[str]) -> str:
-    return wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"
+    return evaluate

@@ -36,7 +36,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
 )
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.authoring.location import load_code_locations
-from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, look_after
+from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, tend_held_runs
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.engine.engine import Engine
@@ -171,8 +171,8 @@ class Deployment:
         launcher: Any = self.instance.run_launcher
         return [run.run_id for run in launcher.queue()]
 
-    def look_after(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        look_after(self.instance, location="tests", delegation_timeout_seconds=timeout_seconds)
+    def tend_held_runs(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        tend_held_runs(self.instance, location="tests", delegation_timeout_seconds=timeout_seconds)
 
     def turn_clock(self, seconds: float) -> None:
         """From now on it is so much later for the store and for ticks."""
@@ -457,7 +457,7 @@ def test_a_range_that_is_none_any_more_goes_on_and_says_why(deployment: Deployme
     run = deployment.instance.submit_run(run.run_id, deployment.workspace.create_request_context())
 
     assert goes_on(deployment, run)
-    assert "databuild could not say whether others do what this run asks for" in deployment.log(run.run_id)
+    assert "databuild could not check whether other runs build the partitions of this run" in deployment.log(run.run_id)
 
 
 def test_a_store_that_cannot_be_reached_is_told_and_the_run_goes_on(
@@ -497,11 +497,11 @@ def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(
         f"numbers@{DAY}": ("joined", "waiting"),
         f"numbers@{NEXT_DAY}": ("reused", "live"),
     }
-    deployment.look_after()
+    deployment.tend_held_runs()
     assert deployment.dequeue() == []
 
     deployment.succeed(builder)
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG], run.tags[DELEGATED_TAG]) == (SUCCESS, OVER, "true")
@@ -527,10 +527,10 @@ def test_a_run_in_the_queue_is_held_as_soon_as_others_build_what_it_asks_for(dep
     assert all(HOLD_TAG not in run.tags for run in [*runs, other])
 
     builder = deployment.begin(f"numbers@{DAY}")
-    deployment.look_after()
+    deployment.tend_held_runs()
     assert deployment.dequeue() == [other.run_id]
     deployment.succeed(builder)
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert {deployment.run(run.run_id).status for run in runs} == {SUCCESS}
     assert {deployment.ledger(run.run_id)[f"numbers@{DAY}"] for run in runs} == {("joined", "live")}
@@ -540,7 +540,7 @@ def test_a_run_in_the_queue_that_is_answered_by_what_is_live_needs_no_process(de
     run = deployment.submit("numbers")
 
     deployment.live(f"numbers@{DAY}")
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert deployment.run(run.run_id).status is SUCCESS
     assert deployment.dequeue() == []
@@ -566,10 +566,10 @@ def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: D
     else:
         miss = RunMiss(builder, {f"doubles@{DAY}": (f"numbers@{DAY}",)})
         deployment.engine.handle(MissDeps(misses=(miss,)))
-        deployment.look_after()
+        deployment.tend_held_runs()
         assert deployment.run(run.run_id).tags[HOLD_TAG] == HELD
         deployment.fail(deployment.begin(f"numbers@{DAY}"))
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[OUTCOME_TAG], run.tags[HOLD_TAG]) == (SUCCESS, "denied", OVER)
@@ -588,7 +588,7 @@ def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
     run = deployment.submit("numbers")
 
     deployment.engine.handle(CancelJobRuns(job_run_ids=(builder,), keep_wants=not by_person))
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert deployment.run(run.run_id).tags[HOLD_TAG] == RELEASED
     assert deployment.dequeue() == [run.run_id]
@@ -600,11 +600,11 @@ def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Dep
     run = deployment.submit("numbers")
 
     deployment.fail(builder, kind="transient")
-    deployment.look_after()
+    deployment.tend_held_runs()
     assert deployment.run(run.run_id).tags[HOLD_TAG] == HELD
 
     deployment.turn_clock(3600)
-    deployment.look_after(timeout_seconds=2 * 3600)
+    deployment.tend_held_runs(timeout_seconds=2 * 3600)
     assert deployment.run(run.run_id).tags[HOLD_TAG] == RELEASED
 
 
@@ -614,9 +614,9 @@ def test_a_run_whose_delegate_hangs_fails_in_the_end_and_names_it(deployment: De
     run = deployment.submit("numbers")
     deployment.turn_clock(TIMEOUT_SECONDS + 1)
 
-    look_after(deployment.instance, location="another", delegation_timeout_seconds=TIMEOUT_SECONDS)
+    tend_held_runs(deployment.instance, location="another", delegation_timeout_seconds=TIMEOUT_SECONDS)
     assert deployment.run(run.run_id).status is QUEUED
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG]) == (FAILURE, OVER)
@@ -630,7 +630,7 @@ def test_a_run_that_a_person_cancels_while_it_is_held_waits_no_longer(deployment
     run = deployment.submit("numbers")
 
     deployment.instance.run_coordinator.cancel_run(run.run_id)
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG]) == (dg.DagsterRunStatus.CANCELED, OVER)
@@ -642,9 +642,9 @@ def test_a_held_run_that_is_deleted_leaves_nothing_behind(deployment: Deployment
     run = deployment.submit("numbers")
 
     deployment.instance.delete_run(run.run_id)
-    deployment.look_after()
+    deployment.tend_held_runs()
     deployment.succeed(builder)
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("joined", "live")}
     assert deployment.instance.get_run_by_id(run.run_id) is None
@@ -656,7 +656,7 @@ def test_a_held_run_whose_asset_is_ours_no_more_starts(deployment: Deployment) -
     known = deployment.engine.queries.datasets("tests").values()
 
     register(deployment.engine, "tests", tuple(spec for spec in known if spec.asset != "numbers"))
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert deployment.run(run.run_id).tags[HOLD_TAG] == RELEASED
 
@@ -669,7 +669,7 @@ def test_a_held_run_that_the_daemon_has_started_all_the_same_is_left_to_its_step
     deployment.instance.report_dagster_event(starting, run.run_id)
 
     deployment.succeed(builder)
-    deployment.look_after()
+    deployment.tend_held_runs()
 
     assert deployment.run(run.run_id).status is dg.DagsterRunStatus.STARTING
     assert deployment.run(run.run_id).tags[HOLD_TAG] == RELEASED
@@ -748,7 +748,7 @@ def test_of_several_ticks_at_once_one_answers(deployment: Deployment) -> None:
     deployment.succeed(builder)
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: deployment.look_after(), range(8)))
+        list(threads.map(lambda _: deployment.tend_held_runs(), range(8)))
 
     for run in runs:
         assert len(deployment.events(run.run_id, dg.DagsterEventType.RUN_SUCCESS)) == 1
@@ -801,7 +801,7 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
             if not crashed and then != "live":
                 end(deployment, builder, then)
                 try:
-                    deployment.look_after()
+                    deployment.tend_held_runs()
                 except Crash:
                     crashed = True
         if deployment.run(run.run_id).tags.get(HOLD_TAG) is None:
@@ -810,8 +810,8 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
         if deployment.engine.queries.states([ref])[ref] is InstanceState.BUILDING:
             end(deployment, builder, then)
         deployment.turn_clock(SUBMITTING_SECONDS + 1)
-        deployment.look_after()
-        deployment.look_after()
+        deployment.tend_held_runs()
+        deployment.tend_held_runs()
 
         if number > 1:
             assert deployment.run(run.run_id).status is (QUEUED if then == "released" else SUCCESS), number

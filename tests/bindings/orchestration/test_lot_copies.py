@@ -17,8 +17,12 @@ import pytest
 from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.orchestration import lot_copies
-from databuild_dagster.bindings.orchestration.lot_copies import cursor_of, keep_copies
-from databuild_dagster.bindings.orchestration.lot_copies_check import repair_lot_copies, wrong_lot_copies
+from databuild_dagster.bindings.orchestration.lot_copies import (
+    cursor_of,
+    keep_copies,
+    repair_lot_copies,
+    wrong_lot_copies,
+)
 from databuild_dagster.bindings.registry.instance import close_engine, engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.model import commands as c
@@ -430,8 +434,8 @@ def test_what_disagrees_with_the_log_is_found(place):
     assert place.wrong() == sorted(
         [
             (f"{ARC}/complete.arc", "it differs from the record"),
-            ("datasets/name=flights/note", "it is the key of nothing"),
-            ("datasets/name=flights/version=7/lot=x/state=complete/manifest.json", "it is the key of nothing"),
+            ("datasets/name=flights/note", "it belongs to no ref"),
+            ("datasets/name=flights/version=7/lot=x/state=complete/manifest.json", "it belongs to no ref"),
             (f"{OF_DELAYS}/state=complete/.manifest.json.0123", "it should not be there any more"),
             (f"{OF_DELAYS}/state=partial/attempt=y/manifest.json", "it should not be there any more"),
             (f"{OF_FLIGHTS}/state=complete/manifest.json", "it is missing"),
