@@ -92,15 +92,17 @@ class DagsterCursors:
     """A `CursorStorage` beside the cursors of Dagster's daemon, which all processes of a deployment share."""
 
     def __init__(self, instance: DagsterInstance) -> None:
-        self._storage = instance.daemon_cursor_storage
+        self._instance = instance
 
     def load(self, name: str, kind: type[AnyCursor]) -> AnyCursor | None:
         key = _CURSOR_PREFIX + name
-        text = self._storage.get_cursor_values({key}).get(key)
+        text = self._instance.daemon_cursor_storage.get_cursor_values({key}).get(key)
         return None if text is None else msgspec.json.decode(text, type=kind)
 
     def store(self, name: str, cursor: Cursor) -> None:
-        self._storage.set_cursor_values({_CURSOR_PREFIX + name: msgspec.json.encode(cursor).decode()})
+        self._instance.daemon_cursor_storage.set_cursor_values(
+            {_CURSOR_PREFIX + name: msgspec.json.encode(cursor).decode()}
+        )
 
 
 def _open(url: str, instance: DagsterInstance) -> Engine:
