@@ -1,1 +1,1 @@
-"""A code location as the store knows it: datasets, partition keys, lots, and the engine of a Dagster instance."""
+"""A code location in the store: datasets, partition keys, lots, and the engine of a Dagster instance."""

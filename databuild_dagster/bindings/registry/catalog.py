@@ -1,13 +1,11 @@
-"""The engine's `Catalog`: which partition keys exist and which inputs one has, as Dagster itself would say.
+"""The engine's `Catalog`: the existing partition keys and the inputs of each, by Dagster's definitions and mappings.
 
-Works from registered datasets alone and imports no user code; only dynamic partitions ask the Dagster
-instance. What cannot change any more is remembered, for a tick asks the same thousands of questions every
-time.
+It reads registered datasets and imports no user code. Only dynamic partitions need the Dagster instance. Answers that
+cannot change are cached, because each tick asks the same thousands of questions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 
 from dagster import (
     AllPartitionMapping,
@@ -36,40 +34,37 @@ from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.wording import few_of
 
-#: Keys and inputs remembered per process. A year of a dozen daily assets is a twentieth of it.
+#: Keys and inputs cached per process. A year of a dozen daily assets needs a twentieth.
 MAX_REMEMBERED = 100_000
-#: Partition definitions and mappings kept unpacked.
-MAX_UNPACKED = 2_000
 
 _SAME_FOR_EVERY_KEY = (AllPartitionMapping, LastPartitionMapping, SpecificPartitionsPartitionMapping)
 
 
 class DagsterCatalog:
-    """Partition definitions and mappings through Dagster."""
+    """Answers from Dagster's partitions definitions and partition mappings."""
 
     def __init__(self, instance: DynamicPartitionsStore) -> None:
         self._instance = instance
         self._dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
         self._existing: set[tuple[str, str]] = set()
-        #: Of partitions in time, when the first and the last that are known to exist begin: they only become more.
+        #: For partitions in time, the start of the first and of the last one known to exist. They are never removed.
         self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
 
     def look_up_other_locations_with(self, dataset_of: Callable[[str], DatasetSpec | None]) -> None:
-        """How to find an upstream that another code location has registered."""
+        """Set the function that finds an upstream of another code location."""
         self._dataset_of = dataset_of
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """One sentence why the key is not a partition of the dataset, None if it is."""
-        if dataset.partitions is None:
-            return (
-                None if partition_key is None else f"{dataset.asset} has no partitions, so it takes no partition key."
-            )
+        partitions = partitions_from(dataset.partitions)
+        if partitions is None or dataset.partitions is None:
+            text = f"{dataset.asset} has no partitions, so it takes no partition key."
+            return None if partition_key is None else text
         if partition_key is None:
             return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY."
         if (dataset.partitions, partition_key) in self._existing:
             return None
-        partitions = _partitions(dataset.partitions)
         with partition_loading_context(dynamic_partitions_store=self._instance):
             if isinstance(partitions, TimeWindowPartitionsDefinition) and self._surely_has(
                 dataset, partitions, partition_key
@@ -82,9 +77,9 @@ class DagsterCatalog:
         return why_not
 
     def _surely_has(self, dataset: DatasetSpec, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
-        """What takes Dagster a millisecond for each key; False leaves it to Dagster to say so."""
+        """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""
         text = dataset.partitions
-        assert text is not None, "it has partitions in time"
+        assert text is not None, "the dataset has partitions in time"
         is_lot, start = _start_of_lot(dataset, key)
         try:
             start = start or partitions.start_time_for_partition_key(key)
@@ -104,7 +99,7 @@ class DagsterCatalog:
         )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
-        """The declared input refs of one partition, in the order of the declaration; each once."""
+        """The declared input refs of one partition, in declaration order, each once."""
         remembered = self._inputs.get((dataset, partition_key))
         if remembered is not None:
             return remembered
@@ -121,15 +116,14 @@ class DagsterCatalog:
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
-        """The keys in the order of the definition, cut into sets that one Dagster run can host.
+        """The keys in definition order, cut into sets that one Dagster run can host.
 
-        A run is tagged with the range from the first key to the last, and it may not matter what lies
-        between.
+        A run's tags have a range from the first key to the last; the keys between them have to be irrelevant.
         """
         keys = [key for key in partition_keys if key is not None]
-        if dataset.partitions is None or not keys:
+        partitions = partitions_from(dataset.partitions)
+        if partitions is None or not keys:
             return (partition_keys,)
-        partitions = _partitions(dataset.partitions)
         with partition_loading_context(dynamic_partitions_store=self._instance):
             lines = _lines(partitions, keys)
         return tuple(tuple(line[at : at + most]) for line in lines for at in range(0, len(line), most))
@@ -137,21 +131,21 @@ class DagsterCatalog:
     def input_keys(
         self, dataset: DatasetSpec, spec: InputSpec, partition_key: str | None
     ) -> tuple[Sequence[str | None], bool]:
-        """The partition keys of one input, and whether they will be the same at any later time."""
+        """The partition keys of one input, and whether they can never change."""
         mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None:
             return [None], True
         if _is_one_to_one(mapping, downstream, upstream):
             return [partition_key], True
         with partition_loading_context(dynamic_partitions_store=self._instance):
-            # The first day has no yesterday of its own; but what others have nothing of is no input at all.
+            # The first day has no yesterday of its own asset; any other input has to exist.
             may_be_none = spec.asset == dataset.asset
             return _mapped(mapping, downstream, upstream, partition_key, may_be_none=may_be_none)
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
-        """The partition keys of a dataset that have a source's partition among their inputs, in their order.
+        """The partition keys of a dataset that have a source's partition among their inputs, in definition order.
 
-        All that exist by now where that does not depend on the key; none for a key that the source does not have.
+        All existing keys if the mapping does not depend on the key; none for a key that the source does not have.
         """
         mapping, downstream, upstream = self._resolved(dataset, source)
         if downstream is None:
@@ -170,9 +164,9 @@ class DagsterCatalog:
             return tuple(keys if isinstance(downstream, TimeWindowPartitionsDefinition) else sorted(keys))
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
-        """Whether an input's partitions depend on the output's key, by its declared mapping alone.
+        """Whether an input's partitions depend on the output's key, by its declared mapping.
 
-        An unpartitioned input, all partitions, the last one, or those named once and for all do not.
+        An unpartitioned input, all partitions, the last one, and fixed ones do not.
         """
         mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None or downstream is None:
@@ -180,22 +174,21 @@ class DagsterCatalog:
         inferred = infer_partition_mapping(mapping, downstream, upstream)
         if isinstance(inferred, MultiPartitionMapping):
             dimensions = inferred.downstream_mappings_by_upstream_dimension.values()
-            return any(not isinstance(each.partition_mapping, _SAME_FOR_EVERY_KEY) for each in dimensions)
+            return any(not isinstance(along.partition_mapping, _SAME_FOR_EVERY_KEY) for along in dimensions)
         return not isinstance(inferred, _SAME_FOR_EVERY_KEY)
 
     def _resolved(
         self, dataset: DatasetSpec, spec: InputSpec
     ) -> tuple[PartitionMapping | None, PartitionsDefinition | None, PartitionsDefinition | None]:
         """(mapping, None for Dagster's default; the dataset's partitions; the input's partitions)."""
-        mapping, is_here, upstream = _mapping(spec.mapping)
+        mapping, is_here, upstream = mapping_from(spec.mapping)
         if not is_here and (found := self._dataset_of(spec.asset)) is not None:
             upstream = partitions_from(found.partitions)
-        downstream = None if dataset.partitions is None else _partitions(dataset.partitions)
-        return mapping, downstream, upstream
+        return mapping, partitions_from(dataset.partitions), upstream
 
 
 def _start_of_lot(dataset: DatasetSpec, key: str) -> tuple[bool, datetime | None]:
-    """Whether a key is that of a lot by the dataset's cadence, which is strict, and where that begins."""
+    """Whether a key is that of a lot, by the dataset's strict cadence, and the start of the lot."""
     try:
         lot = lot_keys_of(dataset).lot_of(key)
     except (NoLots, NoLotKey):
@@ -204,7 +197,7 @@ def _start_of_lot(dataset: DatasetSpec, key: str) -> tuple[bool, datetime | None
 
 
 def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
-    """Keys that one range can span, in order: all of them, or with dimensions those that differ in one."""
+    """Ordered groups of keys that one range can span: all keys, or with dimensions those that differ in one."""
     if not isinstance(partitions, MultiPartitionsDefinition):
         order = _order(partitions, keys)
         return [sorted(keys, key=order.__getitem__)]
@@ -215,7 +208,7 @@ def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[s
         others = tuple(value for name, value in by_dimension.items() if name != along.name)
         lines.setdefault(others, []).append((by_dimension[along.name], key))
     order = _order(along.partitions_def, [place for line in lines.values() for place, _ in line])
-    return [[key for _, key in sorted(line, key=lambda each: order[each[0]])] for line in lines.values()]
+    return [[key for _, key in sorted(line, key=lambda pair: order[pair[0]])] for line in lines.values()]
 
 
 def _longest_dimension(partitions: MultiPartitionsDefinition) -> PartitionDimensionDefinition:
@@ -246,7 +239,7 @@ def _mapped(
     result = mapping.get_upstream_mapped_partitions_result_for_partitions(subset, downstream, upstream)
     keys = list(result.partitions_subset.get_partition_keys())
     required = result.required_but_nonexistent_partition_keys
-    absent = [key for key in required if not _is_outside_for_ever(upstream, key)]
+    absent = [key for key in required if not _never_exists(upstream, key)]
     if (
         not keys
         and not absent
@@ -262,7 +255,7 @@ def _mapped(
 def _is_one_to_one(
     mapping: PartitionMapping | None, downstream: PartitionsDefinition | None, upstream: PartitionsDefinition
 ) -> bool:
-    """The common case, 30 times faster than asking Dagster."""
+    """Whether each key maps to itself: the common case, 30 times faster than Dagster's mapping."""
     if downstream is None or downstream != upstream or isinstance(upstream, MultiPartitionsDefinition):
         return False
     if isinstance(mapping, TimeWindowPartitionMapping):
@@ -270,8 +263,8 @@ def _is_one_to_one(
     return mapping is None or isinstance(mapping, IdentityPartitionMapping)
 
 
-def _is_outside_for_ever(partitions: PartitionsDefinition, key: str) -> bool:
-    """Nobody waits for a window before the first or after the last: the first day has no yesterday."""
+def _never_exists(partitions: PartitionsDefinition, key: str) -> bool:
+    """Whether a window is before the first or after the last, so that it never exists: the first day has no yesterday."""
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
         return False
     start = partitions.start_time_for_partition_key(key)
@@ -300,7 +293,7 @@ def _has(partitions: PartitionsDefinition, key: str) -> bool:
     if not partitions.has_partition_key(key):
         return False
     if isinstance(partitions, TimeWindowPartitionsDefinition):
-        # Dagster reads 2013-1-1 as a day too, and then it would be a second name of one partition.
+        # Dagster accepts 2013-1-1 too, which would be a second name of one partition.
         return partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key
     return True
 
@@ -336,21 +329,9 @@ def _is_dynamic(partitions: PartitionsDefinition) -> bool:
     return isinstance(partitions, DynamicPartitionsDefinition)
 
 
-@lru_cache(maxsize=MAX_UNPACKED)
-def _partitions(text: str) -> PartitionsDefinition:
-    partitions = partitions_from(text)
-    assert partitions is not None
-    return partitions
-
-
-@lru_cache(maxsize=MAX_UNPACKED)
-def _mapping(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
-    return mapping_from(text)
-
-
 def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> list[Ref]:
-    """Every ref of a dataset that exists by now, in the order of its partitions definition."""
-    if dataset.partitions is None:
+    """Every existing ref of a dataset, in definition order."""
+    if (partitions := partitions_from(dataset.partitions)) is None:
         return [make_ref(dataset.asset, None)]
-    keys = _partitions(dataset.partitions).get_partition_keys(dynamic_partitions_store=instance)
+    keys = partitions.get_partition_keys(dynamic_partitions_store=instance)
     return [make_ref(dataset.asset, key) for key in keys]

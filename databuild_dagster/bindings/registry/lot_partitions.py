@@ -1,10 +1,9 @@
-"""Dagster's time partitions and lots, both ways (SPEC 10.1).
+"""Dagster's time partitions to lots, and back (SPEC 10.1).
 
-A dataset has lots when each of its partitions is one lot: a window of five, ten or fifteen minutes, an hour or a day that
-begins where a lot begins. Lots are intervals of UTC days, so the definition has to be of UTC: a day in Berlin is no day
-of UTC, its hours are not told apart when the clock is put back, and an id that looks like another day's would be worse
-than none. An offset, as in an hour that begins at a quarter past, is no lot either. Such datasets are refused with the
-reason; everything else about them works as ever.
+A dataset has lots if each of its partitions is one lot: a window of five, ten or fifteen minutes, an hour or a day that
+begins where a lot begins. Lots are intervals of UTC days, so the definition has to be in UTC: a day in Berlin is no UTC day,
+and its hours are ambiguous when the clock is put back. A window with an offset, such as an hour from a quarter past, is no
+lot either. `NoLots` has the reason; such datasets work in all other respects.
 """
 
 import re
@@ -33,13 +32,13 @@ from databuild_dagster.model.lots import (
 )
 from databuild_dagster.model.refs import Ref
 
-#: Names of the one time zone that lots are in.
+#: Names of UTC, the time zone of lots.
 _UTC = frozenset(
     {"UTC", "Etc/UTC", "Etc/UCT", "Etc/Zulu", "UCT", "Zulu", "GMT", "Etc/GMT", "Etc/Greenwich", "Greenwich"}
 )
-#: Which minutes of which hours a schedule means by these.
+#: Named schedules and their cron fields.
 _NAMED = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *"}
-#: A format in which the texts of keys are in the order of their times.
+#: A key format whose texts have the order of their times.
 _IN_ORDER = re.compile(r"%Y[^%]*%m[^%]*%d[^%]*(%H[^%]*(%M[^%]*(%S[^%]*)?)?)?(Z|%z)?")
 
 
@@ -61,7 +60,7 @@ class NoLotKey(Refused):
 
 @dataclass(frozen=True)
 class LotKeys:
-    """The lots of one dataset, and the partition keys that mean them."""
+    """The lots of one dataset and their partition keys."""
 
     asset: str
     unit: LotUnit
@@ -69,17 +68,17 @@ class LotKeys:
 
     @property
     def in_order(self) -> bool:
-        """Whether the texts of keys are in the order of their times, so that a range of them is one of these."""
+        """Whether the texts of keys have the order of their times, so that a range of texts is a range of times."""
         return bool(_IN_ORDER.fullmatch(self.partitions.fmt)) and self.partitions.start.year >= 1000
 
     def key_of(self, lot: Lot) -> str:
-        """The partition key of a lot, whether or not the definition reaches so far. Raises `NoLotKey`."""
+        """The partition key of a lot, also of one outside of the definition's range. Raises `NoLotKey`."""
         if lot.unit != self.unit:
             raise self._no_key(str(lot), f"it is one of {lot.unit}, and {self.asset} has lots of {self.unit}")
         return _at(lot.start).strftime(self.partitions.fmt)
 
     def lot_of(self, key: str) -> Lot:
-        """The lot of a partition key; strict, as Dagster is not: 2013-1-1 is no key. Raises `NoLotKey`."""
+        """The lot of a partition key. Stricter than Dagster: 2013-1-1 is no key. Raises `NoLotKey`."""
         try:
             at = datetime.strptime(key, self.partitions.fmt)
         except ValueError:
@@ -93,7 +92,7 @@ class LotKeys:
         return Lot(self.unit, index)
 
     def keys_of(self, lots: LotRange) -> list[str]:
-        """`key_of` for many in a row; where it can be, a day and a time are each written once."""
+        """`key_of` for many lots in a row. If the format allows it, each day and each time is formatted once."""
         fmt = self.partitions.fmt
         if lots.unit != self.unit or not self.in_order:
             return [self.key_of(lot) for lot in lots]
@@ -109,7 +108,7 @@ class LotKeys:
         return keys
 
     def existing(self, now: float) -> LotRange:
-        """From the first lot of the definition up to the last that is a partition by now."""
+        """The lots from the first of the definition to the last one that is a partition now."""
         start = int(self.partitions.start.timestamp())
         first = -(-start // self.unit.seconds)
         with partition_loading_context(effective_dt=_at(now)):
@@ -117,7 +116,7 @@ class LotKeys:
         return LotRange(self.unit, first, first if last is None else int(last.end.timestamp()) // self.unit.seconds)
 
     def left_out(self, lots: LotRange) -> frozenset[int]:
-        """Of a range, the indexes of the lots that the definition excludes."""
+        """The indexes of the lots of a range that the definition excludes."""
         if not self.partitions.exclusions:
             return frozenset()
         excluded = self.partitions.is_window_start_excluded
@@ -130,12 +129,11 @@ class LotKeys:
 
 def lot_keys_of(dataset: DatasetSpec) -> LotKeys:
     """The lots of a dataset. Raises `NoLots`."""
-    unit, partitions = _unit_of(dataset.asset, dataset.partitions)
-    return LotKeys(dataset.asset, unit, partitions)
+    return _lot_keys(dataset.asset, dataset.partitions)
 
 
 def lot_id_of(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """The lot that a partition is, None where it is none."""
+    """The lot id of a partition, None if the partition is no lot."""
     if partition_key is None:
         return None
     try:
@@ -155,11 +153,11 @@ def has_lots(dataset: DatasetSpec) -> bool:
 def expected_lots(
     keys: LotKeys, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
 ) -> Expected:
-    """What the cadence expects of a range, both of whose ends are cut down to an interval first (SPEC 10.7).
+    """The lots that the cadence expects in a range, whose ends are rounded down to intervals (SPEC 10.7).
 
-    From the first lot of the definition, and up to the last that is over, where no end is given. `touched`: the lot that
-    the end is in belongs to it, for a chain asks what an hour was made of, and that may be a day. Raises `TooManyLots`,
-    `InvalidLotRange` and `InvalidMoment`.
+    By default the range is from the first lot of the definition to the last one that is over. With `touched`, the lot
+    around the end belongs to it, because an hour may be made of a day. Raises `TooManyLots`, `InvalidLotRange` and
+    `InvalidMoment`.
     """
     existing = keys.existing(now)
     since = existing.start if start is None else start
@@ -180,14 +178,8 @@ def expected_lots(
     if left_out := keys.left_out(lots):
         there = [index not in left_out for index in range(lots.first, lots.stop)]
         ids, refs = list(compress(ids, there)), list(compress(refs, there))
-    return Expected(
-        asset=keys.asset,
-        lots=lots,
-        ids=ids,
-        refs=refs,
-        in_order=keys.in_order,
-        n_outside=len(asked) - len(lots),
-    )
+    n_outside = len(asked) - len(lots)
+    return Expected(asset=keys.asset, lots=lots, ids=ids, refs=refs, in_order=keys.in_order, n_outside=n_outside)
 
 
 def _at(moment: float) -> datetime:
@@ -195,34 +187,32 @@ def _at(moment: float) -> datetime:
 
 
 @lru_cache(maxsize=MAX_UNPACKED)
-def _unit_of(asset: str, text: str | None) -> tuple[LotUnit, TimeWindowPartitionsDefinition]:
+def _lot_keys(asset: str, text: str | None) -> LotKeys:
     partitions = partitions_from(text)
+    in_time = partitions if isinstance(partitions, TimeWindowPartitionsDefinition) else None
+    unit = None if in_time is None else _unit_of_schedule(in_time.cron_schedule)
     if partitions is None:
-        raise NoLots(asset=asset, why="it has no partitions")
-    if isinstance(partitions, MultiPartitionsDefinition):
-        raise NoLots(asset=asset, why="a partition of several dimensions is not one interval")
-    if not isinstance(partitions, TimeWindowPartitionsDefinition):
-        raise NoLots(asset=asset, why="its partitions are no intervals of time")
-    if partitions.timezone not in _UTC:
-        raise NoLots(
-            asset=asset, why=f"its partitions are in {partitions.timezone}, and lots are intervals of UTC days"
-        )
-    unit = _unit_of_schedule(partitions.cron_schedule)
-    if unit is None:
-        why = f"its partitions begin at {partitions.cron_schedule!r}, which is not where the lots of one unit begin"
-        raise NoLots(asset=asset, why=why)
-    keys = LotKeys(asset, unit, partitions)
-    # Two in a row on either side of midnight: a format without minutes names twelve lots alike.
-    some = [Lot(unit, unit.per_day * 20_000 + number) for number in (-1, 0, 1)]
-    if len({keys.key_of(lot) for lot in some}) < len(some):
-        raise NoLots(
-            asset=asset, why=f"its key format {partitions.fmt!r} does not tell one lot of {unit} from the next"
-        )
-    return unit, partitions
+        why = "it has no partitions"
+    elif isinstance(partitions, MultiPartitionsDefinition):
+        why = "a partition of several dimensions is not one interval"
+    elif in_time is None:
+        why = "its partitions are no intervals of time"
+    elif in_time.timezone not in _UTC:
+        why = f"its partitions are in {in_time.timezone}, and lots are intervals of UTC days"
+    elif unit is None:
+        why = f"its partitions begin at {in_time.cron_schedule!r}, which is not where the lots of one unit begin"
+    else:
+        keys = LotKeys(asset, unit, in_time)
+        # Three lots around midnight: a format without minutes gives several lots the same key.
+        lots = [Lot(unit, unit.per_day * 20_000 + number) for number in (-1, 0, 1)]
+        if len({keys.key_of(lot) for lot in lots}) == len(lots):
+            return keys
+        why = f"its key format {in_time.fmt!r} does not tell one lot of {unit} from the next"
+    raise NoLots(asset=asset, why=why)
 
 
 def _unit_of_schedule(schedule: str) -> LotUnit | None:
-    """The unit whose lots all begin when the schedule says, and only then."""
+    """The unit whose lots begin exactly at the times of a schedule, None if there is none."""
     fields = _NAMED.get(schedule, schedule).split()
     if len(fields) != 5 or fields[2:] != ["*", "*", "*"]:
         return None
@@ -235,11 +225,11 @@ def _unit_of_schedule(schedule: str) -> LotUnit | None:
 
 
 def _times(field: str, n: int) -> set[int]:
-    """What a field of a schedule stands for; nothing where it is written in a way that no lot needs."""
+    """The values of a field of a schedule, empty for a spelling that no lot needs."""
     if field == "*":
         return set(range(n))
     if step := re.fullmatch(r"(?:\*|0)/([0-9]+)", field):
         return set(range(0, n, int(step[1]))) if int(step[1]) else set()
     if re.fullmatch(r"[0-9]+(,[0-9]+)*", field):
-        return {int(each) for each in field.split(",")}
+        return {int(number) for number in field.split(",")}
     return set()

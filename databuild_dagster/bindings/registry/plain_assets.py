@@ -1,7 +1,7 @@
-"""The engine's `Foreign`: what Dagster's event log says of assets that do not report to us (SPEC 6.11).
+"""The engine's `Foreign`: the state of plain and external assets, from Dagster's event log (SPEC 6.11).
 
-A partition of such an asset is live when its latest materialization is newer than its latest failed attempt;
-the materialization's place in Dagster's log is where its data is known from.
+A partition of such an asset is live if its latest materialization is newer than its latest failed attempt. The storage id
+of the materialization identifies its data.
 """
 
 from collections import defaultdict
@@ -16,18 +16,18 @@ from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_
 #: Dagster runs looked up in one query.
 RUNS_PER_QUERY = 200
 
-#: A failed attempt: the run, and the place in Dagster's log where it was planned.
+#: A failed attempt: the run, and the storage id of its planned event.
 _Attempt = tuple[str, int]
 
 
 class ForeignAssets:
-    """Looks at what plain Dagster assets and external ones have."""
+    """Observes plain Dagster assets and external ones."""
 
     def __init__(self, instance: DagsterInstance) -> None:
         self._instance = instance
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
-        """One observation for every ref; a handful of queries per asset, however many its partitions."""
+        """One observation per ref. The number of queries per asset does not depend on the number of partitions."""
         keys: dict[str, list[str | None]] = defaultdict(list)
         for ref in refs:
             keys[asset_of(ref)].append(partition_key_of(ref))

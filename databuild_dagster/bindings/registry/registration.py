@@ -1,12 +1,13 @@
-"""A code location's asset graph becomes the dataset specs that the store keeps (SPEC 5.7).
+"""A code location's asset graph becomes the dataset specs in the store (SPEC 5.7).
 
-Partition definitions and mappings are written with Dagster's own serialization, so that planning needs
-neither the code location nor its imports; `catalog` reads them back. An input's text holds its mapping
-together with the upstream's partitions, because what a key maps to depends on both.
+Partitions definitions and mappings are stored in Dagster's serialization, so that planning needs neither the code location
+nor its imports; `catalog` reads them. An input's text has its mapping and the upstream's partitions, because the mapped
+keys depend on both.
 """
 
 import json
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,15 @@ from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import RegisterDatasets
-from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec, Standing, standing_of
+from databuild_dagster.model.datasets import (
+    MAX_UNPACKED,
+    ArcSpec,
+    DatasetKind,
+    DatasetSpec,
+    InputSpec,
+    Standing,
+    standing_of,
+)
 from databuild_dagster.model.errors import AssetTaken
 from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.wording import few_of
@@ -36,13 +45,13 @@ from databuild_dagster.store.log import Head
 #: The events that change what is registered.
 _REGISTERING = names_of(DatasetRegistered)
 
-#: How often what was read is read again, because another location registered something at the same moment.
+#: Attempts to register while other locations register at the same time.
 MAX_RACES = 3
 
-#: A loaded graph does not change, and each tick and each step of a process asks for its datasets.
+#: Cached because each tick and each step needs them, and a loaded graph does not change.
 _datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[DatasetSpec, ...]]] = WeakKeyDictionary()
 
-#: What `build_definitions` has made in this process, by location.
+#: Location to the asset graph of its definitions, if `build_definitions` made them in this process.
 _graphs: dict[str, Callable[[], AssetGraph]] = {}
 
 
@@ -53,7 +62,7 @@ class Registered(NamedTuple):
     datasets: dict[int, DatasetSpec]
     #: One refusal for each location that owns assets of this one.
     taken: tuple[AssetTaken, ...] = ()
-    #: Where the log ended when this was known to be so.
+    #: The end of the log when these datasets were read.
     head: Head = Head(0, 0.0)
 
     def of(self, location: str) -> dict[int, DatasetSpec]:
@@ -62,9 +71,9 @@ class Registered(NamedTuple):
 
 
 def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
-    """Every asset that the code location declares, by asset; computed once for each graph. Raises `InvalidAsset`.
+    """Every asset that the code location declares, in order; computed once per graph. Raises `InvalidAsset`.
 
-    A dep that no asset declares is no dataset: it may belong to another location, and `explain` names it.
+    An undeclared dep is no dataset: it may belong to another location, and `explain` names it.
     """
     found = _datasets_of.setdefault(graph, {})
     if location not in found:
@@ -90,12 +99,11 @@ def register(
     building: Iterable[str] = (),
     is_current: bool = False,
 ) -> Registered:
-    """Record what the location can build, if the store does not know it yet.
+    """Record the location's datasets, unless the store has them.
 
-    A process that has done so asks one question: whether any location has registered anything since. With `is_current`
-    it does not even ask that. Assets of other locations are left out, and returned.
-    Raises `AssetTaken` when one of them is among `building`, whose owner might build it otherwise, and `LocationTaken`
-    (SPEC 5.7).
+    A process that has registered them asks one question: whether any location has registered since. With `is_current` it
+    asks none. Assets that another location owns are left out, and returned as `taken`. Raises `AssetTaken` if one of
+    these is among `building`, because its owner may build it differently, and `LocationTaken` (SPEC 5.7).
     """
     kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
     declared, registered = kept.get(location, (None, Registered({})))
@@ -103,7 +111,7 @@ def register(
         registered = _register_own(engine, location, datasets, engine.queries.head())
     elif not is_current:
         head, is_news = engine.queries.news(_REGISTERING, registered.head.seq)
-        # A log that ends earlier is another one.
+        # A log that ends earlier is another log.
         is_news = is_news or head.seq < registered.head.seq
         registered = _register_own(engine, location, datasets, head) if is_news else registered._replace(head=head)
     kept[location] = datasets, registered
@@ -114,7 +122,7 @@ def register(
 
 
 def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], head: Head) -> Registered:
-    """`head` is the log's end: the datasets are asked for after it."""
+    """`head` is the end of the log before the datasets are read."""
     for races in range(1, MAX_RACES + 1):
         known = engine.queries.datasets()
         present = {spec.asset: spec for spec in known.values()}
@@ -141,7 +149,7 @@ def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ..
 def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> Registered:
     """Record assets that no deployed location declares: a `materialize([…])` in a script or a test.
 
-    What a code location has registered stays its own.
+    Assets that a code location has registered stay in it.
     """
     known = engine.queries.datasets()
     own = {spec.asset: spec for spec in known.values() if spec.location == location}
@@ -154,9 +162,9 @@ def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpe
 def _recorded(
     engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec], head: Head
 ) -> tuple[dict[int, DatasetSpec], Head]:
-    """The datasets of all locations, after those of one are recorded as `own`, and the last event that they are newer than.
+    """Record `own` as the datasets of a location. Returns the datasets of all locations, and a head that they include.
 
-    `known` are the datasets as of `head` or later. Raises `AssetTaken`, `LocationTaken`.
+    `known` are the datasets at `head` or later. Raises `AssetTaken`, `LocationTaken`.
     """
     if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
         return known, head
@@ -166,22 +174,22 @@ def _recorded(
 
 
 def remember(location: str, graph: Callable[[], AssetGraph]) -> None:
-    """A location was built in this process; its graph is made when it is asked for.
+    """Keep the graph of a location that was built in this process; `graph` is called when the graph is needed.
 
-    Loading definitions cannot register them, for there is no Dagster instance then. The tick, a want from a sensor or
-    schedule, the command line and a step register them: each of these has both.
+    Loading definitions cannot register them, because there is no Dagster instance then. The tick, a want of a sensor or
+    schedule, the command line and a step register them.
     """
     _graphs[location] = graph
 
 
 def register_deployed(engine: Engine, location: str) -> None:
-    """Register a location's datasets, if it was built in this process: for code that Dagster gives no repository."""
+    """Register a location that was built in this process. Code without a repository of Dagster uses it."""
     if (graph := _graphs.get(location)) is not None:
         register(engine, location, datasets_of(graph(), location))
 
 
 def job_of(assets_def: AssetsDefinition) -> str:
-    """What builds the definition's outputs together: the asset itself when it is alone."""
+    """The name of the job that builds the definition's outputs: a single asset's own name."""
     keys = list(assets_def.keys)
     return asset_text(keys[0]) if len(keys) == 1 else assets_def.node_def.name
 
@@ -193,6 +201,7 @@ def partitions_text(partitions: PartitionsDefinition | None) -> str | None:
     return serialize_value(snap)
 
 
+@lru_cache(maxsize=MAX_UNPACKED)
 def partitions_from(text: str | None) -> PartitionsDefinition | None:
     if text is None:
         return None
@@ -202,7 +211,7 @@ def partitions_from(text: str | None) -> PartitionsDefinition | None:
 
 
 def dagster_partition(text: str | None, key: str | None) -> str | None:
-    """A partition key as Dagster has it in its events: one of several dimensions knows them."""
+    """A partition key as Dagster has it in its events: a multi-partition key knows its dimensions."""
     partitions = partitions_from(text)
     if key is None or not isinstance(partitions, MultiPartitionsDefinition):
         return key
@@ -216,11 +225,11 @@ def mapping_text(
     upstream_is_here: bool,
     place: str,
 ) -> str:
-    """Raises `InvalidAsset` for a mapping of the user's own class, which no other process could read."""
+    """Raises `InvalidAsset` for a mapping of a user's class, which other processes could not read."""
     try:
         value: Any = mapping
         serialized = None if value is None else serialize_value(value)
-    except Exception as error:  # Dagster raises several kinds here, none of them documented.
+    except Exception as error:  # Dagster raises several undocumented kinds here.
         raise InvalidAsset(
             f"{place} uses {type(mapping).__name__}, which only its own code location could evaluate; "
             "use one of Dagster's partition mappings."
@@ -228,8 +237,9 @@ def mapping_text(
     return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
 
 
+@lru_cache(maxsize=MAX_UNPACKED)
 def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
-    """(mapping, None for Dagster's default; whether the upstream is of the same location; its partitions)."""
+    """(mapping, None for Dagster's default; whether the upstream is in the same location; its partitions)."""
     if text is None:
         return None, False, None
     parts = json.loads(text)
@@ -241,7 +251,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
     body = body_of(assets_def)
     return DatasetSpec(
         asset=asset_text(node.key),
-        # Dagster makes one definition of several external assets, and nothing builds those together.
+        # Dagster makes one definition of several external assets, and no job builds them.
         job=job_of(assets_def) if assets_def.is_executable else asset_text(node.key),
         location=location,
         kind=_kind(node, body),
@@ -264,7 +274,7 @@ def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
 
 
 def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
-    """A plain asset takes several partitions in one run only if it says so."""
+    """A plain asset gets several partitions in one run only if its backfill policy allows it."""
     policy = assets_def.backfill_policy
     if policy is None:
         return 1
@@ -275,7 +285,7 @@ def _inputs(
     graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
 ) -> tuple[InputSpec, ...]:
     parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
-    filters = {key: body.filters[each] for key, each in parameters.items() if each in body.filters} if body else {}
+    filters = {key: body.filters[name] for key, name in parameters.items() if name in body.filters} if body else {}
     return tuple(
         _input(graph, node, key, dep.partition_mapping, parameters.get(key), filters.get(key, UNSET))
         for dep in assets_def.specs_by_key[node.key].deps
@@ -284,15 +294,11 @@ def _inputs(
 
 
 def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody) -> ArcSpec:
-    """A source that is a declared input has its mapping."""
+    """The asset's arc. A source that is a declared input has that input's mapping."""
     declared = {dep.asset_key: dep for dep in assets_def.specs_by_key[node.key].deps}
-    sources = body.sources_in(assets_def)
-    return ArcSpec(
-        sources=tuple(
-            _input(graph, node, key, declared.get(key, dep).partition_mapping) for key, dep in sources.items()
-        ),
-        follow_late=body.follow_late,
-    )
+    mappings = {key: declared.get(key, dep).partition_mapping for key, dep in body.sources_in(assets_def).items()}
+    sources = tuple(_input(graph, node, key, mapping) for key, mapping in mappings.items())
+    return ArcSpec(sources=sources, follow_late=body.follow_late)
 
 
 def _input(
@@ -303,7 +309,7 @@ def _input(
     param: str | None = None,
     where: str | UnsetType = UNSET,
 ) -> InputSpec:
-    # Dagster makes a stub for a dep that nothing declares.
+    # Dagster makes a stub for an undeclared dep.
     here = graph.has(key) and not graph.get(key).assets_def.is_auto_created_stub
     upstream = graph.get(key).partitions_def if here else None
     place = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"

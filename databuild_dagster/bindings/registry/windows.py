@@ -1,7 +1,7 @@
-"""From a moment to the partition of its interval, quickly: a folder may hold a hundred thousand files.
+"""A fast lookup of the partition of a moment, because a folder may have a hundred thousand files.
 
-Dagster takes a tenth of a millisecond for one moment, and a fiftieth for each of many intervals in a row; those are kept.
-Where the intervals are lots they are counted, and Dagster is not asked.
+Dagster takes 0.1 ms for one moment and 0.02 ms per interval for many intervals in a row. Intervals are therefore computed
+and cached in chunks. Lots are computed by counting, without Dagster.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dagster import TimeWindow, TimeWindowPartitionsDefinition
 from databuild_dagster.bindings.registry.lot_partitions import LotKeys
 from databuild_dagster.model.lots import LotRange
 
-#: Intervals that are asked for together, and those before them that may reach into the first.
+#: Intervals of one chunk, and intervals before it that may overlap its first one.
 CHUNK = 300
 OVERLAP = 2
-#: Chunks kept; beyond that it begins anew.
+#: Chunks cached; at this number the cache is cleared.
 MAX_CHUNKS = 2_000
 
 
 class Interval(NamedTuple):
-    """Half-open, in seconds since 1970 UTC."""
+    """A half-open interval in seconds since 1970 UTC, with its partition key."""
 
     start: float
     end: float
@@ -33,12 +33,12 @@ class Interval(NamedTuple):
 
 
 class Windows:
-    """The intervals of one partitions definition; `lots` are these, where they are lots."""
+    """The intervals of one partitions definition; `lots` are its lots, if it has some."""
 
     def __init__(self, partitions: TimeWindowPartitionsDefinition, lots: LotKeys | None = None) -> None:
         self._partitions = partitions
         self._lots = None if partitions.exclusions else lots
-        #: When each interval of a chunk begins, and the intervals.
+        #: Chunk number to the starts of its intervals, and the intervals.
         self._chunks: dict[int, tuple[list[float], list[Interval]]] = {}
         self.start = partitions.start.timestamp()
         self.end = None if partitions.end is None else partitions.end.timestamp()
@@ -46,7 +46,7 @@ class Windows:
         self._chunk_seconds = max(first.end - first.start, 1.0) * CHUNK
 
     def at(self, moment: float) -> Interval | None:
-        """The interval that a moment lies in, None where there is no partition; it may not have passed yet."""
+        """The interval around a moment, None if there is no partition. The interval may be in the future."""
         if moment < self.start or (self.end is not None and moment >= self.end):
             return None
         number = int((moment - self.start) // self._chunk_seconds)
@@ -59,7 +59,7 @@ class Windows:
         if place and moment < intervals[place - 1].end:
             interval = intervals[place - 1]
         else:
-            # What has not passed yet, or what a cron schedule leaves out.
+            # The interval is in the future, or in a gap of a cron schedule.
             interval = self.of(self._partitions.get_partition_key_for_timestamp(moment))
         is_whole = interval.start >= self.start and (self.end is None or interval.end <= self.end)
         return interval if is_whole and interval.start <= moment < interval.end else None
@@ -71,15 +71,14 @@ class Windows:
         return [interval.start for interval in intervals], intervals
 
     def _between(self, since: float, until: float) -> Iterator[Interval]:
-        """Those that begin from one moment up to another, in order."""
+        """The intervals that begin from one moment up to another, in order."""
         if self._lots is None:
             yield from map(self.of, self._keys(since, until))
             return
         seconds = self._lots.unit.seconds
         lots = LotRange(self._lots.unit, math.ceil(since / seconds), math.ceil(until / seconds))
-        for start, key in zip(
-            range(lots.first * seconds, lots.stop * seconds, seconds), self._lots.keys_of(lots), strict=True
-        ):
+        starts = range(lots.first * seconds, lots.stop * seconds, seconds)
+        for start, key in zip(starts, self._lots.keys_of(lots), strict=True):
             yield Interval(float(start), float(start + seconds), key)
 
     def _keys(self, since: float, until: float) -> Sequence[str]:
@@ -93,7 +92,7 @@ class Windows:
         return Interval(window.start.timestamp(), window.end.timestamp(), key)
 
     def ended_by(self, start: float, moment: float, most: int) -> Iterator[Interval]:
-        """At most so many intervals that begin at or after `start` and have ended by a moment, in order."""
+        """At most `most` intervals that begin at or after `start` and have ended by a moment, in order."""
         end = moment if self.end is None else min(moment, self.end)
         if start >= end:
             return
