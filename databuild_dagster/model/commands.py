@@ -1,4 +1,4 @@
-"""What can be asked of the engine. A command is an imperative; it is decided into events or refused (SPEC 3.3)."""
+"""The commands of the engine: imperatives that `decide` turns into events or refuses (SPEC 3.3)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CLAIM_TTL_SECONDS = 24 * 3600.0
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """Something asked of the engine."""
+    """A request to the engine."""
 
 
 class RegisterDatasets(Command, frozen=True, kw_only=True):
-    """A code location tells all its datasets; what changed since the last time is recorded."""
+    """Register all datasets of a code location; only changes since the last time are recorded."""
 
     location: str
     datasets: tuple[DatasetSpec, ...]
@@ -41,16 +41,16 @@ class CreateWants(Command, frozen=True, kw_only=True):
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
     sla_seconds: float | None = None
     data_timestamp: float | None = None
-    #: Taint what is live or failed first, so that it is built anew (SPEC 8.7).
+    #: Taint live and failed refs first, so that they are built again (SPEC 8.7).
     rebuild: bool = False
-    #: The same for what another code version than today's has built.
+    #: The same for refs that another code version has built.
     fresh: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
-    """Take wants back, by want id or request id (SPEC 6.10).
+    """Cancel wants, by want id or request id (SPEC 6.10).
 
-    Queued job runs that nobody else wants are canceled with them, running ones only with `terminate`.
+    Queued job runs without another want are canceled with them, running ones only with `terminate`.
     """
 
     ids: tuple[str, ...]
@@ -59,19 +59,19 @@ class CancelWants(Command, frozen=True, kw_only=True):
 
 
 class ExpireWants(Command, frozen=True, kw_only=True):
-    """The orchestrator found wants whose time to live has ended. Those that ended otherwise by now are left out."""
+    """End wants whose TTL has passed. Wants that ended otherwise by now are left out."""
 
     want_ids: tuple[str, ...]
 
 
 class MissSlas(Command, frozen=True, kw_only=True):
-    """The orchestrator found wants past their deadline. Those that succeeded, or said so before, are left out."""
+    """Record that wants missed their deadline. Wants that succeeded, or have this record, are left out."""
 
     want_ids: tuple[str, ...]
 
 
 class BufferLaunch(Command, frozen=True, kw_only=True):
-    """The orchestrator takes the leases of one launch. Refs that are no longer due are left out; a launch without refs is nothing."""
+    """Take the leases of one launch of the orchestrator. Refs that are not due by now are left out."""
 
     launch_id: str
     job: str
@@ -89,7 +89,7 @@ class RunMiss(msgspec.Struct, frozen=True):
 
 
 class BufferMissed(Command, frozen=True, kw_only=True):
-    """The orchestrator found declared inputs missing before launching: lease and dep miss in one step, no process (SPEC 6.3)."""
+    """Record that declared inputs are missing before a launch: lease and dep miss in one step, without a process (SPEC 6.3)."""
 
     launch_id: str
     job: str
@@ -101,7 +101,7 @@ class BufferMissed(Command, frozen=True, kw_only=True):
 
 
 class StartLaunch(Command, frozen=True, kw_only=True):
-    """A Dagster run begins a launch. Refused as `AlreadyStarted` for a second starter (SPEC 6.9)."""
+    """Start a launch in a Dagster run. Raises `AlreadyStarted` for the second one (SPEC 6.9)."""
 
     launch_id: str
     dagster_run_id: str
@@ -110,9 +110,9 @@ class StartLaunch(Command, frozen=True, kw_only=True):
 
 
 class ClaimRefs(Command, frozen=True, kw_only=True):
-    """A Dagster run that is not a launch asks for refs of one job (SPEC 8.1): build, join, reuse or refused, per ref.
+    """Ask for refs of one job from a Dagster run that is not a launch (SPEC 8.1): build, join, reuse or refused, per ref.
 
-    With `may_build` false nothing is recorded unless others do all of it: the answer only says what would be built.
+    Without `may_build` an answer with a ref to build records nothing: it shows the refs that would be built.
     """
 
     launch_id: str
@@ -123,14 +123,14 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
     runs: tuple[BufferedRun, ...]
     by_person: bool = True
     may_build: bool = True
-    #: What became live or failed before this time is tainted first, to be built anew (SPEC 8.7).
+    #: Refs that became live or failed before this time are tainted first, to be built again (SPEC 8.7).
     rebuild_before: float | None = None
     code_version: str | None = None
     made_with: MadeWith | None = None
 
 
 class GiveUpDelegations(Command, frozen=True, kw_only=True):
-    """A requester waits no longer for these refs, or for any; those of its active delegations that are open end."""
+    """End the active delegations of a requester to these refs, or to all."""
 
     requester: str
     reason: str
@@ -138,19 +138,19 @@ class GiveUpDelegations(Command, frozen=True, kw_only=True):
 
 
 class SucceedJobRuns(Command, frozen=True, kw_only=True):
-    """Job runs wrote their data. Refused as `StaleJobRun` when one of them is not running any more: fencing."""
+    """Report that job runs wrote their data. Raises `StaleJobRun` when one of them is not running: fencing."""
 
     runs: tuple[RunSuccess, ...]
 
 
 class MissDeps(Command, frozen=True, kw_only=True):
-    """Job runs found inputs missing."""
+    """Report that job runs found inputs missing."""
 
     misses: tuple[RunMiss, ...]
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why one job run failed; `kind` is "hard" or "transient" (SPEC 6.8)."""
+    """The error of one job run; `kind` is "hard" or "transient" (SPEC 6.8)."""
 
     job_run_id: str
     error: str
@@ -158,7 +158,7 @@ class RunFailure(msgspec.Struct, frozen=True):
 
 
 class FailJobRuns(Command, frozen=True, kw_only=True):
-    """Job runs raised."""
+    """Report that job runs raised."""
 
     failures: tuple[RunFailure, ...]
 
@@ -172,40 +172,40 @@ class CancelJobRuns(Command, frozen=True, kw_only=True):
 
 
 class LoseLaunches(Command, frozen=True, kw_only=True):
-    """Launches were judged to be gone; every job run of them that has not ended is lost (SPEC 6.9)."""
+    """Record that launches are gone: their open job runs are lost (SPEC 6.9)."""
 
     launch_ids: tuple[str, ...]
     reason: str
 
 
 class TaintPartitions(Command, frozen=True, kw_only=True):
-    """Say that canonical instances are wrong. All or nothing (SPEC 7.1).
+    """Mark canonical instances as wrong, all or none (SPEC 7.1).
 
-    `uuids` names instances themselves, which were live once; `downstream` says it of whatever was built from all
-    these by recorded inputs, and of what still will be (7.3).
+    `uuids` names instances that were live once; `downstream` covers all instances that were or will be built from these, by
+    recorded inputs (7.3).
     """
 
     refs: tuple[Ref, ...] = ()
     reason: str
     uuids: tuple[str, ...] = ()
-    #: Instances that somebody has looked at: of these, the ones that are live and that readers still see.
+    #: Instances that a check has read: those that are live and that readers still see are marked.
     seen: tuple[str, ...] = ()
     downstream: bool = False
     taint_id: str | None = None
 
 
 class UntaintPartitions(Command, frozen=True, kw_only=True):
-    """Take a taint back."""
+    """Cancel a taint."""
 
     taint_id: str
     reason: str = ""
 
 
 class RevertCanonical(Command, frozen=True, kw_only=True):
-    """Let readers of a ref see an earlier instance of it again (SPEC 7.4).
+    """Make an earlier instance of a ref canonical (SPEC 7.4).
 
-    Refused while the ref is leased, for what was never live, and, without `force`, for what was built from an
-    instance that a downstream taint covers. That its data still exists is for the caller to see.
+    Refused while the ref is leased, for an instance that was never live, and, without `force`, for one that was built from an
+    instance under a downstream taint. The caller checks that its data exists.
     """
 
     ref: Ref
@@ -215,28 +215,28 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
 
 
 class RetryRefs(Command, frozen=True, kw_only=True):
-    """Open what failed behind these refs, and want again everything whose want failed of it (SPEC 6.6)."""
+    """Taint the causes why these refs failed, and repeat the wants that failed by them (SPEC 6.6)."""
 
     refs: tuple[Ref, ...]
     reason: str = ""
 
 
 class Published(msgspec.Struct, frozen=True):
-    """An instance that became live, and by which event."""
+    """An instance that became live, and the event by which it did."""
 
     uuid: str
     ref: Ref
     seq: int
-    #: Arc to the partition keys of it that this wakes, as far as the caller has asked the catalog: a mapping may take
+    #: Arc to those of its partition keys that this wakes, as far as the caller has asked the catalog: a mapping may take
     #: milliseconds, and a decision holds the write lock.
     woken: dict[str, tuple[str | None, ...]] = {}
 
 
 class FireArcs(Command, frozen=True, kw_only=True):
-    """The orchestrator has followed the log up to an event, and names the instances that became live (SPEC 10.5).
+    """Fire arcs for the instances that became live up to an event of the log (SPEC 10.5).
 
-    All that the arcs can be woken by, behind the event up to which the last of them was followed. An arc that was
-    followed further by now passes over what it has seen.
+    `published` holds all instances that can wake an arc since the least advanced one. An arc that is further by now skips those
+    that it has seen.
     """
 
     up_to_seq: int
@@ -244,28 +244,27 @@ class FireArcs(Command, frozen=True, kw_only=True):
 
 
 class RemoveManifests(Command, frozen=True, kw_only=True):
-    """Take instances' data away: from the event on nobody reads them, then their files go (SPEC 10.8).
+    """Remove the data of instances: readers stop at the event, then their files are deleted (SPEC 10.8).
 
-    What must stay, by `model.removals`, is left out: somebody may have gone back to it since it was looked at. That no
-    kept manifest lists its files is for the caller to see.
+    An instance that `model.removals` keeps by now is left out. The caller checks that no kept manifest lists its files.
     """
 
     uuids: tuple[str, ...]
     reason: str
-    #: Also what is tainted, and has no successor yet.
+    #: Also tainted instances without a successor.
     tainted: bool = False
 
 
 class FinishRemovals(Command, frozen=True, kw_only=True):
-    """The files of removed instances are gone. Those that somebody else has finished are left out."""
+    """Record that the files of removed instances are deleted. Instances with this record are left out."""
 
     uuids: tuple[str, ...]
 
 
 class ReplaceFiles(Command, frozen=True, kw_only=True):
-    """A live instance's rows were written anew in other files, as an instance of its own (SPEC 9.8, compact).
+    """Record other files with the rows of a live instance, as an instance of its own (SPEC 9.8, compact).
 
-    Refused if readers see another one by now, or if what they see is live no more.
+    Raises `CanonicalMoved` if readers see another instance by now, or the instance is not live.
     """
 
     ref: Ref
@@ -276,9 +275,9 @@ class ReplaceFiles(Command, frozen=True, kw_only=True):
 
 
 class ArriveLots(Command, frozen=True, kw_only=True):
-    """Data of refs came from outside. Leased refs are refused; an origin that is known already is left out.
+    """Record data of refs from outside. A leased ref is refused; a known origin is left out.
 
-    `seen` names the canonical instance that the caller saw, by ref, None for none: another one is refused.
+    `seen` has the canonical instance that the caller saw, by ref, None for none: with another one the command is refused.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -286,18 +285,18 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
 
 class InvokeMeta(Command, frozen=True, kw_only=True):
-    """Evaluate statements on the meta storage one after another, each seeing what those before it did (SPEC 9.1).
+    """Evaluate statements on the meta storage in order, each on the result of those before it (SPEC 9.1).
 
-    All that they touch gets one revision: the event's seq. It is recorded even if nothing is touched.
+    All keys that they touch get one revision: the event's seq. The event is recorded even if they touch none.
     """
 
     statements: tuple[Statement, ...]
 
 
 class CompactMeta(Command, frozen=True, kw_only=True):
-    """Forget what the meta storage's keys went through, and its tombstones, up to a revision.
+    """Compact the changes of the meta storage's keys, and its tombstones, up to a revision.
 
-    Never more than what every watcher with a lease has seen; nothing where that was forgotten before.
+    Changes that a watcher with a lease has not seen are kept.
     """
 
     up_to: int

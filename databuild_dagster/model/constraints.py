@@ -1,4 +1,4 @@
-"""Constraints over the rows of a partition, as data: what somebody says must hold (SPEC 9.8, validate).
+"""Constraints over the rows of a partition, as data (SPEC 9.8, validate).
 
 | constraint         | a row offends when                                                              |
 |--------------------|---------------------------------------------------------------------------------|
@@ -34,31 +34,35 @@ class BadConstraint(Refused):
 
 
 class Constraint(msgspec.Struct, frozen=True, tag_field="rule", forbid_unknown_fields=True):
-    """What must hold of each row. Told apart by `rule`, in what is recorded too."""
+    """A condition on each row. `rule` names its type, in records too."""
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The condition as messages show it."""
         raise NotImplementedError
 
     @property
     def columns_named(self) -> tuple[str, ...]:
-        """The columns that have to be there; an expression's are found by Spark."""
+        """The columns that have to exist; Spark finds those of an expression."""
         return ()
 
 
-class NotNull(Constraint, frozen=True, tag="not_null"):
-    """`--not-null carrier`"""
+class OfColumn(Constraint, frozen=True):
+    """A constraint on one column."""
 
     column: str
 
     @property
-    def text(self) -> str:
-        return f"{self.column} is not null"
-
-    @property
     def columns_named(self) -> tuple[str, ...]:
         return (self.column,)
+
+
+class NotNull(OfColumn, frozen=True, tag="not_null"):
+    """`--not-null carrier`"""
+
+    @property
+    def text(self) -> str:
+        return f"{self.column} is not null"
 
 
 class Unique(Constraint, frozen=True, tag="unique"):
@@ -75,10 +79,9 @@ class Unique(Constraint, frozen=True, tag="unique"):
         return self.columns
 
 
-class Range(Constraint, frozen=True, tag="range"):
+class Range(OfColumn, frozen=True, tag="range"):
     """`--range dep_delay=-120:1500`; an end that is left out is open."""
 
-    column: str
     low: Bound | None = None
     high: Bound | None = None
 
@@ -88,39 +91,25 @@ class Range(Constraint, frozen=True, tag="range"):
             return f"{self.column} <= {self.high}"
         return f"{self.column} >= {self.low}" if self.high is None else f"{self.low} <= {self.column} <= {self.high}"
 
-    @property
-    def columns_named(self) -> tuple[str, ...]:
-        return (self.column,)
 
-
-class Regex(Constraint, frozen=True, tag="regex"):
+class Regex(OfColumn, frozen=True, tag="regex"):
     """`--regex tailnum=^N`, in Java's regular expressions"""
 
-    column: str
     pattern: str
 
     @property
     def text(self) -> str:
         return f"{self.column} matches {self.pattern}"
 
-    @property
-    def columns_named(self) -> tuple[str, ...]:
-        return (self.column,)
 
-
-class AcceptedValues(Constraint, frozen=True, tag="accepted_values"):
+class AcceptedValues(OfColumn, frozen=True, tag="accepted_values"):
     """`--accepted-values origin=EWR,JFK,LGA`"""
 
-    column: str
     values: tuple[str, ...]
 
     @property
     def text(self) -> str:
         return f"{self.column} is one of {', '.join(self.values)}"
-
-    @property
-    def columns_named(self) -> tuple[str, ...]:
-        return (self.column,)
 
 
 class Expression(Constraint, frozen=True, tag="expression"):
@@ -133,24 +122,19 @@ class Expression(Constraint, frozen=True, tag="expression"):
         return self.sql
 
 
-class NarrowType(Constraint, frozen=True, tag="narrow_type"):
+class NarrowType(OfColumn, frozen=True, tag="narrow_type"):
     """`--narrow-type flight=smallint`"""
 
-    column: str
     type: str
 
     @property
     def text(self) -> str:
         return f"{self.column} fits {self.type}"
 
-    @property
-    def columns_named(self) -> tuple[str, ...]:
-        return (self.column,)
-
 
 AnyConstraint = NotNull | Unique | Range | Regex | AcceptedValues | Expression | NarrowType
 
-#: Each rule, how it is typed behind its option, and how it is written in a file.
+#: Each rule, its text behind an option, and its entry in a file.
 FORMS: dict[str, tuple[str, str]] = {
     "not_null": ("COLUMN", "not_null: carrier"),
     "unique": ("COLUMN,COLUMN…", "unique: [year, month, day]"),
@@ -162,13 +146,13 @@ FORMS: dict[str, tuple[str, str]] = {
 }
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-#: The field that a rule of one value has.
+#: The field of a rule with one value.
 _ONLY_FIELD = {"not_null": "column", "unique": "columns", "expression": "sql"}
 _SECOND_FIELD = {"regex": "pattern", "accepted_values": "values", "narrow_type": "type"}
 
 
 def typed_constraint(rule: str, text: str) -> AnyConstraint:
-    """What somebody typed behind an option: `("range", "dep_delay=-120:1500")`. Raises `BadConstraint`."""
+    """The constraint of an option and its text: `("range", "dep_delay=-120:1500")`. Raises `BadConstraint`."""
     form, _ = FORMS[rule]
     option = f"--{rule.replace('_', '-')}"
 
@@ -193,12 +177,12 @@ def typed_constraint(rule: str, text: str) -> AnyConstraint:
 
 
 def listed_constraints(entries: Any, where: str) -> tuple[AnyConstraint, ...]:
-    """What a file says: a list, or `{"rules": list}`, each entry one rule with its facts. Raises `BadConstraint`."""
+    """The constraints of a file: a list, or `{"rules": list}`, each entry one rule with its facts. Raises `BadConstraint`."""
     if isinstance(entries, Mapping):
         entries = entries.get("rules")
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         form = f"Write a list, as in `- {FORMS['not_null'][1]}`, below `rules:`."
-        raise BadConstraint(what=where, why="it is no list of rules", form=form)
+        raise BadConstraint(what=where, why="it is not a list of rules", form=form)
     return tuple(_listed(entry, f"rule {place} of {where}") for place, entry in enumerate(entries, 1))
 
 
@@ -217,7 +201,7 @@ def _listed(entry: Any, where: str) -> AnyConstraint:
         value = [facts] if rule == "unique" and isinstance(facts, str) else facts
         return _constraint({"rule": rule, _ONLY_FIELD[rule]: value}, bad)
     if not isinstance(facts, Mapping):
-        raise bad(f"what stands behind {rule} is no mapping")
+        raise bad(f"the facts of {rule} are not a mapping")
     facts = dict(facts)
     if isinstance(values := facts.get("values"), Sequence) and not isinstance(values, str):
         facts["values"] = [_as_text(value) for value in values]
@@ -247,7 +231,7 @@ def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
 
 
 def why_senseless(constraint: AnyConstraint) -> str:
-    """What is wrong with a constraint by itself, whatever the columns; nothing is "". Code can make any."""
+    """The fault of a constraint for any columns; empty without one. Code can make senseless ones."""
     match constraint:
         case Unique(columns=columns) if not columns or len(set(columns)) != len(columns):
             return "it names no column, or one twice"

@@ -1,6 +1,6 @@
-"""What a code location says of its datasets (SPEC 5.7).
+"""The registration of a dataset by its code location (SPEC 5.7).
 
-Partition definitions and mappings are opaque texts here: the floor that knows Dagster writes and reads them.
+Partition definitions and mappings are opaque texts: the floor that knows Dagster writes and reads them.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import msgspec
 
 from databuild_dagster.model.refs import Ref
 
-#: Registrations kept unpacked; a code location has some hundreds at most.
+#: Decoded registrations in memory; a code location has some hundreds at most.
 MAX_UNPACKED = 2_000
-#: The location of assets that run without a deployed one: a script's or a test's `materialize([…])`. It owns nothing.
+#: The location of assets without a deployed one, such as a script's `materialize([…])`. It owns no dataset.
 AD_HOC_LOCATION = "(ad hoc)"
 
 
 class DatasetKind(StrEnum):
-    """Who can build a dataset."""
+    """The maker of a dataset's partitions."""
 
-    #: Built by a job of ours: its step claims its refs and reports for itself.
+    #: A job of ours: its step claims its refs and reports their builds.
     OURS = "ours"
     #: A plain Dagster asset: launched as an ordinary Dagster run, judged by its run's end (SPEC 6.11).
     PLAIN = "plain"
-    #: Nothing here can build it; it waits until it appears.
+    #: No job here; it appears by itself.
     SOURCE = "source"
-    #: Nothing here can build it: files that come from outside become its lots, each with a manifest of ours (SPEC 10.6).
+    #: No job here: files from outside become its lots, each with a manifest of ours (SPEC 10.6).
     BOUNDARY = "boundary"
 
     @property
     def is_built(self) -> bool:
-        """Whether somebody here can be told to build it."""
+        """A job here can build it."""
         return self in (DatasetKind.OURS, DatasetKind.PLAIN)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its data is in a place of its own, and Dagster is who knows whether it is there (SPEC 6.11)."""
+        """Its data is in a place that is not ours, and Dagster knows of its existence (SPEC 6.11)."""
         return self in (DatasetKind.PLAIN, DatasetKind.SOURCE)
 
 
@@ -49,16 +49,16 @@ class InputSpec(msgspec.Struct, frozen=True):
     mapping: str | None = None
     #: None when it only has to be live.
     param: str | None = None
-    #: Which of its rows the parameter gets; not there at all where it gets all of them.
+    #: A filter of the rows that the parameter gets; absent for all rows.
     where: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What wakes a dataset by itself: a new live instance of any of its sources (SPEC 10.5)."""
+    """The sources whose new live instances make a dataset wanted (SPEC 10.5)."""
 
-    #: Declared inputs among them have to be live too; the others only wake it.
+    #: A source that is a declared input has to be live too; the others only wake the arc.
     sources: tuple[InputSpec, ...]
-    #: A source's new instance has a lot that is live built anew.
+    #: A new instance of a source rebuilds a live lot.
     follow_late: bool = False
 
 
@@ -66,7 +66,7 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     """One dataset as its code location registered it."""
 
     asset: str
-    #: What builds it together with the other outputs of the same name.
+    #: Assets with the same name are outputs of one job.
     job: str
     location: str
     kind: DatasetKind = DatasetKind.OURS
@@ -77,28 +77,28 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     max_partitions_per_launch: int = 1000
     #: Launches of its job that may run at once; None leaves it to the tick's limits.
     concurrency: int | None = None
-    #: Not there at all in what is not an arc, so that its registration stays the text that older versions wrote.
+    #: Absent without an arc, so that the registration stays the text that older versions wrote.
     arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
-    #: As whoever takes its lots up outside of Dagster knows it; declared by a tag, and not there where it is not.
+    #: The version by which programs outside Dagster know it, from a tag; absent without one.
     version: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):
-    """How a code location's word on a dataset stands to what is registered under that name."""
+    """A code location's right to register a dataset, by the registration that is there."""
 
-    #: Its own to tell.
+    #: It registers the dataset.
     OWN = "own"
-    #: It only says that the asset exists, and another location has registered it: nothing to tell.
+    #: It declares the asset as a source, and another location has registered it.
     KNOWN = "known"
-    #: Another location can build it. One asset has one owner, or each load would overwrite the other's.
+    #: Another location can build it. One asset has one owner, or the two would overwrite each other.
     TAKEN = "taken"
 
 
-def standing_of(told: DatasetSpec, present: DatasetSpec | None) -> Standing:
-    """Who can build a dataset goes before who only waits for it; among equals, who was first (SPEC 5.7)."""
-    if present is None or present.location in (told.location, AD_HOC_LOCATION):
+def standing_of(declared: DatasetSpec, present: DatasetSpec | None) -> Standing:
+    """A location that can build a dataset precedes one that reads it; among equals, the first one does (SPEC 5.7)."""
+    if present is None or present.location in (declared.location, AD_HOC_LOCATION):
         return Standing.OWN
-    if told.kind is DatasetKind.SOURCE:
+    if declared.kind is DatasetKind.SOURCE:
         return Standing.KNOWN
     return Standing.OWN if present.kind is DatasetKind.SOURCE else Standing.TAKEN
 
@@ -107,7 +107,7 @@ class Catalog(Protocol):
     """Answers about partitions from registered datasets alone, by the floor that knows Dagster; no user code is imported."""
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
-        """One sentence why the key is not a partition of the dataset, None if it is."""
+        """A sentence why the key is not a partition of the dataset; None if it is."""
         ...
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
@@ -115,10 +115,7 @@ class Catalog(Protocol):
         ...
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
-        """The partition keys of a dataset that have a source's partition among their inputs: `inputs`, read backwards.
-
-        Only those that exist by now.
-        """
+        """The existing partition keys of a dataset that have a source's partition among their inputs: `inputs` backwards."""
         ...
 
     def launchable(
@@ -128,7 +125,7 @@ class Catalog(Protocol):
         ...
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
-        """Whether an input's partitions depend on the output's partition key, by its declared mapping alone."""
+        """An input's partitions depend on the output's partition key, by its declared mapping alone."""
         ...
 
 
@@ -137,5 +134,5 @@ _decoder = msgspec.json.Decoder(DatasetSpec)
 
 @lru_cache(maxsize=MAX_UNPACKED)
 def dataset_from(text: str) -> DatasetSpec:
-    """A registration as the store has it. The same text is the same object: partitions may be thousands of names."""
+    """The registration of a stored text. The same text is the same object, because partitions may be thousands of names."""
     return _decoder.decode(text)

@@ -1,9 +1,8 @@
 """Lots: intervals of UTC days, and their ids, both ways (SPEC 10.1).
 
-A lot id is a date, a unit and the number of the interval within its day: `20230227PT5M287` is from 23:55 on that day up
-to midnight, which is no more of it. Every unit divides the day, so a lot is known by how many of its unit have passed
-since 1970, and whatever there is to compute is computed with that number. Moments are Unix seconds. Nothing here knows
-what now is, nor what a partition key looks like.
+A lot id is a date, a unit and the number of the interval within its day: `20230227PT5M287` is from 23:55 on that day up to
+midnight, exclusive. Every unit divides the day, so a lot is the number of its units since 1970, and all computations use that
+number. Moments are Unix seconds. The module knows no present time and no partition key.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from math import floor, isfinite
 from databuild_dagster.model.errors import Refused
 
 DAY_SECONDS = 86_400
-#: Of the number of the interval, whatever the unit.
+#: Digits of the number of an interval.
 DIGITS = 3
 #: Parts of one lot at most: each has its own call, manifest and files.
 MAX_PARTS = 1000
@@ -25,12 +24,12 @@ MAX_PARTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class LotUnit:
-    """How long a lot is. Half-open: the next one begins where it ends."""
+    """The length of a lot. Lots are half-open: the next one begins where one ends."""
 
-    #: The ISO 8601 duration, as it stands in a lot id.
+    #: The ISO 8601 duration in a lot id.
     token: str
     seconds: int
-    #: What a day of them is called, or one of them.
+    #: The name of its intervals in a report.
     name: str
 
     @property
@@ -46,7 +45,7 @@ class LotUnit:
         return self.token
 
 
-#: Every unit that there is, the shortest first.
+#: All units, the shortest first.
 UNITS = {
     unit.token: unit
     for unit in (
@@ -70,7 +69,7 @@ class InvalidLot(Refused):
     """{text!r} is not a lot id: {why}."""
 
     hint = (
-        "Write yyyyMMdd, the unit, and in three digits which of its intervals of the UTC day it is, as in 20230227PT5M287 "
+        "Write yyyyMMdd, the unit, and three digits for the interval of the UTC day, as in 20230227PT5M287 "
         f"({_NUMBERS})."
     )
 
@@ -84,7 +83,7 @@ class InvalidMoment(Refused):
 class InvalidLotRange(Refused):
     """The range of lots from {start} to {end} is not possible: {why}."""
 
-    hint = "Both ends are cut down to where an interval begins; the end itself is not part of the range."
+    hint = "Both ends are rounded down to the start of an interval; the range excludes its end."
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +91,12 @@ class Lot:
     """One interval."""
 
     unit: LotUnit
-    #: How many lots of its unit begin before it since 1970; negative before that.
+    #: The lots of its unit from 1970 up to it; negative before 1970.
     index: int
 
     @classmethod
     def parse(cls, text: str) -> Lot:
-        """Take a lot id apart. Strict: what would not be written so is refused. Raises `InvalidLot`."""
+        """The lot of an id, which has one spelling only. Raises `InvalidLot`."""
         found = _SHAPE.fullmatch(text)
         if found is None:
             raise InvalidLot(text=text, why=_why_not_the_shape(text))
@@ -117,7 +116,7 @@ class Lot:
 
     @property
     def end(self) -> int:
-        """Where the next one begins; no part of it."""
+        """Its end, exclusive."""
         return self.start + self.unit.seconds
 
     def __str__(self) -> str:
@@ -127,7 +126,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class LotRange:
-    """Lots of one unit without a hole: from `first` on, up to `stop`, which is no more of it. May be empty."""
+    """Consecutive lots of one unit, from `first` up to `stop`, exclusive. May be empty."""
 
     unit: LotUnit
     first: int
@@ -143,7 +142,7 @@ class LotRange:
         return isinstance(lot, Lot) and lot.unit == self.unit and self.first <= lot.index < self.stop
 
     def at(self, place: int) -> Lot:
-        """Its lot at a place, from the end where that is negative, as of a list."""
+        """The lot at a place, as of a list: a negative one counts from the end."""
         return Lot(self.unit, range(self.first, self.stop)[place])
 
     @property
@@ -153,11 +152,11 @@ class LotRange:
 
     @property
     def end(self) -> int:
-        """Where its last lot ends."""
+        """The end of its last lot, exclusive."""
         return self.stop * self.unit.seconds
 
     def ids(self) -> Iterator[str]:
-        """The lot ids in order: a date is worked out once a day, for a year has a hundred thousand lots."""
+        """The lot ids in order. A date is computed once a day, because a year has a hundred thousand lots."""
         per_day = self.unit.per_day
         numbers = [_id("", self.unit, number) for number in range(per_day)]
         for day in range(self.first // per_day, -(-self.stop // per_day)):
@@ -171,14 +170,13 @@ def lot_at(moment: float, unit: LotUnit) -> Lot:
 
 
 def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
-    """The lots from one moment to another, each cut down to where its interval begins first (SPEC 10.7).
+    """The lots from one moment to another, both rounded down to the start of their interval (SPEC 10.7).
 
-    Half-open as intervals are: the lot that begins at `end` is not one of them. Raises `InvalidLotRange` when the end
-    comes before the start, and `InvalidMoment`.
+    The lot that begins at `end` is excluded. Raises `InvalidLotRange` when the end is before the start, and `InvalidMoment`.
     """
     if start > end:
         raise InvalidLotRange(start=start, end=end, why="it ends before it begins")
-    # The end of the last day that there is begins no lot, and may be an end all the same.
+    # The end of the last day is a valid end, although no lot begins there.
     stop = END_SECOND // unit.seconds if end == END_SECOND else lot_at(end, unit).index
     return LotRange(unit, lot_at(start, unit).index, stop)
 
@@ -202,7 +200,7 @@ def balanced(sizes: Mapping[str, int], n_bins: int) -> list[tuple[str, ...]]:
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01, as the Gregorian calendar always was; of a date that exists."""
+    """Days from 1970-01-01 to an existing date of the proleptic Gregorian calendar."""
     # A year that begins in March has its leap day at its end.
     years = year - (month <= 2)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -210,7 +208,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def date_of(day: int) -> tuple[int, int, int]:
-    """Year, month and day of the month of a day number; `day_number` back."""
+    """Year, month and day of a day number: the inverse of `day_number`."""
     day += 719_468
     era, day_of_era = divmod(day, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
@@ -223,14 +221,14 @@ def date_of(day: int) -> tuple[int, int, int]:
     )
 
 
-#: The seconds that a lot id can name, with four digits for the year: from the first up to the last, which is no more.
+#: The seconds that a lot id can name, with four digits for the year; the end is exclusive.
 FIRST_SECOND = day_number(1, 1, 1) * DAY_SECONDS
 END_SECOND = (day_number(9999, 12, 31) + 1) * DAY_SECONDS
 
 
 def _checked(moment: float) -> float:
     if not isfinite(moment):
-        raise InvalidMoment(moment=moment, why="it is no number of seconds")
+        raise InvalidMoment(moment=moment, why="it is not a number of seconds")
     if not FIRST_SECOND <= moment < END_SECOND:
         raise InvalidMoment(moment=moment, why="its year has no four digits")
     return moment
@@ -246,7 +244,7 @@ def _date(day: int) -> str:
 
 
 def _why_not_the_shape(text: str) -> str:
-    """The first thing about it that is wrong, from the left."""
+    """The first fault from the left."""
     if not re.match("[0-9]{8}", text):
         return "it does not begin with a date in eight digits"
     rest = text[8:]

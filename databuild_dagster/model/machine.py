@@ -1,8 +1,8 @@
 """A state machine is a table with one row per legal move.
 
 Rows carry no conditions. A condition is a decision; decisions are made before an event is written, or by the
-reaction to it, and their outcome is the row's `on`. That keeps replay a lookup. A badly drawn table does not
-import: two rows for one case, a state nothing leads to, a state without a way out that is not said to be final.
+reaction to it, and their outcome is the row's `on`. That keeps replay a lookup. The import of a bad table fails: two rows for
+one case, a state that no row leads to, a state without a way out that is not final.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Machine(Generic[S, C]):
 
     @property
     def steps(self) -> frozenset[tuple[S | None, S]]:
-        """Every (from, to) of the table: what a row of history may say (SPEC 3.2)."""
+        """Every (from, to) of the table: the possible rows of history (SPEC 3.2)."""
         return frozenset((move.from_state, move.to_state) for move in self.moves)
 
     def __iter__(self) -> Iterator[Move[S, C]]:

@@ -1,7 +1,7 @@
-"""Why a ref is, or is not, built: one table that the tick executes and that every answer reads (SPEC 5.4, 6.2, 11.1).
+"""The table that decides whether a ref is built, and why: the tick executes it and every answer reads it (SPEC 5.4, 6.2, 11.1).
 
-A column is one fact about a ref. A row leaves out the facts that do not matter to it. The table does not import unless
-exactly one row decides each combination of facts.
+A column is one fact about a ref. A row leaves out the facts that do not matter to it. The import fails unless exactly one row
+decides each combination of facts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from databuild_dagster.model.states import InstanceState
 
 
 class Data(Label):
-    """What there is of the ref: the state of its canonical instance, as far as it matters here."""
+    """The data of the ref: the state of its canonical instance, as far as the table needs it."""
 
     LIVE = "live"
     BUILDING = "building"
@@ -29,10 +29,10 @@ class Data(Label):
 
 
 class Maker(Label):
-    """Where the ref's data comes from."""
+    """The maker of the ref's data."""
 
     JOB = "job"
-    #: A plain source: somebody outside makes it.
+    #: A plain source, made outside.
     SOURCE = "source"
     #: Files from outside become its lots.
     BOUNDARY = "boundary"
@@ -41,7 +41,7 @@ class Maker(Label):
 
 
 class Wanted(Label):
-    """What the ref's open wants say."""
+    """The open wants of the ref."""
 
     NO = "no"
     #: The TTL of each open want has passed.
@@ -52,7 +52,7 @@ class Wanted(Label):
 
 
 class Inputs(Label):
-    """What the ref is built from."""
+    """The inputs of the ref."""
 
     LIVE = "live"
     #: A declared input is not live.
@@ -62,7 +62,7 @@ class Inputs(Label):
 
 
 class Room(Label):
-    """What the limits of a tick leave to the ref's launch."""
+    """The room that the limits of a tick leave to the ref's launch."""
 
     FREE = "free"
     #: As many due refs as one level of planning looks at are more urgent.
@@ -76,17 +76,17 @@ class Room(Label):
 
 
 class Action(Label):
-    """What the next tick does about the ref."""
+    """The action of the next tick on the ref."""
 
     #: It launches it.
     BUILD = "build"
     #: It records a dep miss, which wants the missing inputs.
     MISS = "miss"
-    #: Nothing yet: something else has to happen first, and will happen without a person.
+    #: Nothing yet: it waits for an event that needs no person.
     WAIT = "wait"
     #: Nothing: it needs a person, or data from outside.
     BLOCKED = "blocked"
-    #: Nothing: there is nothing to do.
+    #: Nothing is to be done.
     REST = "rest"
 
 
@@ -114,10 +114,10 @@ class Reason(Label):
 
 
 class LeadsTo(Label):
-    """Which refs are to blame."""
+    """The refs that are the cause."""
 
     NONE = "none"
-    #: Those that its last job run found missing.
+    #: Refs that its last job run found missing.
     FOUND_MISSING = "found missing"
     #: Its declared inputs that are not live.
     DECLARED = "declared"
@@ -126,7 +126,7 @@ class LeadsTo(Label):
 
 
 class Facts(NamedTuple):
-    """One combination. Nothing hinders a ref of which only the first three are known, as far as they tell."""
+    """One combination. By default its inputs are live and its launch has room."""
 
     data: Data
     maker: Maker = Maker.JOB
@@ -136,7 +136,7 @@ class Facts(NamedTuple):
 
 
 class Need(NamedTuple):
-    """One row: the facts that it is about, None where any will do, and what follows from them."""
+    """One row: its facts, None for any, and the result."""
 
     data: Data
     maker: Maker | None
@@ -230,7 +230,7 @@ def need_of(facts: Facts) -> Need:
 
 
 def wanted_as(n_open_wants: int, until: float, retry_at: float | None, now: float) -> Wanted:
-    """What the open wants of a ref say now: `until` is the end of the last TTL (SPEC 5.4)."""
+    """The open wants of a ref at a time: `until` is the end of the last TTL (SPEC 5.4)."""
     if not n_open_wants:
         return Wanted.NO
     if until <= now:

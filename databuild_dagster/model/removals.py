@@ -1,9 +1,8 @@
-"""Which instance's data may be taken away, as a table of what holds each of them (SPEC 10.8).
+"""The instances whose data may be removed, as a table of reasons to keep it (SPEC 10.8).
 
-An instance that nobody will read again is of one of three kinds: what an attempt left that came to nothing, what another
-live instance has superseded, what is tainted. The first rule that fits says why it stays. Which of those that may go
-really go (how many are kept, how long) is for who asks. It is decided anew in the transaction that records it: since it
-was looked at, somebody may have gone back to it.
+Three kinds of data have no reader: the rest of an attempt without result, an instance that another live one has superseded,
+and tainted data. The first rule that fits is the reason why an instance stays. The caller decides which of the others go, by
+number and age. The transaction that records a removal applies the rules again, because a revert may have come since.
 """
 
 from __future__ import annotations
@@ -14,47 +13,47 @@ from typing import NamedTuple
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.states import LEASED, InstanceState
 
-#: The manifest state of what was taken away (SPEC 10.2).
+#: The manifest state of removed data (SPEC 10.2).
 REMOVED = "removed"
 
 
 class Reason(Label):
-    """Why data goes."""
+    """The reason of a removal."""
 
-    #: An attempt left it that never became live.
+    #: Left by an attempt that never became live.
     PARTIAL = "left by an attempt"
     #: Another instance is live in its place.
     SUPERSEDED = "superseded"
-    #: Somebody said that it is wrong, and that it may go before anything takes its place.
+    #: Marked as wrong, and released for removal before it has a successor.
     TAINTED = "tainted"
 
 
 class Held(NamedTuple):
-    """What is known of an instance, as far as it matters here."""
+    """The facts about an instance that the rules read."""
 
     state: InstanceState
-    #: Of its ref.
+    #: The canonical state of its ref.
     canonical_state: InstanceState | None
     is_canonical: bool
     was_live: bool
     manifest_state: str | None
-    #: It is known where its data is.
+    #: The place of its data is known.
     has_manifest: bool
-    #: It came from outside: its files are listed where they lie, and belong to somebody else.
+    #: It came from outside: its files are listed in place and belong to another program.
     is_from_outside: bool
     job_run_has_ended: bool
-    #: Open wants of its ref.
+    #: Its ref has an open want.
     is_wanted: bool
-    #: An operation that runs is about it, and has a job that looks at it, or has done so.
+    #: A running operation has a job on it.
     is_operated_on: bool
-    #: The event since which nobody begins to read it, if nobody does (`left_by`).
+    #: The event since which no reader begins with it (`left_by`).
     left_seq: int
     #: The event that buffered the oldest job run which has not ended.
     building_since: int | None
 
 
 class Rule(NamedTuple):
-    """What stays, and why."""
+    """A condition under which data stays, and why."""
 
     holds: Callable[[Held], bool]
     why: str
@@ -65,7 +64,7 @@ _I = InstanceState
 _ALWAYS: tuple[Rule, ...] = (
     Rule(lambda it: it.manifest_state == REMOVED, "its data is removed already"),
     Rule(lambda it: it.state in LEASED or not it.job_run_has_ended, "it is being built"),
-    Rule(lambda it: it.is_from_outside, "its files came from outside, and belong to somebody else"),
+    Rule(lambda it: it.is_from_outside, "its files came from outside and belong to another program"),
 )
 _NEVER_LIVE: tuple[Rule, ...] = (
     *_ALWAYS,
@@ -78,13 +77,11 @@ _NEVER_LIVE: tuple[Rule, ...] = (
 )
 _LIVE_ONCE: tuple[Rule, ...] = (
     *_ALWAYS,
-    Rule(lambda it: not it.has_manifest, "its data is in a place of its own, which is not ours"),
+    Rule(lambda it: not it.has_manifest, "its data is in a place that is not ours"),
     Rule(lambda it: it.is_canonical and it.state is not _I.TAINTED, "readers see it"),
-    Rule(lambda it: it.is_operated_on, "an operation that runs is about it"),
-    # Whatever was live before may be wanted back.
-    Rule(
-        lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "nothing that is live has taken its place"
-    ),
+    Rule(lambda it: it.is_operated_on, "a running operation works on it"),
+    # A revert may choose any instance that was live.
+    Rule(lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "no live instance has taken its place"),
     Rule(
         lambda it: it.building_since is not None and it.left_seq > it.building_since,
         "a job run that has not ended began while readers saw it, and may be reading it",
@@ -94,7 +91,7 @@ _TAINT_FIRST = "it is tainted, and has no successor"
 
 
 def why_kept(held: Held, *, tainted: bool = False) -> str | None:
-    """What holds the data of an instance; None when it may go. `tainted` lets tainted data go that has no successor."""
+    """The reason to keep the data of an instance; None when it may go. `tainted` releases tainted data without a successor."""
     rules = _LIVE_ONCE if held.was_live else _NEVER_LIVE
     why = next((rule.why for rule in rules if rule.holds(held)), None)
     if why is None and held.was_live and held.is_canonical and not tainted:
@@ -103,14 +100,14 @@ def why_kept(held: Held, *, tainted: bool = False) -> str | None:
 
 
 def reason_of(held: Held) -> Reason:
-    """Of what may go."""
+    """The reason to remove data that no rule keeps."""
     if not held.was_live:
         return Reason.PARTIAL
     return Reason.TAINTED if held.is_canonical else Reason.SUPERSEDED
 
 
 def left_by(instance_id: int, pointings: Iterable[tuple[int, int]], moved_by: int) -> int:
-    """The event since which nobody begins to read an instance: the canonical pointer left it, or its state did.
+    """The event since which no reader begins with an instance: the canonical pointer moved away, or its state changed.
 
     `pointings` are (seq, instance) of its ref, in order.
     """

@@ -24,7 +24,7 @@ from databuild_dagster.model.states import (
     WantState,
 )
 
-#: What a time that never comes is stored as, so that comparing needs no special case.
+#: The stored time of an event that never comes, so that comparisons need no special case.
 NEVER = float("inf")
 
 
@@ -39,12 +39,12 @@ class DatasetRow(msgspec.Struct, gc=False):
     job: str
     kind: str
     spec: str
-    #: 1 when its location no longer tells of it; its instances stay.
+    #: 1 when its location no longer declares it; its instances stay.
     removed: int = 0
 
 
 class RefRow(msgspec.Struct, gc=False):
-    """One ref with its canonical instance, and what its open wants add up to."""
+    """One ref with its canonical instance and the sums of its open wants."""
 
     TABLE: ClassVar[str] = "refs"
 
@@ -66,17 +66,15 @@ class RefRow(msgspec.Struct, gc=False):
     #: Dep misses in a row, and failed attempts, since it was last live or tainted (6.7, 6.8).
     misses: int = 0
     attempts: int = 0
-    #: Where its data from outside was last known from, so that a taint of it is not undone by the same data again.
+    #: The last known origin of its data from outside, so that the same data does not undo a taint.
     origin: str | None = None
-    #: The instance whose job run missed inputs last, while it ran: what it named is remembered beside it (6.3).
+    #: The instance whose running job run missed inputs last; its missing refs are kept beside it (6.3).
     learned_id: int | None = None
-    #: Instances that wait for it, or have failed because of it. Kept by the store, so that it need not look when
-    #: there are none.
+    #: Instances that wait for it, or have failed because of it. The store keeps the count, to skip a query for none.
     n_waiters: int = 0
-    #: Active delegations to it that are still open; kept as the one above.
+    #: Active delegations to it that are open; kept like the one above.
     n_joined: int = 0
-    #: 1 when the orchestrator has to look at it: open wants and schedulable. Kept by the store from the fields
-    #: above.
+    #: 1 for a schedulable ref with open wants. The store computes it from the fields above.
     due: int = 0
 
     @property
@@ -113,27 +111,27 @@ class InstanceRow(msgspec.Struct, gc=False):
     created_at: float
     state: InstanceState = InstanceState.BUILDING
     retry_at: float | None = None
-    #: How many of its missing refs are not live, while it waits.
+    #: Missing refs that are not live, while it waits.
     n_unmet: int = 0
     n_taints: int = 0
-    #: Of these, the taints that go on to what is built from it (7.3).
+    #: Of these, the downstream taints (7.3).
     n_spreading: int = 0
     was_live: int = 0
     live_at: float | None = None
-    #: Why it failed or waits.
+    #: The reason why it failed or waits.
     reason: str | None = None
     code_version: str | None = None
-    #: "complete" or "empty" once it was live; "removed" when its data was removed.
+    #: "complete" or "empty" once it was live; "removed" after a removal.
     manifest_state: str | None = None
     manifest_uri: str | None = None
     n_files: int | None = None
     n_rows: int | None = None
     n_bytes: int | None = None
-    #: Where data from outside came from.
+    #: The origin of data from outside.
     origin: str | None = None
-    #: When the files of what was removed were gone.
+    #: The time when its removed files were deleted.
     cleared_at: float | None = None
-    #: The first of those instances that have the same rows as this one, in other files.
+    #: The first instance with the same rows in other files.
     same_as_id: int | None = None
 
     @property
@@ -161,7 +159,7 @@ class JobRunRow(msgspec.Struct, gc=False):
 
 
 class LaunchRow(msgspec.Struct, gc=False):
-    """One Dagster run hosting job runs, from the moment it was decided on."""
+    """One Dagster run hosting job runs, from its decision on."""
 
     TABLE: ClassVar[str] = "launches"
 
@@ -201,15 +199,15 @@ class WantRow(msgspec.Struct, gc=False):
     n_upstream_failed: int = 0
     n_building: int = 0
     n_upstream_building: int = 0
-    #: When an alert is due unless it is successful by then; None without an SLA of its own, and once that is settled.
+    #: The time of the alert if it is not successful by then; None without an SLA of its own, and once that is settled.
     sla_at: float | None = None
     sla_missed_at: float | None = None
-    #: 1 once a taint has opened it again: then it stands for itself, even if it was derived.
+    #: 1 once a taint has opened it again: a derivative want then stays without a waiter.
     reopened: int = 0
 
 
 class DelegationRow(NamedTuple):
-    """What a requester got for a ref instead of a build; one for each, the latest (SPEC 8.1)."""
+    """The latest answer to a requester for a ref that was not a build (SPEC 8.1)."""
 
     requester: str
     ref_id: int
@@ -226,7 +224,7 @@ class DelegationRow(NamedTuple):
 
 
 class TaintRow(msgspec.Struct, gc=False):
-    """A record that data is wrong (SPEC 7)."""
+    """A mark that data is wrong (SPEC 7)."""
 
     TABLE: ClassVar[str] = "taints"
 
@@ -235,7 +233,7 @@ class TaintRow(msgspec.Struct, gc=False):
     reason: str
     actor: str
     created_at: float
-    #: 1 when it goes on to what was built from what it names.
+    #: 1 when it covers the instances that are built from those that it names.
     downstream: int = 0
     canceled_at: float | None = None
 
@@ -247,15 +245,15 @@ class ArcRow(msgspec.Struct, gc=False):
 
     id: int
     asset: str
-    #: Up to this event of the log; that of its registration at first, for what was live before does not wake it.
+    #: The event up to which it was followed; at first its registration, because earlier instances do not wake it.
     seq: int
-    #: 1 while it subscribes to nothing, or is not there any more.
+    #: 1 while it subscribes to nothing, or is unregistered.
     removed: int = 0
 
 
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow
 
-#: The machines whose moves are kept as rows of history, by the table of what moves (SPEC 3.2).
+#: The machines whose moves are rows of history, by table (SPEC 3.2).
 MACHINES: dict[str, Machine[Any, Any]] = {
     InstanceRow.TABLE: INSTANCE,
     WantRow.TABLE: WANT,

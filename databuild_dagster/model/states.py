@@ -1,7 +1,7 @@
 """The three machines of the core: instances (SPEC 4), wants (SPEC 5), job runs (SPEC 6).
 
-Everything reads these tables: the fold, the database's CHECKs, `docs/states.md`, the tests. The want machine's rows
-are what SPEC 5.2 forces; its function stands here too, so that there is one place to read it.
+The fold, the database's CHECKs, `docs/states.md` and the tests read these tables. SPEC 5.2 forces the rows of the want machine;
+its function is here too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class InstanceState(Label):
     LIVE = "Live"
     #: Its build failed for good; a taint opens it again.
     FAILED = "Failed"
-    #: What it needs failed; the repair of that opens it again.
+    #: An input failed; the repair of that opens it again.
     UPSTREAM_FAILED = "UpstreamFailed"
-    #: Written, or failed, and said to be wrong.
+    #: Live or failed before, and marked as wrong.
     TAINTED = "Tainted"
 
 
 class InstanceCause(Label):
-    """What happened to an instance: an event about it, or a reaction to one about another."""
+    """An event about an instance, or a reaction to one about another."""
 
     #: JobRunBuffered names its ref.
     BUFFERED = "buffered"
@@ -49,9 +49,9 @@ class InstanceCause(Label):
     OTHERS_MISSED = "others missed"
     #: A dep miss whose refs are all live by now.
     MISSED_BUT_LIVE = "missed but live"
-    #: A dep miss on what has failed.
+    #: A dep miss on a failed ref.
     MISSED_FAILED = "missed a failed one"
-    #: A dep miss on what nothing can build.
+    #: A dep miss on a ref that nothing can build.
     MISSED_UNBUILDABLE = "missed an unbuildable one"
     #: A dep miss closed a cycle that this ref is on.
     ON_CYCLE = "on a cycle"
@@ -63,13 +63,13 @@ class InstanceCause(Label):
     DEP_FAILED = "dep failed"
     #: No open want is left for its ref.
     UNWANTED = "unwanted"
-    #: None of its missing refs is failed any more.
+    #: None of its missing refs is failed now.
     REPAIRED = "repaired"
     #: TaintCreated names its ref.
     TAINTED = "tainted"
     #: Its last taint was canceled while it was canonical.
     UNTAINTED = "untainted"
-    #: CanonicalReverted names it: its taints are taken back from it.
+    #: CanonicalReverted names it: its taints are removed.
     REVERTED = "reverted"
 
 
@@ -103,7 +103,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(_I.TAINTED, _IC.UNTAINTED, _I.LIVE, "its last taint is gone, it was live and is canonical"),
         Move(_I.TAINTED, _IC.REVERTED, _I.LIVE, "a revert makes it canonical again, and it was live"),
     ],
-    # Left only by another instance becoming canonical: nothing happens to this one any more.
+    # The next job run makes another instance; this one does not change again.
     final=[_I.UP_FOR_RETRY],
 )
 
@@ -111,9 +111,9 @@ INSTANCE = Machine[InstanceState, InstanceCause](
 LEASED = frozenset({_I.BUILDING, _I.UPSTREAM_BUILDING})
 #: A ref in one of these, or without any instance, may be built (SPEC 4.5); UpForRetry only from its `retry_at` on.
 SCHEDULABLE = frozenset({None, _I.TAINTED, _I.UP_FOR_RETRY})
-#: What waits for a ref in one of these fails with it (SPEC 6.6).
+#: A ref in one of these fails its waiters (SPEC 6.6).
 FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
-#: What an operator may taint; a tainted one gets one more taint (SPEC 7.1).
+#: An operator may taint these; a tainted one gets one more taint (SPEC 7.1).
 TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
 
 
@@ -132,7 +132,7 @@ class WantState(Label):
     SUCCESSFUL = "Successful"
     #: One of its refs failed.
     FAILED = "Failed"
-    #: What one of its refs needs failed.
+    #: An input of one of its refs failed.
     UPSTREAM_FAILED = "UpstreamFailed"
     #: A requester canceled it.
     CANCELED = "Canceled"
@@ -141,11 +141,11 @@ class WantState(Label):
 
 
 class WantCause(Label):
-    """What makes a want look again. For the first three the new state is what SPEC 5.2 says of its refs."""
+    """Causes of a want's moves; after a change of its refs, SPEC 5.2 gives the new state."""
 
     #: WantCreated.
     CREATED = "created"
-    #: The canonical states of its refs are such that 5.2 gives this state.
+    #: The canonical states of its refs give this state by SPEC 5.2.
     REFS_IDLE = "refs idle"
     REFS_BUILDING = "refs building"
     REFS_UPSTREAM_BUILDING = "refs upstream building"
@@ -238,9 +238,9 @@ class JobRunState(Label):
     DEP_MISSED = "DepMissed"
     FAILED = "Failed"
     CANCELED = "Canceled"
-    #: Its process died, or could not be heard any more.
+    #: Its process died, or its heartbeats stopped.
     LOST = "Lost"
-    #: Everything asked for was live: nothing to run.
+    #: All its refs were live: nothing to run.
     SKIPPED = "Skipped"
 
 

@@ -1,8 +1,7 @@
-"""From an event to the refs that it touches: whose canonical instance, or the state of that, it may change.
+"""The refs that an event touches: it may change their canonical instance, or the state of that.
 
-An event names some refs by a job run, a taint or an instance, and so does the answer: only the store knows those refs. A ref
-that waits for inputs, or failed for want of them, is not touched by what happens to its inputs. A new type of event is
-touching or not: `assert_never` refuses it until it has a line here.
+Some events name refs by a job run, a taint or an instance, and so does the answer: only the store knows those refs. A ref that
+waits for inputs, or failed for them, is not touched by events of its inputs. `assert_never` demands a line for each new type.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple, assert_never, cast
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref
 
-#: After these each ref has the canonical instance, and that the state, from before.
+#: These change no canonical instance, nor the state of one.
 _OfRequests = (
     e.WantCreated | e.WantCanceled | e.WantExpired | e.WantSlaMissed | e.PartitionDelegated | e.DelegationGivenUp
 )
@@ -27,21 +26,21 @@ class Made(NamedTuple):
 
     job_run_id: str
     ref: Ref
-    #: None for what has its data in a place of its own.
+    #: None for data in a place that is not ours.
     manifest: e.ManifestFact | None
 
 
 class Touched(NamedTuple):
-    """The refs that an event touches, and by what it names them."""
+    """The refs that an event touches, as it names them."""
 
     refs: frozenset[Ref] = frozenset()
     #: Their outputs are touched.
     job_runs: tuple[str, ...] = ()
-    #: The refs of the canonical instances that the taint lies on, or lay on, are touched.
+    #: The refs of the canonical instances that carry, or carried, the taint are touched.
     taint_id: str | None = None
     #: Instances whose refs are touched.
     uuids: tuple[str, ...] = ()
-    #: What readers can see from this event on, and could not before (SPEC 10.3).
+    #: Instances that readers see from this event on (SPEC 10.3).
     published: tuple[Made, ...] = ()
 
 
@@ -59,7 +58,7 @@ def touched_refs(event: e.Event) -> Touched:
             )
             return Touched(frozenset(output.ref for output in made), published=made)
         case e.LotArrived(arrivals=arrivals):
-            # Rows that were there before are no news.
+            # Readers saw the rows of a compaction before.
             made = tuple(Made(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
             return Touched(frozenset(lot.ref for lot in arrivals), published=made)
         case e.JobRunDepMissed(misses=misses):

@@ -229,7 +229,7 @@ def test_files_that_came_from_outside_are_never_ours_to_remove(home: Home, tmp_p
     plan = home.gc(tainted=True)
 
     assert plan.going == []
-    assert [each.why for each in plan.kept] == ["its files came from outside, and belong to somebody else"]
+    assert [each.why for each in plan.kept] == ["its files came from outside and belong to another program"]
 
 
 def test_what_a_kept_manifest_of_another_warehouse_lists_stays(home: Home, tmp_path: Path) -> None:

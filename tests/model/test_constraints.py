@@ -99,12 +99,12 @@ def test_a_file_lists_them():
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
-        ("not_null: a", "no list of rules"),
-        ([], "no list of rules"),
-        ({"checks": [{"not_null": "a"}]}, "no list of rules"),
+        ("not_null: a", "not a list of rules"),
+        ([], "not a list of rules"),
+        ({"checks": [{"not_null": "a"}]}, "not a list of rules"),
         (["not_null"], "rule 1 of rules.yaml.*does not name one rule"),
         ([{"not_null": "a"}, {"not_nul": "a"}], "rule 2 of rules.yaml.*no rule 'not_nul'"),
-        ([{"range": "a"}], "no mapping"),
+        ([{"range": "a"}], "not a mapping"),
         ([{"range": {"column": "a", "lowest": 1}}], "lowest"),
         ([{"range": {"column": "a", "low": [1]}}], "low"),
         ([{"not_null": 5}], "column"),

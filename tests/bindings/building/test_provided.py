@@ -316,7 +316,7 @@ def test_what_a_running_operation_is_about_is_there_until_it_has_ended(site: Sit
 
     view = running.end()
 
-    assert {each.uuid: each.why for each in kept}[before] == "an operation that runs is about it"
+    assert {each.uuid: each.why for each in kept}[before] == "a running operation works on it"
     assert (view.state, view.done, view.report["partitions"]) == (OperationState.SUCCESS, 3, 3)
     remove_what_is_superseded(site)
 
