@@ -14,13 +14,7 @@ from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, che
 from databuild_dagster.bindings.declare.file_patterns import FilePattern
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
-from databuild_dagster.data.arrival_errors import (
-    ListedTwice,
-    LiveAlready,
-    NoFiles,
-    NotAdoptable,
-    SaidToBeWrong,
-)
+from databuild_dagster.data.arrival_errors import ListedTwice, LiveAlready, NoFiles, NotAdoptable, SaidToBeWrong
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec

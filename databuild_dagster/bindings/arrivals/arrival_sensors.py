@@ -72,11 +72,7 @@ def watched(repository: RepositoryDefinition) -> Iterable[tuple[str, Boundary]]:
 
 
 def look_once(
-    instance: DagsterInstance,
-    repository: RepositoryDefinition,
-    deployment: Deployment,
-    asset: str,
-    boundary: Boundary,
+    instance: DagsterInstance, repository: RepositoryDefinition, deployment: Deployment, asset: str, boundary: Boundary
 ) -> Look:
     """One look at a boundary of a loaded code location. Raises the errors of `Watcher.look`, and `LocationTaken`."""
     tune_dagster_writes()
@@ -86,8 +82,7 @@ def look_once(
     (dataset,) = (spec for spec in datasets if spec.asset == asset)
     warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
     watcher = engine.memory.of(
-        (Watcher, asset, dataset.partitions, boundary),
-        lambda: Watcher(engine, instance, dataset, warehouse, boundary),
+        (Watcher, asset, dataset.partitions, boundary), lambda: Watcher(engine, instance, dataset, warehouse, boundary)
     )
     return watcher.look(engine.clock())
 

@@ -14,13 +14,12 @@ from itertools import compress, islice, pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
-from dagster import AssetMaterialization, DagsterInstance
+from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
-from databuild_dagster.bindings.display.materialization import version_tags
+from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
-from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
@@ -241,16 +240,7 @@ class Recorder:
             assert uuid is not None, "it is live"
             origin = now[ref].origin if ref in now else left_out[ref].origin
             rows = now[ref].rows if ref in now else left_out[ref].rows
-            partition = dagster_partition(self.dataset.partitions, partition_key_of(ref))
-            self.instance.report_runless_asset_event(
-                AssetMaterialization(
-                    asset_key=asset_key(self.dataset.asset),
-                    partition=partition,
-                    description=origin,
-                    metadata={"databuild/instance": uuid, "dagster/row_count": rows},
-                    tags=version_tags(uuid, partition),
-                )
-            )
+            report_live(self.instance, self.dataset, ref, uuid, rows, origin)
 
     def not_shown(self, refs: Sequence[Ref]) -> list[Ref]:
         """The refs without any materialization in Dagster."""

@@ -77,12 +77,7 @@ class Watcher:
     """Looks at the landing folder of one boundary. Not thread-safe."""
 
     def __init__(
-        self,
-        engine: Engine,
-        instance: DagsterInstance,
-        dataset: DatasetSpec,
-        warehouse: Warehouse,
-        boundary: Boundary,
+        self, engine: Engine, instance: DagsterInstance, dataset: DatasetSpec, warehouse: Warehouse, boundary: Boundary
     ) -> None:
         partitions = partitions_from(dataset.partitions)
         assert isinstance(partitions, TimeWindowPartitionsDefinition), "refused when the boundary was declared"

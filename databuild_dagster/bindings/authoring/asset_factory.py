@@ -41,12 +41,7 @@ class DatabuildAsset(AssetsDefinition):
 
 
 def as_dagster_asset(
-    specs: Sequence[AssetSpec],
-    body: AssetBody,
-    *,
-    name: str,
-    backfill_policy: BackfillPolicy | None,
-    pool: str | None,
+    specs: Sequence[AssetSpec], body: AssetBody, *, name: str, backfill_policy: BackfillPolicy | None, pool: str | None
 ) -> DatabuildAsset:
     """The asset with one output per spec, and a check per gate."""
     if backfill_policy is None and specs[0].partitions_def is not None:

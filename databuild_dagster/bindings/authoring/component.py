@@ -27,11 +27,7 @@ from dagster import (
     scaffold_with,
 )
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    TranslationFn,
-    TranslationFnResolver,
-    quiet_beta_warnings,
-)
+from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
 from databuild_dagster.bindings.authoring import automation as conditions
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.definitions import LocationParts, assembled, location_parts
@@ -117,12 +113,10 @@ class DatabuildComponent(Component, Model, Resolvable):
         ),
     ]
     translation: Annotated[
-        TranslationFn[None] | None,
-        TranslationFnResolver[None](template_vars_for_translation_fn=lambda _: {}),
+        TranslationFn[None] | None, TranslationFnResolver[None](template_vars_for_translation_fn=lambda _: {})
     ] = None
     warehouse: Annotated[
-        str | None,
-        _described("A folder, or a url such as s3://bucket/prefix; <DAGSTER_HOME>/warehouse unless given."),
+        str | None, _described("A folder, or a url such as s3://bucket/prefix; <DAGSTER_HOME>/warehouse unless given.")
     ] = None
     spark: Annotated[SparkAttributes | None, _described("Where Spark runs; a local server unless given.")] = None
     threads: Annotated[int, _described("Partitions of one launch that are built at the same time.")] = DEFAULT_THREADS
@@ -234,18 +228,7 @@ class DatabuildComponent(Component, Model, Resolvable):
 
 
 #: Attributes of the whole code location.
-_SHARED = (
-    "location",
-    "warehouse",
-    "spark",
-    "threads",
-    "interval_seconds",
-    "delegation_timeout_seconds",
-    "limits",
-    "sample_rows",
-    "alerts",
-    "operations",
-)
+_SHARED = [name for name in DatabuildComponent.model_fields if name not in ("assets", "translation")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def assembled(
     has_orchestrator: bool = True,
 ) -> Definitions:
     """Definitions of some assets of a location, with the parts that they need. Raises `InvalidAsset`."""
-    shown = translated(translator, map(_deployed, assets), asset_checks or ())
+    shown, checks = translated(translator, map(_deployed, assets), asset_checks or ())
     given = list(sensors or ())
     for key in (DEPLOYMENT, SPARK, IO_MANAGER):
         if key in (resources or {}):
@@ -163,19 +163,19 @@ def assembled(
     all_resources = {**parts.resources, **(resources or {})}
 
     def asset_graph() -> AssetGraph:
-        alone = Definitions(assets=shown.assets, asset_checks=shown.asset_checks, resources=all_resources)
+        alone = Definitions(assets=shown, asset_checks=checks, resources=all_resources)
         return alone.resolve_asset_graph()
 
-    automation = automation_sensors(shown.assets, given, asset_graph, name=automation_name)
+    automation = automation_sensors(shown, given, asset_graph, name=automation_name)
     return Definitions(
-        assets=shown.assets,
-        asset_checks=shown.asset_checks,
+        assets=shown,
+        asset_checks=checks,
         jobs=[*(jobs or ()), *([parts.executors] if has_orchestrator else [])],
         schedules=list(schedules or ()),
         sensors=[
             *given,
             *automation,
-            *arrival_sensors(parts.deployment, shown.assets),
+            *arrival_sensors(parts.deployment, shown),
             *([parts.orchestrator, parts.operations] if has_orchestrator else []),
         ],
         resources=all_resources,

@@ -6,7 +6,6 @@ partitions belong to the function, so a translator cannot change them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dagster import AssetChecksDefinition, AssetDep, AssetKey, AssetsDefinition, AssetSpec, SourceAsset
@@ -35,21 +34,13 @@ class DatabuildTranslator:
         return f"{type(self).__name__}.get_asset_spec"
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """Assets and their checks, translated together."""
-
-    assets: Sequence[Any]
-    asset_checks: Sequence[AssetChecksDefinition]
-
-
 def translated(
     translator: DatabuildTranslator | None, assets: Iterable[Any], asset_checks: Iterable[AssetChecksDefinition]
-) -> Translated:
+) -> tuple[Sequence[Any], Sequence[AssetChecksDefinition]]:
     """All assets and checks, unchanged without a translator. Raises `InvalidAsset`."""
     given = list(assets)
     if translator is None:
-        return Translated(given, list(asset_checks))
+        return (given, list(asset_checks))
     by_key: dict[AssetKey, AssetSpec] = {}
     for asset in given:
         for spec in specs_of(asset):
@@ -57,10 +48,7 @@ def translated(
     _refuse_two_with_one_key(by_key)
     keys = {old: new.key for old, new in by_key.items() if new.key != old}
     with quiet_beta_warnings():
-        return Translated(
-            [_asset(asset, by_key, keys) for asset in given],
-            [_check(check, keys) for check in asset_checks],
-        )
+        return ([_asset(asset, by_key, keys) for asset in given], [_check(check, keys) for check in asset_checks])
 
 
 def _is_ours(asset: Any) -> bool:

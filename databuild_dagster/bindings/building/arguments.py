@@ -6,6 +6,8 @@ that, not the partitions that happen to be in the batch.
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, assert_never
 
@@ -28,27 +30,23 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead
 
 
+@dataclass
 class Arguments:
     """Fills the parameters of one asset's function, call by call."""
 
-    def __init__(
-        self,
-        context: AssetExecutionContext,
-        body: AssetBody,
-        config: Any,
-        datasets: Mapping[str, DatasetSpec],
-        frames: Frames,
-        finder: InputFinder,
-    ) -> None:
-        self._context = context
-        self._body = body
-        self._config = config
-        #: Outputs of one function have the same inputs.
-        self._dataset = next(iter(datasets.values()))
-        self._frames = frames
-        self._finder = finder
-        #: The files that filters let through, and all files.
-        self.files_read = FilesReadOfStep()
+    context: AssetExecutionContext
+    body: AssetBody
+    config: Any
+    datasets: Mapping[str, DatasetSpec]
+    frames: Frames
+    finder: InputFinder
+    #: The files that filters let through, and all files.
+    files_read: FilesReadOfStep = field(default_factory=FilesReadOfStep)
+
+    @property
+    def dataset(self) -> DatasetSpec:
+        """One of the outputs, which all have the same inputs."""
+        return next(iter(self.datasets.values()))
 
     def of(
         self,
@@ -68,22 +66,22 @@ class Arguments:
             else self._input(parameter, runs, inputs, os.path.join(folder, f"input-{number}"))
             if parameter.kind.is_input
             else self.tool(parameter, context)
-            for number, parameter in enumerate(self._body.parameters)
+            for number, parameter in enumerate(self.body.parameters)
         }
 
     def tool(self, parameter: Parameter, context: BuildContext) -> Any:
         """The argument of a parameter that is no input."""
         match parameter.kind:
             case ParameterKind.SPARK_SESSION:
-                return self._frames.spark.session
+                return self.frames.spark.session
             case ParameterKind.SPARK_RESOURCE:
-                return self._frames.spark.resource
+                return self.frames.spark.resource
             case ParameterKind.CONTEXT:
                 return context
             case ParameterKind.RESOURCE:
-                return getattr(self._context.resources, parameter.name)
+                return getattr(self.context.resources, parameter.name)
             case ParameterKind.CONFIG:
-                return self._config
+                return self.config
             case ParameterKind.SPARK_FRAME | ParameterKind.PANDAS_FRAME:
                 raise AssertionError(f"{parameter.name} is an input")
             case _:
@@ -91,49 +89,49 @@ class Arguments:
 
     def read(self, refs: tuple[Ref, ...], used: Iterable[dict[Ref, str]]) -> Any:
         """A frame of refs named at run time, recorded as read in `used`. Raises `DepMiss` for refs that are not live."""
-        pinned = self._finder.pin(refs)
+        pinned = self.finder.pin(refs)
         if missing := [ref for ref in refs if pinned[ref].state is not InstanceState.LIVE]:
             raise DepMiss(*missing)
         uuids = {ref: uuid for ref in refs if (uuid := pinned[ref].uuid) is not None}
         for lineage in used:
             lineage.update(uuids)
         asset = asset_of(refs[0])
-        if self._finder.is_foreign(asset):
-            return self._frames.load_foreign(asset, refs, frame_type(), pandas=False)
-        return self._frames.read([pinned[ref] for ref in refs], asset, pandas=False)
+        if self.finder.is_foreign(asset):
+            return self.frames.load_foreign(asset, refs, frame_type(), pandas=False)
+        return self.frames.read([pinned[ref] for ref in refs], asset, pandas=False)
 
     def are_current(self, uuids: Mapping[Ref, str]) -> bool:
         """Whether a read would return these instances now; given as input ref to uuid."""
-        pinned = self._finder.pin(uuids) if uuids else {}
+        pinned = self.finder.pin(uuids) if uuids else {}
         return all(pinned[ref].uuid == uuid and pinned[ref].state is InstanceState.LIVE for ref, uuid in uuids.items())
 
     def split_input(self, name: str, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> "SplitInput":
         """The input of one lot that its parts share."""
-        parameter = next(parameter for parameter in self._body.parameters if parameter.name == name)
+        parameter = next(parameter for parameter in self.body.parameters if parameter.name == name)
         return SplitInput(self, parameter, run, inputs)
 
     def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)
         pandas = parameter.kind is ParameterKind.PANDAS_FRAME
-        where = self._body.filters.get(parameter.name)
+        where = self.body.filters.get(parameter.name)
         found = {run.partition_key: inputs[run.refs[0]] for run in runs}
-        if self._body.is_batched and self._finder.follows_key(self._dataset, asset):
+        if self.body.is_batched and self.finder.follows_key(self.dataset, asset):
             keyed = {key: given.refs_of_asset.get(asset, ()) for key, given in found.items() if key is not None}
-            if self._finder.is_foreign(asset):
-                frame = self._frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
+            if self.finder.is_foreign(asset):
+                frame = self.frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
                 has_columns = any(keyed.values())
-                return self._frames.filtered(frame, where, pandas=pandas) if where and has_columns else frame
+                return self.frames.filtered(frame, where, pandas=pandas) if where and has_columns else frame
             pinned = {key: [found[key].pinned[ref] for ref in refs] for key, refs in keyed.items()}
             noting = self._noting(parameter.name, pinned.items())
-            return self._frames.read_by_key(pinned, asset, folder, pandas=pandas, where=where, on_narrowed=noting)
+            return self.frames.read_by_key(pinned, asset, folder, pandas=pandas, where=where, on_narrowed=noting)
         one = next(iter(found.values()))
         refs = one.refs_of_asset.get(asset, ())
-        if self._finder.is_foreign(asset):
-            frame = self._frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
-            return self._frames.filtered(frame, where, pandas=pandas) if where and refs else frame
+        if self.finder.is_foreign(asset):
+            frame = self.frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
+            return self.frames.filtered(frame, where, pandas=pandas) if where and refs else frame
         instances = [one.pinned[ref] for ref in refs]
         noting = self._noting(parameter.name, [(key, instances) for key in found])
-        return self._frames.read(instances, asset, pandas=pandas, where=where, on_narrowed=noting)
+        return self.frames.read(instances, asset, pandas=pandas, where=where, on_narrowed=noting)
 
     def _noting(self, name: str, read: Iterable[tuple[str | None, Sequence[Canonical]]]) -> OnNarrowed:
         """A callback for the number of files read: per partition for the materializations, in total for the log."""
@@ -143,51 +141,56 @@ class Arguments:
                 known = (of_uuid.get(instance.uuid or "") for instance in found)
                 self.files_read.note(key, name, summed(instance for instance in known if instance is not None))
             total = summed(of_uuid.values())
-            self._context.log.info(
-                f"{total.files} of {total.of} files of {name} are read where {self._body.filters[name]}."
+            self.context.log.info(
+                f"{total.files} of {total.of} files of {name} are read where {self.body.filters[name]}."
             )
 
         return note
 
     def _upstream(self, parameter: Parameter) -> str:
         """The asset of a parameter as registered; Dagster may have added a prefix to the author's name."""
-        for spec in self._dataset.inputs:
+        for spec in self.dataset.inputs:
             if spec.param == parameter.name:
                 return spec.asset
-        return asset_text(self._body.upstreams[parameter.name])
+        return asset_text(self.body.upstreams[parameter.name])
 
 
+@dataclass
 class SplitInput:
     """The one input that the parts of a lot share."""
 
-    def __init__(self, arguments: Arguments, parameter: Parameter, run: HostedRun, inputs: Mapping[Ref, Inputs]):
-        self._arguments, self._parameter, self._run, self._inputs = arguments, parameter, run, inputs
-        #: Its asset.
-        self.asset = arguments._upstream(parameter)
+    arguments: Arguments
+    parameter: Parameter
+    run: HostedRun
+    inputs: Mapping[Ref, Inputs]
+
+    @cached_property
+    def asset(self) -> str:
+        return self.arguments._upstream(self.parameter)
 
     def whole(self) -> Any:
         """Its frame."""
-        return self._arguments._input(self._parameter, [self._run], self._inputs, folder="")
+        return self.arguments._input(self.parameter, [self.run], self.inputs, folder="")
 
     def file_sizes(self) -> dict[str, int]:
         """Its files, each with its bytes. Raises `BadResult` for a plain asset."""
-        arguments = self._arguments
-        if arguments._finder.is_foreign(self.asset):
+        arguments = self.arguments
+        if arguments.finder.is_foreign(self.asset):
             raise BadResult(
                 f"{self.asset} is a plain Dagster asset, whose files only Dagster knows; "
-                f"split {arguments._dataset.job} with parts=ByKey(…)."
+                f"split {arguments.dataset.job} with parts=ByKey(…)."
             )
-        noting = arguments._noting(self._parameter.name, [(self._run.partition_key, self._pinned())])
-        return arguments._frames.file_sizes(self._pinned(), self.asset, on_narrowed=noting, **self._how())
+        noting = arguments._noting(self.parameter.name, [(self.run.partition_key, self._pinned())])
+        return arguments.frames.file_sizes(self._pinned(), self.asset, on_narrowed=noting, **self._how())
 
     def of_files(self, files: Collection[str]) -> Any:
         """A frame of some of its files."""
-        return self._arguments._frames.read(self._pinned(), self.asset, files=files, **self._how())
+        return self.arguments.frames.read(self._pinned(), self.asset, files=files, **self._how())
 
     def _pinned(self) -> list[Canonical]:
-        found = self._inputs[self._run.refs[0]]
+        found = self.inputs[self.run.refs[0]]
         return [found.pinned[ref] for ref in found.refs_of_asset.get(self.asset, ())]
 
     def _how(self) -> dict[str, Any]:
-        where = self._arguments._body.filters.get(self._parameter.name)
-        return {"pandas": self._parameter.kind is ParameterKind.PANDAS_FRAME, "where": where}
+        where = self.arguments.body.filters.get(self.parameter.name)
+        return {"pandas": self.parameter.kind is ParameterKind.PANDAS_FRAME, "where": where}

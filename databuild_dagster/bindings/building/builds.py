@@ -6,22 +6,16 @@ alone reports to the engine.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from dagster import AssetExecutionContext
-
-from databuild_dagster.bindings.building.arguments import Arguments
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.parts_caller import PartsCaller
 from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Attempt, Missed, Stopped
-from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
-from databuild_dagster.bindings.reading.frames import Frames
-from databuild_dagster.data.inputs import InputFinder, Inputs
-from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
+from databuild_dagster.data.inputs import Inputs
+from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
@@ -35,28 +29,13 @@ _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)
 class Builder:
     """Builds the job runs of one step."""
 
-    def __init__(
-        self,
-        context: AssetExecutionContext,
-        body: AssetBody,
-        config: Any,
-        datasets: Mapping[str, DatasetSpec],
-        frames: Frames,
-        finder: InputFinder,
-        *,
-        launch_id: str,
-        threads: int,
-    ) -> None:
-        self._context = context
-        self._body = body
-        self._frames = frames
-        arguments = Arguments(context, body, config, datasets, frames, finder)
-        names = {asset: body.name_of(context.assets_def, asset) for asset in datasets}
-        self._tools = Tools(context, body, datasets, frames, arguments, names, launch_id)
-        self.stops = Stops(frames)
-        self.leftovers = Leftovers(context, frames)
-        self._outputs = Outputs(self._tools, self.stops, self.leftovers)
-        self._parts = PartsCaller(self._tools, self._outputs, self.stops, self.leftovers, threads=threads)
+    def __init__(self, tools: Tools, *, threads: int) -> None:
+        self._tools = tools
+        self._context, self._body, self._frames = tools.context, tools.body, tools.frames
+        self.stops = Stops(tools.frames)
+        self.leftovers = Leftovers(tools.context, tools.frames)
+        self._outputs = Outputs(tools, self.stops, self.leftovers)
+        self._parts = PartsCaller(tools, self._outputs, self.stops, self.leftovers, threads=threads)
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; with `skip_empty`, runs with empty inputs have a call of their own."""

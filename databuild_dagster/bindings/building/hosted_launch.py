@@ -79,43 +79,35 @@ class Progress:
     verdicts: dict[Ref, tuple[Verdict, ...]] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class HostedLaunch:
     """One launch that the step hosts, until each of its job runs has ended."""
 
-    def __init__(
-        self,
-        launch_id: str,
-        job_runs: Sequence[HostedRun],
-        builder: Builder,
-        *,
-        context: AssetExecutionContext,
-        engine: Engine,
-        painter: Painter,
-        progress: Progress,
-        n_threads: int,
-    ) -> None:
-        self.id = launch_id
-        self._job_runs = job_runs
-        self._builder = builder
-        self._context = context
-        self._engine = engine
-        self._painter = painter
-        self._progress = progress
-        self._heartbeat = Heartbeat(engine, launch_id, [run.id for run in job_runs], builder.stops.stop)
-        self._n_threads = n_threads
-        self._threads: DaemonThreads[Attempt] | None = None
+    id: str
+    job_runs: Sequence[HostedRun]
+    builder: Builder
+    context: AssetExecutionContext
+    engine: Engine
+    painter: Painter
+    progress: Progress
+    n_threads: int
+    _threads: DaemonThreads[Attempt] | None = None
+
+    def __post_init__(self) -> None:
+        ids = [run.id for run in self.job_runs]
+        self._heartbeat = Heartbeat(self.engine, self.id, ids, self.builder.stops.stop)
         #: Job runs whose end the engine has not recorded.
-        self._unfinished = {run.id for run in job_runs}
+        self._unfinished = set(ids)
 
     def build(self, inputs_of: Callable[[list[Ref]], Mapping[Ref, Inputs]]) -> Iterator[Any]:
         """Build every job run whose inputs are live; yields Dagster's events."""
         with self._heartbeat:
             _open_launches[self.id] = self._abandon
             try:
-                inputs = inputs_of([ref for run in self._job_runs for ref in run.refs])
+                inputs = inputs_of([ref for run in self.job_runs for ref in run.refs])
                 missing = {ref: found.missing for ref, found in inputs.items() if found.missing}
                 ready, misses = [], []
-                for run in self._job_runs:
+                for run in self.job_runs:
                     if impacted := {ref: missing[ref] for ref in run.refs if ref in missing}:
                         misses.append(Missed(run, impacted))
                     else:
@@ -136,9 +128,9 @@ class HostedLaunch:
     def _build_in_threads(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> Iterator[Any]:
         if not runs:
             return
-        builder = self._builder
+        builder = self.builder
         units = builder.units(runs, inputs)
-        threads = self._threads = DaemonThreads[Attempt](min(self._n_threads, len(runs)), "databuild build")
+        threads = self._threads = DaemonThreads[Attempt](min(self.n_threads, len(runs)), "databuild build")
         pending = {threads.submit(builder.build, unit, inputs) for unit in units}
         try:
             while pending:
@@ -181,11 +173,11 @@ class HostedLaunch:
         self._unfinished.difference_update(result.run.id for result in results)
         accepted: list[Built | Missed | Failed] = [*built, *missed, *failed]
         for result in accepted:
-            self._builder.leftovers.settle(result.run)
+            self.builder.leftovers.settle(result.run)
         yield from self._show(built, missed, failed)
 
     def _show(self, built: Sequence[Built], missed: Sequence[Missed], failed: Sequence[Failed]) -> Iterator[Any]:
-        progress, log = self._progress, self._context.log
+        progress, log = self.progress, self.context.log
         for miss in missed:
             progress.missed.update(miss.impacted)
             for ref, missing in miss.impacted.items():
@@ -194,18 +186,18 @@ class HostedLaunch:
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
             log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
-        self._painter.missed(ref for miss in missed for ref in miss.run.refs)
+        self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
             progress.live[output.fact.ref] = output.instance.uuid
             progress.verdicts[output.fact.ref] = output.verdicts
-        yield from self._painter.built(built)
+        yield from self.painter.built(built)
 
     def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], Command]) -> list[_Ended]:
         """The results that the engine recorded. A stale job run does not affect its neighbors."""
         if not results:
             return []
         try:
-            self._engine.handle(command_of(results), actor=self._actor)
+            self.engine.handle(command_of(results), actor=self._actor)
         except StaleJobRun as stale:
             if len(results) > 1:
                 return [accepted for result in results for accepted in self._accepted([result], command_of)]
@@ -214,20 +206,20 @@ class HostedLaunch:
                 # The orchestrator judged this process dead and adopted its files.
                 return results
             self._stopped(result.run, stale.message, f": {stale}")
-            self._builder.leftovers.discard(result.run)
+            self.builder.leftovers.discard(result.run)
             return []
         return results
 
     def _stopped(self, run: HostedRun, why: str, predicate: str) -> None:
-        self._progress.stopped.update(dict.fromkeys(run.refs, why))
-        self._context.log.warning(f"{few_of(run.refs)}{predicate}")
+        self.progress.stopped.update(dict.fromkeys(run.refs, why))
+        self.context.log.warning(f"{few_of(run.refs)}{predicate}")
 
     # The end of job runs that this step cannot finish
 
     def _stop(self, why: str) -> None:
         """Stop all job runs here; results that threads still return are rejected."""
         for job_run_id in list(self._unfinished):
-            self._builder.stops.stop(job_run_id, why)
+            self.builder.stops.stop(job_run_id, why)
         if self._threads is not None:
             self._threads.close()
 
@@ -246,7 +238,7 @@ class HostedLaunch:
             fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient") for job_run_id in ids))
             cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
             try:
-                self._engine.handle(fail if as_failure else cancel, actor=self._actor)
+                self.engine.handle(fail if as_failure else cancel, actor=self._actor)
             except Refused:
                 # Another process has just ended one of them; the others are ended here.
                 for job_run_id in ids if len(ids) > 1 else ():
@@ -261,12 +253,12 @@ class HostedLaunch:
 
     def _was_terminated(self) -> bool:
         """Whether a person terminated the run in Dagster. Ctrl-C is a pause: a later run continues."""
-        run = self._context.instance.get_run_by_id(self._context.run.run_id)
+        run = self.context.instance.get_run_by_id(self.context.run.run_id)
         return run is not None and run.status is DagsterRunStatus.CANCELING
 
     @property
     def _actor(self) -> str:
-        return f"dagster run {self._context.run.run_id}"
+        return f"dagster run {self.context.run.run_id}"
 
 
 def _success(results: Iterable[Built]) -> SucceedJobRuns:

@@ -46,9 +46,7 @@ class DatabuildIOManager(IOManager):
     def __init__(self, instance: DagsterInstance, deployment: Deployment, spark_resource: Any) -> None:
         self._instance = instance
         self._frames = Frames(
-            spark_resource=spark_resource,
-            warehouse=deployment.warehouse or warehouse_of(instance),
-            instance=instance,
+            spark_resource=spark_resource, warehouse=deployment.warehouse or warehouse_of(instance), instance=instance
         )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:

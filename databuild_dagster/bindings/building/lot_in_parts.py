@@ -8,7 +8,7 @@ engine: the caller ends the lot's job run.
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from threading import BoundedSemaphore, Lock
@@ -99,84 +99,72 @@ def split_by_key(values: Iterable[Any], column: str, asset: str) -> list[Part]:
     ]
 
 
+@dataclass
 class LotInParts:
     """The parts of one lot, from the split to their common manifest."""
 
-    def __init__(
-        self,
-        split: Split,
-        source: SplitInput,
-        *,
-        ref: Ref,
-        uuid: str,
-        job_run: str,
-        warehouse: Warehouse,
-        code_version: str | None,
-        declared: Mapping[Ref, str],
-        filters: Mapping[str, str],
-    ) -> None:
-        self._split = split
-        self._source = source
-        self.ref = ref
-        self._uuid = uuid
-        self._job_run = job_run
-        self._warehouse = warehouse
-        self._code_version = code_version
-        #: Input ref to uuid, before anything is read at run time.
-        self._declared = declared
-        #: Parameter to condition; other conditions mean other rows.
-        self._filters = filters
-        self._whole: Any = None
-        self._lock = Lock()
-        self.parts: list[Part] = []
-        self.done: dict[int, PartManifest] = {}
-        self.reused: set[int] = set()
-        #: In order of occurrence.
-        self.failed: dict[Part, BaseException] = {}
-        self.missed: dict[Part, DepMiss] = {}
+    ref: Ref
+    split: Split
+    source: SplitInput
+    uuid: str
+    job_run: str
+    warehouse: Warehouse
+    code_version: str | None
+    #: Input ref to uuid, before anything is read at run time.
+    declared: Mapping[Ref, str]
+    #: Parameter to condition; other conditions mean other rows.
+    filters: Mapping[str, str]
+    parts: list[Part] = field(default_factory=list)
+    done: dict[int, PartManifest] = field(default_factory=dict)
+    reused: set[int] = field(default_factory=set)
+    #: In order of occurrence.
+    failed: dict[Part, BaseException] = field(default_factory=dict)
+    missed: dict[Part, DepMiss] = field(default_factory=dict)
+    _whole: Any = None
+    _lock: Any = field(default_factory=Lock)
 
     def find_parts(self) -> None:
         """Raises `CannotSplit`, `BadPartColumn`, and errors of reading the input."""
-        conditions = "".join(f"; {name} where {where}" for name, where in sorted(self._filters.items()))
+        conditions = "".join(f"; {name} where {where}" for name, where in sorted(self.filters.items()))
         self.parts = [replace(part, split=f"{part.split}{conditions}") for part in self._found_parts()]
 
     def _found_parts(self) -> list[Part]:
-        if isinstance(self._split, ByFile):
-            return split_by_file(self._split, self._source.file_sizes(), self._source.asset)
-        self._whole = self._source.whole()
-        column = self._split.column
-        values = self._split.values
+        if isinstance(self.split, ByFile):
+            return split_by_file(self.split, self.source.file_sizes(), self.source.asset)
+        self._whole = self.source.whole()
+        column = self.split.column
+        values = self.split.values
         if values is None:
-            values = values_of(self._whole, column, self._source.asset, MAX_PARTS)
-        return split_by_key(values, column, self._source.asset)
+            values = values_of(self._whole, column, self.source.asset, MAX_PARTS)
+        return split_by_key(values, column, self.source.asset)
 
     def input_of(self, part: Part) -> Any:
         """The frame that replaces the whole input in the call for a part."""
-        if isinstance(self._split, ByFile):
+        if isinstance(self.split, ByFile):
             assert part.files is not None
-            return self._source.of_files(part.files)
-        return rows_of(self._whole, self._split.column, part.key)
+            return self.source.of_files(part.files)
+        return rows_of(self._whole, self.split.column, part.key)
 
     def take_over_kept(self, attempts: Iterable[str], are_current: Callable[[Mapping[Ref, str]], bool]) -> None:
         """Reuse the parts that earlier attempts kept, where a build would repeat them; `are_current` checks the
         instances read at run time. Raises errors of writing."""
         for uuid in attempts:
-            kept = {manifest.split: manifest for manifest in kept_parts(self._warehouse, asset_of(self.ref), uuid)}
+            kept = {manifest.split: manifest for manifest in kept_parts(self.warehouse, asset_of(self.ref), uuid)}
             same = {
                 part.number: found
                 for part in self.parts
                 if part.number not in self.done
                 and (found := kept.get(part.split)) is not None
-                and is_the_same(found, split=part.split, code_version=self._code_version, inputs=self._declared)
+                and is_the_same(found, split=part.split, code_version=self.code_version, inputs=self.declared)
             }
             current = {number: found for number, found in same.items() if are_current(self._undeclared(found))}
-            taken = share_parts(self._warehouse, current, uuid=self._uuid, job_run=self._job_run)
-            in_threads(lambda manifest: write_part(self._warehouse, manifest), taken)
+            taken = share_parts(self.warehouse, current, uuid=self.uuid, job_run=self.job_run)
+            in_threads(lambda manifest: write_part(self.warehouse, manifest), taken)
             self.done.update((manifest.number, manifest) for manifest in taken)
             self.reused.update(manifest.number for manifest in taken)
 
     def _undeclared(self, part: PartManifest) -> dict[Ref, str]:
-        return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self._declared}
+        return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self.declared}
 
     def build(self, call: Callable[[Part], None], slots: BoundedSemaphore, n_threads: int) -> None:
         """Call `call` for every part that is not done, several at a time; it may raise any error."""
@@ -206,8 +194,8 @@ class LotInParts:
         manifest = PartManifest(
             dataset=asset_of(self.ref),
             ref=self.ref,
-            instance_uuid=self._uuid,
-            job_run=self._job_run,
+            instance_uuid=self.uuid,
+            job_run=self.job_run,
             attempt=1,
             state=ManifestState.COMPLETE if staged.files else ManifestState.EMPTY,
             files=staged.files,
@@ -219,7 +207,7 @@ class LotInParts:
             n_parts=len(self.parts),
             part=part.name,
             split=part.split,
-            code_version=self._code_version,
+            code_version=self.code_version,
         )
         with self._lock:
             for before in self.done.values():
@@ -231,8 +219,8 @@ class LotInParts:
             # Later parts have to fit this one; removed below if it cannot be written.
             self.done[part.number] = manifest
         try:
-            publish_files(staged.folder, self._warehouse.instance_dir(manifest.dataset, self._uuid), staged.files)
-            write_part(self._warehouse, manifest)
+            publish_files(staged.folder, self.warehouse.instance_dir(manifest.dataset, self.uuid), staged.files)
+            write_part(self.warehouse, manifest)
         except BaseException:
             with self._lock:
                 del self.done[part.number]
@@ -257,17 +245,17 @@ class LotInParts:
     @property
     def inputs(self) -> dict[Ref, str]:
         """All instances that the parts read."""
-        return {**self._declared, **{ref: uuid for part in self.manifests for ref, uuid in part.inputs.items()}}
+        return {**self.declared, **{ref: uuid for part in self.manifests for ref, uuid in part.inputs.items()}}
 
     def staged(self, links: str | None = None) -> Staged:
         """All parts as one result; readable only with `links`, a folder for links to the files."""
         manifests = self.manifests
         files = tuple(file for manifest in manifests for file in manifest.files)
-        folder = links or self._warehouse.instance_dir(asset_of(self.ref), self._uuid)
+        folder = links or self.warehouse.instance_dir(asset_of(self.ref), self.uuid)
         if links is not None:
             disk.make_dirs(links)
             with disk.explained(links, "written"):
-                for path, file in zip(local_paths(self._warehouse, manifests), files, strict=True):
+                for path, file in zip(local_paths(self.warehouse, manifests), files, strict=True):
                     os.symlink(path, os.path.join(links, file.uri))
         return Staged(folder, files, lot_schema(manifests), format_named(manifests[0].format))
 

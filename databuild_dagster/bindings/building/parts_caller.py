@@ -48,9 +48,9 @@ class PartsCaller:
         (run,), (ref,) = call.runs, call.refs
         asset = asset_of(ref)
         lot = LotInParts(
+            ref,
             split,
             self._tools.arguments.split_input(split.input, run, inputs),
-            ref=ref,
             uuid=derive_partition_uuid(run.id, ref),
             job_run=run.id,
             warehouse=self._frames.warehouse,

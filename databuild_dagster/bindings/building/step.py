@@ -25,7 +25,9 @@ from databuild_dagster.bindings.adapter.run_tags import (
     PROCESS_TAG,
     SPARK_UI_TAG,
 )
+from databuild_dagster.bindings.building.arguments import Arguments
 from databuild_dagster.bindings.building.builds import Builder
+from databuild_dagster.bindings.building.call import Tools
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Progress
 from databuild_dagster.bindings.building.provenance import made_with
@@ -155,25 +157,19 @@ class _Step:
             return
         self.launch_id = hosting.launch_id
         self.progress.n_hosted += len(hosting.job_runs)
-        builder = Builder(
-            self.context,
-            self.body,
-            self.config,
-            self.datasets,
-            self.frames,
-            self.finder,
-            launch_id=hosting.launch_id,
-            threads=self.deployment.threads,
-        )
+        n_threads = self.deployment.threads
+        names = {asset: self.body.name_of(self.context.assets_def, asset) for asset in self.datasets}
+        arguments = Arguments(self.context, self.body, self.config, self.datasets, self.frames, self.finder)
+        tools = Tools(self.context, self.body, self.datasets, self.frames, arguments, names, hosting.launch_id)
         launch = HostedLaunch(
             hosting.launch_id,
             hosting.job_runs,
-            builder,
+            Builder(tools, threads=n_threads),
             context=self.context,
             engine=self.engine,
             painter=self.painter,
             progress=self.progress,
-            n_threads=self.deployment.threads,
+            n_threads=n_threads,
         )
         yield from launch.build(partial(self.finder.of, self.datasets))
 

@@ -15,6 +15,7 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetObservation,
+    DagsterInstance,
     MetadataValue,
     MultiPartitionKey,
     TableColumn,
@@ -34,9 +35,11 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     get_tags_from_multi_partition_key,
 )
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
+from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.warehouse.files import sample_rows
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
@@ -131,10 +134,7 @@ class Describer:
         """The versions of an instance and of its inputs, given as input ref to uuid."""
         spec = self._context.assets_def.specs_by_key[asset_key(asset_of(ref))]
         # Dagster, too, uses the run where an asset has no code version.
-        tags = {
-            **version_tags(uuid, partition),
-            CODE_VERSION_TAG: spec.code_version or self._context.run.run_id,
-        }
+        tags = {**version_tags(uuid, partition), CODE_VERSION_TAG: spec.code_version or self._context.run.run_id}
         used: dict[str, list[str]] = {}
         for input_ref, input_uuid in inputs.items():
             used.setdefault(asset_of(input_ref), []).append(input_uuid)
@@ -219,6 +219,22 @@ def _event(asset: str, partition: str | None, served: Served) -> dict[str, Any]:
         "metadata": metadata,
         "tags": version_tags(served.uuid, partition),
     }
+
+
+def report_live(
+    instance: DagsterInstance, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None
+) -> None:
+    """Materialize a live ref in Dagster, without a run."""
+    partition = dagster_partition(dataset.partitions, partition_key_of(ref))
+    instance.report_runless_asset_event(
+        AssetMaterialization(
+            asset_key=asset_key(asset_of(ref)),
+            partition=partition,
+            description=description,
+            metadata={"databuild/instance": uuid, "dagster/row_count": rows},
+            tags=version_tags(uuid, partition),
+        )
+    )
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -7,18 +7,11 @@ Dagster does not show. A process that is killed after both leaves, unless a daem
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from dagster import (
-    AssetMaterialization,
-    AssetRecordsFilter,
-    DagsterInstance,
-    DagsterRun,
-    DagsterRunStatus,
-    RunsFilter,
-)
+from dagster import AssetRecordsFilter, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, TAINT_TAG, WORKER_TAG
-from databuild_dagster.bindings.display.materialization import version_tags
+from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
@@ -109,15 +102,8 @@ def _materialize(instance: DagsterInstance, engine: Engine, built: dict[Ref, str
         partition = dagster_partition(dataset.partitions, partition_key_of(ref))
         if _is_reported(instance, ref, partition, canonical.uuid):
             continue
-        instance.report_runless_asset_event(
-            AssetMaterialization(
-                asset_key=asset_key(asset_of(ref)),
-                partition=partition,
-                description="Built by a Dagster run whose process died before it reported it.",
-                metadata={"databuild/instance": canonical.uuid, "dagster/row_count": canonical.rows or 0},
-                tags=version_tags(canonical.uuid, partition),
-            )
-        )
+        why = "Built by a Dagster run whose process died before it reported it."
+        report_live(instance, dataset, ref, canonical.uuid, canonical.rows or 0, why)
         reported.append(ref)
     return reported
 

@@ -145,11 +145,7 @@ class Writer:
     """Writes the copies of a location's refs into one warehouse."""
 
     def __init__(
-        self,
-        queries: Queries,
-        warehouse: Warehouse,
-        location: str,
-        datasets: Collection[DatasetSpec] | None = None,
+        self, queries: Queries, warehouse: Warehouse, location: str, datasets: Collection[DatasetSpec] | None = None
     ) -> None:
         self._queries = queries
         self.warehouse = warehouse

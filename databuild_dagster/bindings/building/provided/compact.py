@@ -71,13 +71,7 @@ class Compact(DistributedOperation[CompactArg]):
         uuid = derive_partition_uuid(job.token, manifest.ref)
         with job.folder() as folder:
             compacted = compact_instance(
-                job.spark,
-                job.warehouse,
-                manifest,
-                folder,
-                uuid=uuid,
-                job_run=job.token,
-                target_bytes=arg.target_bytes,
+                job.spark, job.warehouse, manifest, folder, uuid=uuid, job_run=job.token, target_bytes=arg.target_bytes
             )
         fact = manifest_fact(compacted, job.warehouse.manifest_path(compacted.dataset, uuid))
         job.check()
