@@ -12,6 +12,7 @@ import click
 import pytest
 
 from databuild_dagster.cli.main import cli
+from databuild_dagster.model.events import EVENT_TYPES, names_of
 
 ROOT = Path(__file__).parent.parent
 RULES = ROOT / "docs" / "rules"
@@ -100,6 +101,14 @@ def test_the_rules_of_a_page_are_numbered_in_order_without_gaps(page: Path) -> N
 
 def test_the_index_links_each_page() -> None:
     assert set(re.findall(r"\((\d\d-[\w-]+\.md)#", (RULES / "README.md").read_text())) == {page.name for page in PAGES}
+
+
+def test_the_page_on_the_log_lists_each_event() -> None:
+    text = (RULES / "03-event-log.md").read_text()
+
+    table = text.partition("| subject | events |")[2].partition("\n\n")[0]
+
+    assert set(re.findall(r"`(\w+)`", table)) == set(names_of(*EVENT_TYPES))
 
 
 def test_each_command_that_a_page_names_exists() -> None:
