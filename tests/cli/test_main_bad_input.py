@@ -47,6 +47,32 @@ def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
     assert_refused(known_project.call("build", *refs), *words)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build"],
+        ["want", "create"],
+        ["plan"],
+        ["taint", "--reason", "wrong"],
+        ["retry"],
+        ["revert", "--to", "an-instance"],
+        ["show"],
+        ["history"],
+        ["read"],
+        ["receipt"],
+        ["explain"],
+        ["manifest", "show"],
+        ["ledger", "list", "--ref"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_refuses_a_malformed_ref_and_records_nothing(
+    known_project: Project, arguments: list[str]
+) -> None:
+    """Decision 0030"""
+    assert_refused(known_project.call(*arguments, "orders@"), "orders@", "the partition key after '@' is empty")
+
+
 def test_an_error_with_json_is_json_alone(known_project: Project) -> None:
     done = known_project.call("build", "nothing@1", "--json")
 

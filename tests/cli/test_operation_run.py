@@ -161,6 +161,10 @@ def test_a_report_that_finds_something_wrong_is_exit_code_1(project: Project) ->
             "it is no partition of orders",
         ),
         (
+            ("operation", "run", "rows", "orders", "--arg", "{}", "--partitions", "orders@"),
+            "the partition key after '@' is empty",
+        ),
+        (
             ("operation", "run", "rows", "orders", "--arg", "{}", "--local", "--no-wait"),
             "this process is who runs the jobs",
         ),

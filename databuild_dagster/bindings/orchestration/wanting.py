@@ -20,6 +20,7 @@ from databuild_dagster.bindings.adapter.resource_keys import WANTS
 from databuild_dagster.bindings.reading.spark_resource import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import parse_ref
 
 
 def want_schedule(
@@ -104,7 +105,7 @@ def _evaluation(
             raise InvalidRequest(what=what, value=value, why="it must be a positive number of seconds")
 
     def evaluate(context: Any, command_id: str | None = None) -> SkipReason:
-        wanted = [str(ref) for ref in refs(context)]
+        wanted = [parse_ref(ref) for ref in refs(context)]
         if not wanted:
             return SkipReason("Nothing to want this time.")
         named = wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"

@@ -122,7 +122,7 @@ class Deciding:
                 raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
-    def check_new_identities(self, job_run_ids: Iterable[tuple[str, str]], launch_id: str | None = None) -> None:
+    def check_new_identities(self, job_run_ids: Iterable[tuple[str, Ref]], launch_id: str | None = None) -> None:
         """Of (job run id, a ref that it builds), and of their launch: no instance is overwritten (SPEC 2.2).
 
         Raises `InvalidRequest`, `InstanceExists`.

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import Wants, databuild_asset, want_schedule, want_sensor
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import InvalidRef, InvalidRequest
 
 from ..conftest import Site
 
@@ -94,3 +94,18 @@ def test_a_time_to_live_or_an_sla_that_is_none_is_refused_where_it_is_written(
     """SPEC 5.5: one sentence, at import."""
     with pytest.raises(InvalidRequest, match=f"{option} of (schedule 'at_six'|sensor 'news') is"):
         door(**{option: value})
+
+
+@pytest.mark.parametrize("ref", ["report@", "a//b", "report\n"])
+def test_a_malformed_ref_of_a_schedule_or_sensor_is_refused_and_records_nothing(deploy: Deploy, ref: str) -> None:
+    """Decision 0030"""
+    schedule = want_schedule(name="at_six", cron_schedule="0 6 * * *", refs=lambda _: [ref])
+    sensor = want_sensor(name="news", refs=lambda _: [ref])
+    site = deploy(report, schedules=[schedule], sensors=[sensor])
+    seq = site.engine.queries.head().seq
+
+    for door in (schedule, sensor):
+        with pytest.raises(InvalidRef, match="report|a//b"):
+            tick(site, door)
+
+    assert site.engine.queries.head().seq == seq

@@ -12,6 +12,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
+import databuild_dagster
 from databuild_dagster import EMPTY, BuildContext, PartitionRef, databuild_asset, read, table
 from databuild_dagster.bindings.reading.open_store import NothingBuilt
 from databuild_dagster.data.home import BadHome
@@ -324,6 +325,24 @@ def test_an_asset_that_is_being_built_is_said_to_be(site: Site, home: str) -> No
     dg.materialize([looks_at_itself], instance=site.instance)
 
     assert [message.split(" since ")[0] for message in looked] == ["looks_at_itself is Building"]
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        databuild_dagster.get_canonical_partition,
+        databuild_dagster.get_canonical_partition_uuid,
+        databuild_dagster.get_latest_partition_status,
+        databuild_dagster.get_wants_for_partition,
+        databuild_dagster.get_build_request_for_available_partition,
+        databuild_dagster.get_active_builds_for_partition,
+        lambda ref, home: databuild_dagster.check_build_coordination([ref], home=home),
+    ],
+)
+def test_every_look_up_refuses_a_malformed_ref(built: str, look_up: Any) -> None:
+    """Decision 0030"""
+    with pytest.raises(InvalidRef, match="segment"):
+        look_up("a//b", home=built)
 
 
 def test_unknown_names_and_bad_words_are_refused_in_one_sentence(built_site: Site, built: str) -> None:
