@@ -1,6 +1,6 @@
-"""An arc: what becomes of a lot whose dataset subscribes to others (SPEC 10.5).
+"""The state of a lot whose dataset subscribes to others (SPEC 10.5).
 
-The state of an arc's lot is a view of the lot's canonical instance, as a table of rules; it is kept nowhere.
+It is a view of the lot's canonical instance by a table of rules, and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ ARC = "arc"
 
 
 class ArcState(Label):
-    """How far an arc is with one lot."""
+    """The state of one lot of an arc."""
 
-    #: It is being built, or what it needs is.
+    #: It is being built, or its inputs are.
     RUNNING = "running"
     #: It is live, with rows or without.
     COMPLETE = "complete"
-    #: It is not live, and data of an attempt is left.
+    #: It is not live, and data of an attempt exists.
     PARTIAL = "partial"
-    #: There is nothing of it, or nothing any more.
+    #: It has no data.
     MISSING = "missing"
 
 
 class Rule(NamedTuple):
-    """Of the canonical state, and of whether data is left where that matters, what the arc's state is."""
+    """A canonical state, with or without data, and the arc's state for it."""
 
     state: InstanceState | None
     #: None where it does not matter.
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 _I, _A = InstanceState, ArcState
 
 RULES: tuple[Rule, ...] = (
-    Rule(None, None, _A.MISSING, "nobody has begun it"),
+    Rule(None, None, _A.MISSING, "no build of it began"),
     Rule(_I.BUILDING, None, _A.RUNNING, "a job run has the lease"),
     Rule(_I.UPSTREAM_BUILDING, None, _A.RUNNING, "it waits, and keeps the lease"),
     Rule(_I.LIVE, None, _A.COMPLETE, "its manifest is complete, or empty on purpose"),
@@ -50,7 +50,7 @@ RULES: tuple[Rule, ...] = (
     Rule(_I.FAILED, False, _A.MISSING, "it left nothing, or that was cleaned up"),
     Rule(_I.UPSTREAM_FAILED, True, _A.PARTIAL, "an attempt before it failed for its inputs"),
     Rule(_I.UPSTREAM_FAILED, False, _A.MISSING, "it was never called"),
-    Rule(_I.TAINTED, True, _A.PARTIAL, "its data is there, and said to be wrong"),
+    Rule(_I.TAINTED, True, _A.PARTIAL, "its data exists, and is marked as wrong"),
     Rule(_I.TAINTED, False, _A.MISSING, "it failed before, and left nothing"),
 )
 

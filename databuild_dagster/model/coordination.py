@@ -1,4 +1,4 @@
-"""What a request gets for a ref, by the state of its canonical instance, and what becomes of a delegation (SPEC 8.1, 8.3).
+"""The answer to a request for a ref, by the state of its canonical instance, and the ends of delegations (SPEC 8.1, 8.3).
 
 The claim of a Dagster run, a new want and `check_build_coordination` read these tables, so they cannot disagree.
 """
@@ -10,7 +10,7 @@ from databuild_dagster.model.states import InstanceState
 
 
 class Answer(Label):
-    """Exactly one of these for each ref that is asked for; their names are the kinds of the ledger."""
+    """The answer to a request for a ref; the values are the kinds of the ledger."""
 
     #: This request builds it, or the orchestrator does so for it.
     BUILD = "built"
@@ -18,25 +18,25 @@ class Answer(Label):
     JOIN = "joined"
     #: A historical delegation: it is live.
     REUSE = "reused"
-    #: It failed, and stays so until a taint opens it.
+    #: It failed, and a taint has to open it.
     REFUSE = "refused"
 
 
 class DelegationOutcome(Label):
-    """What became of a delegation."""
+    """The outcome of a delegation."""
 
     #: An active one, whose ref is neither live nor failed yet.
     WAITING = "waiting"
     LIVE = "live"
     FAILED = "failed"
-    #: It was never served, and said so at once.
+    #: It was refused at once.
     REFUSED = "refused"
-    #: The requester waits no longer: its time was up, or it was taken back.
+    #: The requester stopped waiting: its TTL passed, or it was canceled.
     GIVEN_UP = "given up"
 
 
 class DelegationCause(Label):
-    """What a delegation begins with, and what ends an active one."""
+    """The causes of the start and the end of a delegation."""
 
     #: The answer that a request got.
     JOINED = "joined"
@@ -76,16 +76,16 @@ ANSWERS: dict[InstanceState | None, Answer] = {
     _S.UPSTREAM_FAILED: _A.REFUSE,
 }
 
-#: The outcome a delegation is born with.
+#: The first outcome of a delegation, by its answer.
 FIRST_OUTCOME = {
     answer: DELEGATION.next(None, cause)
     for answer, cause in ((_A.JOIN, _C.JOINED), (_A.REUSE, _C.REUSED), (_A.REFUSE, _C.REFUSED))
 }
 
-#: What the ref's becoming so is to an active delegation; in every other state it goes on waiting (SPEC 8.3).
+#: The cause by which a state of the ref ends an active delegation; in other states it waits on (SPEC 8.3).
 ENDS_DELEGATION = {_S.LIVE: _C.REF_LIVE, _S.FAILED: _C.REF_FAILED, _S.UPSTREAM_FAILED: _C.REF_FAILED}
 
-#: The delegation seed's words for it.
+#: The messages of the answers.
 MESSAGES = {
     _A.JOIN: "Delegated to active build during execution",
     _A.REUSE: "Delegated to historical build - partition already available",

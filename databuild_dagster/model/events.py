@@ -1,7 +1,7 @@
-"""The facts of the log (SPEC 3.6). A stored name and shape lives for ever.
+"""The facts of the log (SPEC 3.6). A stored name and shape is permanent.
 
-An event carries what was decided, with every id and time it needs; the fold makes none. Facts about many entities
-of one command are one event with many entries. The stored name of an event is its tag, whatever the class is called.
+An event carries a decision, with every id and time that the fold needs. Facts about many entities of one command are one event
+with many entries. The stored name of an event is its tag, not the name of its class.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class WantFact(msgspec.Struct, frozen=True):
 
 
 class WantCreated(Fact, frozen=True, tag="WantCreated"):
-    """Somebody wants refs to be live (SPEC 5.1)."""
+    """A request for refs to be live (SPEC 5.1)."""
 
     request_id: str
     wants: tuple[WantFact, ...]
     source: str
-    #: Who or what asked, as far as it has an id: a job run, a Dagster run.
+    #: The id of a job run or a Dagster run that asked.
     source_id: str | None = None
     comment: str = ""
     priority: int = 0
@@ -44,7 +44,7 @@ class WantCreated(Fact, frozen=True, tag="WantCreated"):
 
 
 class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
-    """Wants were taken back, by a person or because nothing waits for them any more."""
+    """Wants were canceled, by a person or because no ref waits for them."""
 
     want_ids: tuple[str, ...]
     reason: str = ""
@@ -57,7 +57,7 @@ class WantExpired(Fact, frozen=True, tag="WantExpired"):
 
 
 class WantSlaMissed(Fact, frozen=True, tag="WantSlaMissed"):
-    """Wants were not successful by their deadline; said once, and it changes nothing else (SPEC 5.5)."""
+    """Wants were not successful by their deadline; recorded once, without other effects (SPEC 5.5)."""
 
     want_ids: tuple[str, ...]
 
@@ -83,15 +83,15 @@ class JobRunBuffered(Fact, frozen=True, tag="JobRunBuffered"):
 
 
 class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What besides its inputs decides what a launch writes (SPEC 4.6)."""
+    """The code, configuration and libraries of a launch (SPEC 4.6)."""
 
-    #: A fingerprint of the function that is called, also where its author gives no code version.
+    #: A fingerprint of the called function, also without a code version by its author.
     code: str | None = None
-    #: Of its step and of the resources, as the Dagster run was given it.
+    #: The run configuration of its step and of the resources.
     config: dict[str, Any] = {}
-    #: Those tags of the Dagster run that say how to build.
+    #: The tags of the Dagster run that change a build.
     tags: dict[str, str] = {}
-    #: Of Python and the libraries, by name.
+    #: The versions of Python and the libraries, by name.
     versions: dict[str, str] = {}
 
 
@@ -100,15 +100,15 @@ class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
 
     launch_id: str
     dagster_run_id: str
-    #: The process that hosts it, as far as another process can tell whether it still exists.
+    #: The hosting process, identified so that another process can see if it exists.
     holder: str
     job_run_ids: tuple[str, ...]
-    #: None for a plain asset, and in what older versions recorded; older versions pass over it.
+    #: None for a plain asset, and in events of older versions, which ignore it.
     made_with: MadeWith | None = None
 
 
 class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a manifest says, as far as planning and showing need it; the record itself lies beside the data."""
+    """The facts of a manifest for planning and display; the manifest itself is beside the data."""
 
     #: "complete" or "empty".
     state: str
@@ -127,7 +127,7 @@ class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
     code_version: str | None = None
     #: None for a plain Dagster asset, whose data is in its own place.
     manifest: ManifestFact | None = None
-    #: Where a plain asset's data is known from: its Dagster run and event.
+    #: The Dagster run and event of a plain asset's data.
     origin: str | None = None
 
 
@@ -145,7 +145,7 @@ class JobRunSucceeded(Fact, frozen=True, tag="JobRunSucceeded"):
 
 
 class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One output that cannot be built yet, and what decide found about it."""
+    """One output that cannot be built yet, with the verdict of decide."""
 
     ref: Ref
     missing: tuple[Ref, ...]
@@ -167,7 +167,7 @@ class JobRunDepMissed(Fact, frozen=True, tag="JobRunDepMissed"):
     """Job runs found inputs missing (SPEC 6.3)."""
 
     misses: tuple[RunMissFact, ...]
-    #: When to retry what is found to be live by now (6.5).
+    #: The time of the retry for inputs that are live by now (6.5).
     retry_at: float
 
 
@@ -192,7 +192,7 @@ class JobRunLost(Fact, frozen=True, tag="JobRunLost"):
 
 
 class JobRunCanceled(Fact, frozen=True, tag="JobRunCanceled"):
-    """Job runs were stopped, by a person or because nobody wants them any more."""
+    """Job runs were stopped, by a person or because no open want needs them."""
 
     job_run_ids: tuple[str, ...]
     reason: str = ""
@@ -207,7 +207,7 @@ class SkippedRun(msgspec.Struct, frozen=True):
 
 
 class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
-    """A Dagster run asked for what is live already (SPEC 8.2)."""
+    """A Dagster run asked for live refs (SPEC 8.2)."""
 
     launch_id: str
     job: str
@@ -217,7 +217,7 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
 
 
 class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One ref that somebody else builds, or has built, for the requester (SPEC 8.1)."""
+    """One ref that another job run builds, or has built, for the requester (SPEC 8.1)."""
 
     ref: Ref
     #: `coordination.Answer`: "joined", "reused" or "refused".
@@ -225,12 +225,12 @@ class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The job run that builds it, or built it; and the instance delegated to.
     job_run_id: str
     uuid: str
-    #: Why it was refused.
+    #: The reason of a refusal.
     reason: str = ""
 
 
 class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
-    """A request need not build these refs itself, or must not."""
+    """A request does not build these refs itself: it joins, reuses or is refused."""
 
     #: The request id of wants, or the Dagster run.
     requester: str
@@ -238,7 +238,7 @@ class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
 
 
 class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
-    """A requester does not wait any longer for what others build (SPEC 8.3)."""
+    """A requester does not wait any longer for builds of others (SPEC 8.3)."""
 
     requester: str
     refs: tuple[Ref, ...]
@@ -246,26 +246,26 @@ class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
 
 
 class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
-    """Somebody says that the canonical instances of refs are wrong (SPEC 7.1)."""
+    """The canonical instances of refs are marked as wrong (SPEC 7.1)."""
 
     taint_id: str
     refs: tuple[Ref, ...]
     reason: str
-    #: Instances that were named themselves, canonical or not (7.3).
+    #: Instances that the command names, canonical or not (7.3).
     uuids: tuple[str, ...] = ()
-    #: Whatever was built from them, or will be, is wrong too; the fold walks the lineage (7.3).
+    #: Also all instances that were or will be built from them; the fold walks the lineage (7.3).
     downstream: bool = False
 
 
 class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
-    """A taint was taken back from every instance."""
+    """A taint was removed from every instance."""
 
     taint_id: str
     reason: str = ""
 
 
 class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
-    """Readers see an earlier instance again; whatever said that it is wrong does so no more (SPEC 7.4)."""
+    """Readers see an earlier instance again, without its taints (SPEC 7.4)."""
 
     ref: Ref
     uuid: str
@@ -273,7 +273,7 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
 
 
 class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
-    """Instances' data is taken away; nobody reads them from now on, and their files go next (SPEC 10.8)."""
+    """The data of instances is removed: readers stop here, and their files are deleted next (SPEC 10.8)."""
 
     uuids: tuple[str, ...]
     #: `removals.Reason`
@@ -281,20 +281,20 @@ class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
 
 
 class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):
-    """The files of removed instances are gone."""
+    """The files of removed instances are deleted."""
 
     uuids: tuple[str, ...]
 
 
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Data of one ref that came from outside; the job run id only gives the instance its uuid (SPEC 4.2)."""
+    """Data of one ref from outside; the job run id gives the instance its uuid (SPEC 4.2)."""
 
     job_run_id: str
     ref: Ref
-    #: Where it came from, so that the same arrival is recorded once.
+    #: The origin, so that the same arrival is recorded once.
     origin: str
     manifest: ManifestFact | None = None
-    #: The live instance whose rows these are, in other files: what was built from that one is as good as before (9.8).
+    #: The live instance with the same rows in other files; builds from it stay valid (9.8).
     same_as: str | None = None
 
 
@@ -305,26 +305,26 @@ class LotArrived(Fact, frozen=True, tag="LotArrived"):
 
 
 class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An arc was woken by an instance of one of its sources, once and for all."""
+    """An instance of one of its sources has woken an arc, once."""
 
     arc: str
     #: The instance's uuid.
     source: str
-    #: What was wanted for it; a lot that is live already is not.
+    #: The lots that became wanted; a lot that is live is not.
     lots: tuple[Ref, ...] = ()
 
 
 class ArcFired(Fact, frozen=True, tag="ArcFired"):
-    """Arcs have been followed along the log; the wants that they made stand beside it, in one transaction (SPEC 10.5)."""
+    """Arcs were followed along the log; the wants that they made are in the same transaction (SPEC 10.5)."""
 
-    #: The last event that was looked at.
+    #: The last event that was read.
     up_to_seq: int
     arcs: tuple[str, ...]
     firings: tuple[ArcFiring, ...] = ()
 
 
 class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
-    """A code location said what it can build; only what changed is told (SPEC 5.7)."""
+    """A code location registered its datasets; only changes are recorded (SPEC 5.7)."""
 
     location: str
     datasets: tuple[DatasetSpec, ...] = ()
@@ -332,18 +332,18 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
 
 
 class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
-    """An invoke on the meta storage: what it answered, and what it wrote. Its seq is the revision (SPEC 9.1)."""
+    """An invoke on the meta storage, with its results and writes. Its seq is the revision (SPEC 9.1)."""
 
     #: One for each statement.
     answers: tuple[bool | int | bytes | None, ...]
-    #: Every key that began so was removed, before what follows.
+    #: Prefixes whose keys were removed, before the writes below.
     cleared: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     puts: dict[str, bytes] = {}
 
 
 class MetaCompacted(Fact, frozen=True, tag="MetaCompacted"):
-    """What the meta storage's keys went through up to a revision is forgotten, and so are the tombstones of that time."""
+    """Changes of the meta storage's keys up to a revision, and tombstones of that time, are deleted."""
 
     revision: int
 

@@ -1,7 +1,7 @@
-"""The meta storage's own language: a statement, evaluated against entries, becomes writes and a value (SPEC 9.1).
+"""The language of the meta storage: a statement, evaluated against entries, becomes writes and a value (SPEC 9.1).
 
-Keys are texts, values bytes. What was removed is a tombstone: it has a revision, no value, and counts as not existing.
-`TESTS` says which key passes which test. Pure: nothing here knows where entries are.
+Keys are texts, values bytes. A removed key is a tombstone: it has a revision and no value, and does not exist. The module does
+not know where entries are.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from databuild_dagster.model.machine import Label
 
 #: Longest key: PostgreSQL's index takes no more than 2,700 bytes.
 MAX_KEY_BYTES = 2_048
-#: Largest value; a place for what must be agreed on, not for data.
+#: Largest value; the storage is for agreements, not for data.
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 #: Keys that one invoke may name; those under a prefix that it clears are not counted.
 MAX_KEYS = 100_000
-#: How deep conditions, and statements within statements, may stand in each other.
+#: Depth of conditions and statements within each other.
 MAX_DEPTH = 50
 #: Behind every key: none may hold it.
 LAST = "\U0010ffff"
-#: Where watchers say how far they have come.
+#: Prefix of the keys by which watchers report their progress.
 WATCHERS = "metaWatch."
 
-#: What a statement may yield.
+#: The result of a statement.
 Value = bool | int | bytes | None
 
 
 class CompactedRevision(Conflict):
-    """What happened behind revision {revision} is not remembered any more: it was compacted up to {compacted}."""
+    """Changes after revision {revision} are no longer available: they were compacted up to {compacted}."""
 
-    hint = "Read what there is now, and watch from the revision of that answer."
+    hint = "Read the present entries, and watch from the revision of that answer."
 
 
 class Entry(NamedTuple):
-    """A key as it stands; `value` None is a tombstone."""
+    """A key with its value; `value` None is a tombstone."""
 
     key: str
     value: bytes | None
-    #: Of the invoke that touched it last; 0 for what never was.
+    #: The revision of the last change; 0 for a key without any.
     revision: int
 
     @property
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """All that one revision changed among the keys that are watched, by key."""
+    """The changes of one revision among the watched keys, by key."""
 
     revision: int
     entries: tuple[Entry, ...]
@@ -62,18 +62,18 @@ class Batch(NamedTuple):
 
 
 class Test(Label):
-    """What is asked of a key by itself."""
+    """A test of a key alone."""
 
     #: It has a value.
     EXISTS = "exists"
     NOT_EXISTS = "not_exists"
-    #: It had one, which was removed.
+    #: It had a value, which was removed.
     TOMBSTONE = "tombstone"
     NOT_TOMBSTONE = "not_tombstone"
 
 
 class Compare(Label):
-    """How a value, or a revision, is compared with another."""
+    """A comparison of a value, or of a revision."""
 
     EQ = "eq"
     NE = "ne"
@@ -91,7 +91,7 @@ class Is(msgspec.Struct, frozen=True):
 
 
 class ValueIs(msgspec.Struct, frozen=True):
-    """A key's value compared with bytes. What does not exist has no value: it only differs."""
+    """A key's value compared with bytes. A key without a value only passes `NE`."""
 
     key: str
     how: Compare
@@ -154,7 +154,7 @@ def revision_is(key: str, how: str, operand: int) -> RevisionIs:
 
 
 def as_read(entry: Entry) -> Condition:
-    """Whether a key still has the value it was read with, or still has none."""
+    """The condition that a key still has the value with which it was read, or still has none."""
     return not_exists(entry.key) if entry.value is None else value_is(entry.key, "eq", entry.value)
 
 
@@ -169,13 +169,13 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Make a key a tombstone; what does not exist is not touched."""
+    """Make a key a tombstone; a key without a value stays."""
 
     key: str
 
 
 class RemovePrefix(msgspec.Struct, frozen=True):
-    """The same for every key that begins so, also those that no invoke has read."""
+    """The same for every key with the prefix, also for those that no invoke has read."""
 
     prefix: str
 
@@ -184,7 +184,7 @@ Op = Put | Remove | RemovePrefix
 
 
 class Do(msgspec.Struct, frozen=True):
-    """Operations one after another, and what to answer."""
+    """Operations in order, and the result."""
 
     ops: tuple[Op, ...] = ()
     yields: Value = None
@@ -206,7 +206,7 @@ def do(*ops: Op, yields: Value = None) -> Do:
 
 
 def iif(condition: Condition, then: Statement | None = None, otherwise: Statement | None = None) -> Iif:
-    """Without branches it only answers whether the condition holds."""
+    """Without branches its result is the truth of the condition."""
     return Iif(
         condition, Do(yields=True) if then is None else then, Do(yields=False) if otherwise is None else otherwise
     )
@@ -216,13 +216,13 @@ def iif(condition: Condition, then: Statement | None = None, otherwise: Statemen
 
 
 class Presence(Label):
-    """What is known of a key."""
+    """The state of a key."""
 
     #: It has a value, and the revision of its put.
     PRESENT = "present"
     #: It has the revision of its removal.
     REMOVED = "removed"
-    #: It never was, or is forgotten: its revision is 0.
+    #: It never had a value, or is compacted: its revision is 0.
     UNKNOWN = "unknown"
 
     @classmethod
@@ -251,7 +251,7 @@ _COMPARES: dict[Compare, Callable[[Any, Any], bool]] = {
 
 
 def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
-    """Whether a condition is true of what is there; `look` has None for what never was."""
+    """Evaluate a condition; `look` gives the entry of a key, None for one that never was."""
     match condition:
         case Is(key, test):
             return Presence.of(look(key)) in TESTS[test]
@@ -271,9 +271,9 @@ def holds(condition: Condition, look: Callable[[str], Entry | None]) -> bool:
 
 
 class Draft:
-    """What an invoke would write, while its statements are evaluated: each sees what those before it did.
+    """The writes of an invoke while its statements are evaluated, each on the result of those before it.
 
-    What it has touched has `revision` for them, which it will have for all.
+    Keys that it has written have the revision that the invoke will get.
     """
 
     def __init__(self, look: Callable[[str], Entry | None], revision: int) -> None:
@@ -312,7 +312,7 @@ class Draft:
                 for key in [key for key in self.writes if key.startswith(prefix)]:
                     before = self._look(key)
                     if before is None:
-                        # Put and taken away again by one invoke: it never was.
+                        # A key that one invoke puts and removes never was.
                         del self.writes[key]
                     else:
                         self.writes[key] = None

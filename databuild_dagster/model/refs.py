@@ -117,7 +117,7 @@ def derive_partition_uuid(job_run_id: str, ref: PartitionRef | str) -> str:
 
 
 def checked_job_run_id(job_run_id: str) -> str:
-    """Without a separator, ids of any length could collide with a ref's first letters; so only full UUIDs pass (SPEC 2.2)."""
+    """Only full UUIDs pass, because the hash has no separator between the id and the ref (SPEC 2.2)."""
     if not _UUID7.fullmatch(job_run_id):
         raise InvalidRequest(what="job run id", value=job_run_id, why="it must be a 36-character UUIDv7 string")
     return job_run_id

@@ -1,7 +1,7 @@
-"""What decide, evolve and react see of the state: rows by key, in bulk, the same object every time within a unit of work.
+"""The state as decide, evolve and react see it: rows by key, in bulk, the same object each time within a unit of work.
 
-The store implements it. A lookup returns what exists; links (which want names which ref, which instance waits for
-which ref) are pairs of row ids.
+The store implements it. A lookup returns the rows that exist; links (a want names a ref, an instance waits for a ref) are pairs
+of row ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from databuild_dagster.model.rows import (
 
 
 class Openness(IntEnum):
-    """How a want's hold on its refs stands, kept beside each of them for the index."""
+    """The hold of a want on its refs, kept beside each link for the index."""
 
     #: It ended for good.
     ENDED = 0
@@ -45,9 +45,9 @@ class Registered(Protocol):
     def asset_names(self) -> list[str]: ...
 
     def arcs(self, assets: Iterable[str]) -> dict[str, ArcRow]: ...
-    #: Those that are not removed, in the order of their registration.
+    #: The arcs that are not removed, in the order of their registration.
     def arcs_in_force(self) -> list[ArcRow]: ...
-    #: Of (arc, source instance, event).
+    #: Takes (arc, source instance, event).
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None: ...
 
 
@@ -57,7 +57,7 @@ class Built(Protocol):
     def refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]: ...
     def ensure_refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]: ...
     def refs_by_id(self, ids: Iterable[int]) -> dict[int, RefRow]: ...
-    #: One that exists; each move asks for its own, mostly one that was met in bulk before.
+    #: An existing ref, mostly one that a lookup in bulk has loaded.
     def ref_by_id(self, ref_id: int) -> RefRow: ...
 
     def instances_by_id(self, ids: Iterable[int]) -> dict[int, InstanceRow]: ...
@@ -69,7 +69,7 @@ class Built(Protocol):
     def job_runs_of_launches(self, launch_ids: Iterable[int]) -> list[JobRunRow]: ...
 
     def launches(self, launch_ids: Iterable[str]) -> dict[str, LaunchRow]: ...
-    #: Of the ids of a new launch, None for none, and of its job runs, those that one of its kind has already.
+    #: The ids that are in use, of the id of a new launch, None for none, and of those of its job runs.
     def ids_taken(self, launch_id: str | None, job_run_ids: Iterable[str]) -> set[str]: ...
 
 
@@ -78,9 +78,9 @@ class Wanted(Protocol):
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]: ...
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]: ...
-    #: (ref, want) pairs of the wants that hold the refs in that way, with the wants themselves.
+    #: (ref, want) pairs of the wants with such a hold on the refs.
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]: ...
-    #: The same of those that succeeded and whose TTL ends later than a time.
+    #: The same of successful wants whose TTL ends later than a time.
     def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]: ...
     #: (want, ref) pairs.
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]: ...
@@ -89,7 +89,7 @@ class Wanted(Protocol):
 
 
 class Missed(Protocol):
-    """What waits for what (SPEC 6.3)."""
+    """Instances that wait for refs (SPEC 6.3)."""
 
     #: (missing ref, waiting or upstream-failed instance) pairs in force.
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]: ...
@@ -103,7 +103,7 @@ class Tainted(Protocol):
     """Taints, lineage, and where the canonical pointer was (SPEC 7)."""
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]: ...
-    #: The instances that carry a taint, unless it was taken back from them.
+    #: The instances that carry a taint.
     def instances_of_taint(self, taint_id: int) -> list[int]: ...
     #: (instance, taint) pairs in force.
     def taints_of_instances(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]: ...
@@ -112,49 +112,49 @@ class Tainted(Protocol):
     def cancel_taint_links(self, pairs: Iterable[tuple[int, int]], at: float) -> None: ...
     #: Instances whose recorded inputs these are, and the recorded inputs of instances.
     def instances_built_from(self, instance_ids: Iterable[int]) -> list[int]: ...
-    #: Those that have the same rows as any of these, each of them included.
+    #: The instances with the same rows as any of these, which are included.
     def instances_same_as(self, instance_ids: Iterable[int]) -> list[int]: ...
     def inputs_of(self, instance_ids: Iterable[int]) -> list[int]: ...
     def add_revert(self, ref_id: int, seq: int, instance_id: int) -> None: ...
-    #: (ref, seq, instance) of each time that the canonical pointer of a ref was set, in order.
+    #: (ref, seq, instance) for each change of a canonical pointer, in order.
     def pointings(self, ref_ids: Iterable[int]) -> list[tuple[int, int, int]]: ...
     #: The event by which each instance came into its state.
     def moved_by(self, instance_ids: Iterable[int]) -> dict[int, int]: ...
     #: The event that buffered the oldest job run which has not ended, None while there is none.
     def building_since(self) -> int | None: ...
-    #: Records exactly which instance stood for which input ref.
+    #: Records (input ref, the instance that was read).
     def add_inputs(self, instance_id: int, inputs: Iterable[tuple[int, int]]) -> None: ...
 
 
 class Delegated(Protocol):
     """Delegations (SPEC 8)."""
 
-    #: Of requesters to refs: those will be asked for, one after another.
+    #: Loads the delegations of requesters to refs.
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None: ...
-    #: Outcomes of a requester's delegations, by ref, as far as there are any.
+    #: Outcomes of a requester's delegations, by ref.
     def delegations(self, requester: str, ref_ids: Iterable[int]) -> dict[int, str]: ...
     #: (ref, requester) pairs of the active delegations that are still open.
     def waiting_delegations(self, ref_ids: Iterable[int]) -> list[tuple[int, str]]: ...
     def waiting_delegations_of(self, requester: str) -> list[int]: ...
     def put_delegations(self, rows: Iterable[DelegationRow]) -> None: ...
-    #: Of (requester, ref): what was joined is built by the requester itself.
+    #: Takes (requester, ref): the requester builds a ref that it had joined.
     def take_delegations(self, pairs: Iterable[tuple[str, int]]) -> None: ...
-    #: Of (outcome, instance that served or None, ended at, reason, requester, ref).
+    #: Takes (outcome, serving instance or None, ended at, reason, requester, ref).
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
 
 
 class Keyed(Protocol):
     """The meta storage (SPEC 9.1)."""
 
-    #: Keys of the meta storage as they stand, tombstones among them; what never was is left out.
+    #: Existing keys of the meta storage, tombstones among them.
     def meta_entries(self, keys: Iterable[str]) -> Mapping[str, Entry]: ...
-    #: Those with a value that begin so.
+    #: Keys with a value and this prefix.
     def meta_under(self, prefix: str) -> list[Entry]: ...
-    #: Of keys to values, None to remove them; the event being folded is their revision.
+    #: Keys to values, None to remove one; the event being folded is their revision.
     def write_meta(self, writes: Mapping[str, bytes | None]) -> None: ...
-    #: Removes all that have a value and begin so, but for some.
+    #: Removes all keys with a value and this prefix, but for some.
     def clear_meta(self, prefix: str, but: Iterable[str]) -> None: ...
-    #: Up to which revision is forgotten what happened to keys; 0 for nothing.
+    #: The revision up to which changes are compacted; 0 for none.
     def meta_compacted(self) -> int: ...
     def compact_meta(self, revision: int) -> None: ...
 
@@ -164,7 +164,7 @@ class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Keyed, Protoco
 
     #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
     seq: int
-    #: Refs whose derivative wants have to be looked at before the command ends (SPEC 6.4).
+    #: Refs whose derivative wants the command has to check (SPEC 6.4).
     unsettled: set[int]
 
     #: The id of a new row: in order of events, and the same in a rebuild.

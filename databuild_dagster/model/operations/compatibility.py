@@ -1,4 +1,4 @@
-"""What may start on a dataset: beside what runs there, on which partitions, under which name (SPEC 9.3, 9.4)."""
+"""Rules for the start of an operation: running ones beside it, its partitions, its name (SPEC 9.3, 9.4)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from databuild_dagster.model.wording import few_of
 
 
 class TypeRule(NamedTuple):
-    """What compatibility asks of a type."""
+    """The compatibility of a type."""
 
     name: str
-    #: Whether several may run on a dataset at once.
+    #: Several may run on a dataset at once.
     many: bool
     #: Types that may not run beside it.
     apart_from: frozenset[str] = frozenset()
 
 
 class Beside(NamedTuple):
-    """One row: what an operation that runs has in common with one that starts, None where it does not matter."""
+    """One row: facts about a running operation and a starting one, None for any, and the verdict."""
 
     #: Both are of one type.
     same_type: bool
@@ -29,9 +29,9 @@ class Beside(NamedTuple):
     many: bool | None
     #: They are about the same object.
     same_object: bool | None
-    #: One of the two types shuns the other.
+    #: One of the two types may not run beside the other.
     apart: bool | None
-    #: Why it may not start, None where it may.
+    #: The reason why it may not start; None if it may.
     why: str | None
 
     def fits(self, *facts: bool) -> bool:
@@ -41,7 +41,7 @@ class Beside(NamedTuple):
 #: Exactly one row fits any two operations (SPEC 9.4).
 BESIDE = (
     Beside(True, False, None, None, "{running} runs, and only one of its type may at a time"),
-    Beside(True, True, True, None, "{running} runs, which is about the same: {object}"),
+    Beside(True, True, True, None, "{running} runs on the same object: {object}"),
     Beside(True, True, False, None, None),
     Beside(False, None, None, True, "{running} runs, and the two may not run at the same time"),
     Beside(False, None, None, False, None),
@@ -51,7 +51,7 @@ BESIDE = (
 def why_incompatible(
     starting: TypeRule, object_id: str | None, running: Sequence[OperationId], rules: Mapping[str, TypeRule]
 ) -> str | None:
-    """Why an operation may not start beside those that run, by `BESIDE`; None when it may."""
+    """The reason why an operation may not start beside the running ones, by `BESIDE`; None if it may."""
     for operation in running:
         other = rules.get(operation.type)
         facts = (
@@ -69,7 +69,7 @@ def why_incompatible(
 def check_partitions(
     dataset: str, type_name: str, live: Mapping[str, str | None], named: Iterable[str] | None
 ) -> dict[str, str | None]:
-    """The partitions that an operation is about, with their instances. Raises `InvalidOperation`."""
+    """The partitions of an operation, with their instances. Raises `InvalidOperation`."""
     if named is None:
         if not live:
             raise InvalidOperation(type_name=type_name, dataset=dataset, why="it has no live partition")
@@ -83,7 +83,7 @@ def check_partitions(
 
 
 def check_name(what: str, name: str) -> str:
-    """Of a type, or an object. Raises `InvalidRequest`."""
+    """The name of a type or an object. Raises `InvalidRequest`."""
     if not name or len(name) > 200 or not name.isprintable():
         raise InvalidRequest(what=what, value=name, why="it must be a printable text of 1 to 200 letters")
     return name

@@ -1,4 +1,4 @@
-"""Every change of an operation's keys, as one invoke whose condition says what it relies on (SPEC 9.3, 9.5, 9.6)."""
+"""The changes of an operation's keys, each one invoke with the condition that it relies on (SPEC 9.3, 9.5, 9.6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def is_running(id: OperationId) -> Condition:
 def start(
     id: OperationId, arg: ArgRecord, partitions: Mapping[str, str | None], run_ops: Entry, next_id: Entry
 ) -> Statement:
-    """SPEC 9.3: all of it if nothing was started or ended since `run_ops` and `next_id` were read; yields the instance id."""
+    """SPEC 9.3: start an operation, unless another was started or ended since `run_ops` and `next_id` were read.
+
+    Yields the instance id.
+    """
     with_it = run_ops_value([*run_ops_of(id.dataset, run_ops.value), id])
     return iif(
         both(as_read(run_ops), as_read(next_id)),
@@ -69,7 +72,7 @@ def is_held(id: OperationId, partition: str, executor: bytes | None) -> Conditio
 
 
 def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
-    """The same of a lease: the fence token is this one."""
+    """The same with a lease as the fence token."""
     return is_held(id, partition, to_bytes(lease))
 
 
@@ -88,26 +91,26 @@ def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on:
 
 
 def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.5: a job for an executor, if no other has taken it since `before` was read; None is no executor."""
+    """SPEC 9.5: give a job to an executor, if no other has taken it since `before` was read; None is no executor."""
     was = job_state(None if before is None else lease_of(before))
     on = JobCause.TAKEN if before is None else JobCause.ADOPTED
     return _moved(id, partition, is_held(id, partition, before), was, on, lease)
 
 
 def release(id: OperationId, partition: str, before: bytes) -> Statement:
-    """Take a job from an executor that is gone: the token it has is worth nothing any more."""
+    """Take a job from a dead executor, whose token is invalid from then on."""
     lease = lease_of(before)
     released = msgspec.structs.replace(lease, released=True)
     return _moved(id, partition, is_held(id, partition, before), job_state(lease), JobCause.RELEASED, released)
 
 
 def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
-    """The job is free for the next executor at once, with its progress."""
+    """Free a job for the next executor at once, with its progress."""
     return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), JobCause.GIVEN_BACK, None)
 
 
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
-    """SPEC 9.5: how a job ended, if the lease is still this executor's."""
+    """SPEC 9.5: mark the end of a job, if the lease is still this executor's."""
     return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
 
 
@@ -116,7 +119,7 @@ def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Stat
 
 
 def note_trouble(id: OperationId, partition: str, lease: Lease, trouble: Trouble) -> Statement:
-    """So that others see why a job takes so long."""
+    """Record a failed attempt, so that a view of the operation shows it."""
     return iif(is_mine(id, partition, lease), do(Put(id.job(partition).trouble, to_bytes(trouble)), yields=True))
 
 
@@ -125,14 +128,14 @@ def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
 
 
 def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
-    """Before a failing job is cleaned up: no executor may resume from what the clean-up removes."""
+    """Remove the progress before the clean-up of a failing job, so that no executor resumes from removed work."""
     return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
 
 
 def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[str, Unclean]) -> list[Statement]:
-    """SPEC 9.6, in one invoke: the last statement yields whether it was applied.
+    """SPEC 9.6: end an operation in one invoke; the last statement yields true if it was applied.
 
-    Of the `unfinished` jobs those that were not marked by now are noted as unclean first.
+    `unfinished` jobs without a mark by now are noted as unclean first.
     """
     still = both(is_running(id), as_read(run_ops))
     left = [running for running in run_ops_of(id.dataset, run_ops.value) if running != id]
@@ -149,9 +152,9 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.6: be the coordinator of a dataset, if none has become it since `before` was read.
+    """SPEC 9.6: become the coordinator of a dataset, unless another has since `before` was read.
 
-    Only where operations run: a late coordinator would leave a key behind that nothing removes.
+    Only for a dataset with running operations, because the end of the last one removes the key.
     """
     keys = DatasetKeys.of(dataset)
     is_free = both(exists(keys.run_ops), as_read(Entry(keys.coordinator, before, 0)))

@@ -1,22 +1,23 @@
 """The keys of operations in the meta storage (SPEC 9.2).
 
-    distOp.<dataset>.runOps                     the operations that run, as (type, object, instance)
-    distOp.<dataset>.coordinator                who completes them
+    distOp.<dataset>.runOps                     the running operations, as (type, object, instance)
+    distOp.<dataset>.coordinator                the lease of the process that completes them
     distOp.<dataset>.<type>.nextInstanceId
     <root>.arg  .state  .partitions             root is distOp.<dataset>.<type>[.<object>].<instance>
-    <root>.<partition>.executor                 who has the job: the fence token
-    <root>.<partition>.progress                 what a resumable job has saved
-    <root>.<partition>.state                    absent, or how it ended
-    <root>.<partition>.trouble                  why it is tried again, and when
+    <root>.<partition>.executor                 the lease of its executor: the fence token
+    <root>.<partition>.progress                 the saved progress of a resumable job
+    <root>.<partition>.state                    absent, or the end of the job
+    <root>.<partition>.trouble                  its failed attempt, and the time of the next one
     <root>.trouble                              the same of its completion
-    distOpHistory.<…as the root>                how it ended
-    distOpUnclean.<…as the root>.<partition>    a job of an ended operation that is to be cleaned up after
+    distOpHistory.<…as the root>                the end of the operation
+    distOpUnclean.<…as the root>.<partition>    a job of an ended operation whose work has to be cleaned up
 
 Parts are escaped, and a search by prefix ends with the separator, so that instance 1 never matches 10.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -28,7 +29,7 @@ SEPARATOR = "."
 ROOT = "distOp"
 HISTORY = "distOpHistory"
 UNCLEAN = "distOpUnclean"
-#: What stands for an unpartitioned dataset's one partition; no escaped text looks so.
+#: The part of an unpartitioned dataset's one partition; no escaped text is equal to it.
 _NO_KEY = "%"
 
 
@@ -42,7 +43,7 @@ def unescape(part: str) -> str:
 
 
 class OperationId(NamedTuple):
-    """One operation: the nth of its type on a dataset, and what it is about where a type may run several times at once."""
+    """One operation: the nth of its type on a dataset, with its object where a type may run several times at once."""
 
     dataset: str
     type: str
@@ -50,23 +51,20 @@ class OperationId(NamedTuple):
     instance: int
 
     def __str__(self) -> str:
-        """Within keys; also for people."""
+        """The id in keys and messages."""
         return _text_of(self)
 
     @classmethod
     def parse(cls, text: str) -> OperationId:
-        """Raises `NotFound` for what is no id."""
+        """Raises `NotFound` for a text that is not an id."""
         parts = text.split(SEPARATOR)
-        if len(parts) not in (3, 4) or not all(parts) or not (parts[-1].isascii() and parts[-1].isdecimal()):
-            raise NotFound(kind="operation", name=text)
-        try:
-            names = [unescape(part) for part in parts[:-1]]
-        except ValueError:
-            raise NotFound(kind="operation", name=text) from None
-        found = cls(names[0], names[1], names[2] if len(names) == 3 else None, int(parts[-1]))
-        if str(found) != text:
-            raise NotFound(kind="operation", name=text)
-        return found
+        if len(parts) in (3, 4) and all(parts) and parts[-1].isascii() and parts[-1].isdecimal():
+            with suppress(ValueError):
+                names = [unescape(part) for part in parts[:-1]]
+                found = cls(names[0], names[1], names[2] if len(names) == 3 else None, int(parts[-1]))
+                if str(found) == text:
+                    return found
+        raise NotFound(kind="operation", name=text)
 
     @property
     def root(self) -> str:
@@ -74,7 +72,7 @@ class OperationId(NamedTuple):
 
     @property
     def under(self) -> str:
-        """With what all its keys begin."""
+        """The prefix of all its keys."""
         return self.root + SEPARATOR
 
     @property
@@ -111,14 +109,14 @@ def _text_of(id: OperationId) -> str:
     parts = [escape(id.dataset), escape(id.type)]
     if id.object is not None:
         escaped = escape(id.object)
-        # An object that is a number would look like an instance, whose keys then began as another's.
+        # An object that is a number would look like an instance, and share a prefix with its keys.
         is_number = escaped.isascii() and escaped.isdecimal()
         parts.append(f"%{ord(escaped[0]):02X}{escaped[1:]}" if is_number else escaped)
     return SEPARATOR.join([*parts, str(id.instance)])
 
 
 class JobKeys(NamedTuple):
-    """Of one partition's job."""
+    """The keys of one partition's job."""
 
     executor: str
     state: str
@@ -128,11 +126,11 @@ class JobKeys(NamedTuple):
 
 
 class DatasetKeys(NamedTuple):
-    """Of all operations on a dataset."""
+    """The keys of all operations on a dataset."""
 
     run_ops: str
     coordinator: str
-    #: With what all of them begin.
+    #: The prefix of all of them.
     under: str
 
     @classmethod

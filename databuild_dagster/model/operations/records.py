@@ -17,10 +17,10 @@ FORMAT = 1
 
 
 class ArgRecord(msgspec.Struct, frozen=True):
-    """What an operation was started with."""
+    """The argument of an operation."""
 
     format: int
-    #: Version of the type's code, which has to understand `arg`.
+    #: The version of the type's code that wrote `arg`.
     type_version: int
     arg: Any
     started_at: float
@@ -28,21 +28,21 @@ class ArgRecord(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Who has a job, or a dataset's completions. As bytes it is the fence token: `token` is never used again."""
+    """The holder of a job, or of a dataset's completions. As bytes it is the fence token: `token` is used once."""
 
     token: str
-    #: Whose heartbeat counts, and which process it is as far as others can tell (`engine.holders`).
+    #: The executor whose heartbeat counts, and its process as others identify it (`engine.holders`).
     executor: str
     holder: str
     at: float
-    #: The tokens before, the latest last: their work may lie about.
+    #: The earlier tokens, the latest last: files of their work may exist.
     adopted_from: tuple[str, ...] = ()
-    #: A coordinator found its executor gone: the next executor takes the job without waiting for heartbeats.
+    #: A coordinator found its executor dead: the next executor takes the job without waiting for heartbeats.
     released: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How a job ended: its result is one of the instance that the partition had when the operation began."""
+    """The end of a job on the instance that the partition had when the operation began."""
 
     state: JobState
     instance: str | None
@@ -51,17 +51,17 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Why something did not go well, and when it is tried again."""
+    """A failed attempt, and the time of the next one."""
 
     error: str
-    #: How many attempts have failed.
+    #: The number of failed attempts.
     attempts: int
     at: float
     next_at: float
 
 
 class Unclean(msgspec.Struct, frozen=True):
-    """Who had a job of an operation that has ended, and on which instance."""
+    """A job of an ended operation whose work has to be cleaned up: its lease and its instance."""
 
     lease: Lease
     instance: str | None
@@ -78,7 +78,7 @@ class Ended(msgspec.Struct, frozen=True):
     #: Partition to the detail of its failed job.
     failed: dict[str, Any]
     ended_at: float
-    #: What the completion code answered.
+    #: The result of the completion code.
     report: Any = None
     reason: str = ""
 
@@ -86,7 +86,7 @@ class Ended(msgspec.Struct, frozen=True):
 #: Tokens that a lease remembers at most.
 MAX_ADOPTIONS = 20
 
-#: What the key `state` of an operation says, from its start to its end.
+#: The value of the key `state` of a running operation.
 RUNNING = OPERATION.next(None, OperationCause.STARTED).value.encode()
 
 _RunOps = list[tuple[str, str | None, int]]
@@ -114,7 +114,7 @@ def arg_of(id: OperationId, value: bytes) -> ArgRecord:
 
 
 def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable[Entry]]) -> set[str]:
-    """The instances that running operations on these datasets are about; `entries` gives those of keys.
+    """The instances that running operations on these datasets work on; `entries` reads keys.
 
     Raises `NewerOperations`.
     """
@@ -125,12 +125,12 @@ def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable
     return {uuid for entry in partitions if entry.value for uuid in partitions_of(entry.value).values() if uuid}
 
 
-#: The start of an operation writes no key of a job, so a job without keys is in the state it is born in.
+#: The state of a job without keys, because the start of an operation writes none.
 BORN = JOB.next(None, JobCause.STARTED)
 
 
 def job_state(lease: Lease | None, mark: Mark | None = None) -> JobState:
-    """What the keys of a job say."""
+    """The state of a job by its keys."""
     if mark is not None:
         return mark.state
     if lease is None:

@@ -1,4 +1,4 @@
-"""The machines of an operation and of its jobs (SPEC 9). Their state is what keys of the meta storage say."""
+"""The machines of an operation and of its jobs (SPEC 9). Keys of the meta storage hold their states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from databuild_dagster.model.machine import Label, Machine, Move
 
 
 class OperationState(Label):
-    """What a person sees of an operation; while it runs it has keys, afterwards an entry in the history."""
+    """The state of an operation; a running one has keys, an ended one has an entry in the history."""
 
     #: Jobs are to be run.
     RUNNING = "running"
@@ -16,12 +16,12 @@ class OperationState(Label):
     FAILED = "failed"
     #: A person stopped it.
     CANCELED = "canceled"
-    #: It has ended, and newer code has written how.
+    #: It has ended, and newer code has written its end.
     UNREADABLE = "unreadable"
 
 
 class OperationCause(Label):
-    """What starts and what ends an operation."""
+    """The causes of an operation's start and end."""
 
     STARTED = "started"
     #: SPEC 9.6: complete when all jobs succeeded, or one failed.
@@ -48,21 +48,21 @@ OPERATION = Machine[OperationState, OperationCause](
 
 
 class JobState(Label):
-    """Who has a job, or how it ended. A job whose operation has ended has no keys, and so no state."""
+    """The holder of a job, or its end. A job of an ended operation has no keys, and so no state."""
 
     #: No executor has it: it has no key.
     FREE = "free"
     #: The key `executor` has the lease of an executor.
     TAKEN = "taken"
-    #: The same, and the lease says that it is worth nothing any more.
+    #: The same, with a lease that is not valid any longer.
     RELEASED = "released"
-    #: The key `state` says so.
+    #: The key `state` has a mark.
     SUCCESS = "success"
     FAILED = "failed"
 
 
 class JobCause(Label):
-    """What moves a job: one invoke each (`invokes`)."""
+    """The causes of a job's moves: one invoke each (`invokes`)."""
 
     #: Its operation started.
     STARTED = "started"
@@ -94,12 +94,12 @@ JOB = Machine[JobState, JobCause](
     final=[_J.SUCCESS, _J.FAILED],
 )
 
-#: The cause of the move to each state that a mark may say.
+#: The cause of the move to each state of a mark.
 CAUSE_OF_MARK = {_J.SUCCESS: _JC.SUCCEEDED, _J.FAILED: _JC.FAILED}
 
 
 def end_of(n_partitions: int, n_succeeded: int, n_failed: int) -> OperationCause | None:
-    """Why an operation with these jobs is complete (SPEC 9.6); None while it is not."""
+    """The reason why an operation with these jobs is complete (SPEC 9.6); None while it is not."""
     if n_failed:
         return _OC.JOB_FAILED
     return _OC.ALL_SUCCEEDED if 0 < n_partitions == n_succeeded else None
