@@ -273,7 +273,7 @@ class _Following:
         last_wants = self.engine.queries.last_wants(unwanted) if unwanted else {}
         for ref, row in recorded.items():
             if row is None:
-                node: _Node | None = self._with_inputs(ref, self._of_unwanted(ref, None))
+                node: _Node | None = self._with_inputs(ref, self._of_unwanted(asset_of(ref), None))
             elif row.state is _S.LIVE:
                 node = None
             else:
