@@ -154,7 +154,13 @@ _A, _Y, _L = Action, Reason, LeadsTo
 NEEDS = (
     Need(_D.LIVE, None, None, None, None, _A.REST, _Y.LIVE),
     Need(_D.BUILDING, None, None, None, None, _A.WAIT, _Y.BUILDING),
-    Need(_D.WAITING, None, None, None, None, _A.WAIT, _Y.WAITING, _L.FOUND_MISSING),
+    # Its inputs may become live, and nothing is built then (SPEC 16.20).
+    Need(_D.WAITING, _M.NOTHING, None, None, None, _A.BLOCKED, _Y.UNBUILDABLE),
+    *(
+        Need(_D.WAITING, maker, None, None, None, _A.WAIT, _Y.WAITING, _L.FOUND_MISSING)
+        for maker in Maker
+        if maker is not _M.NOTHING
+    ),
     Need(_D.FAILED, None, None, None, None, _A.BLOCKED, _Y.FAILED),
     Need(_D.FAILED_UPSTREAM, None, None, None, None, _A.BLOCKED, _Y.FAILED_UPSTREAM, _L.FOUND_MISSING),
     Need(_D.OPEN, _M.NOTHING, None, None, None, _A.BLOCKED, _Y.UNBUILDABLE),

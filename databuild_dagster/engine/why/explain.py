@@ -222,7 +222,7 @@ class _Following:
     def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:
         """The row, and why nothing can build the ref where that is it."""
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
-        if data is not Data.OPEN:
+        if data not in (Data.OPEN, Data.WAITING):
             return need_of(Facts(data)), unbuildable
         spec = self._queries.dataset(asset_of(ref))
         try:

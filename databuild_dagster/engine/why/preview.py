@@ -168,10 +168,8 @@ class _Fates:
         data = DATA_OF_STATE[self._known.state(ref)]
         # What Dagster no longer has is open again as soon as a tick sees that.
         fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
-        if fate is _Fate.WAITING and maker is Maker.NOTHING:
-            return self._blamed(ref, _Fate.FAILS)
         if fate in (_Fate.FAILS, _Fate.STUCK):
-            return self._blamed(ref, fate, self._known.missing.get(ref, ()))
+            return self._blamed(ref, fate, () if maker is Maker.NOTHING else self._known.missing.get(ref, ()))
         if fate is _Fate.BUILDING:
             return fate
         inputs = self._graph.inputs[ref]

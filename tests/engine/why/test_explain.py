@@ -7,9 +7,12 @@ import pytest
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.why.explain import MAX_CAUSES, MAX_FOLLOWED, OnlyLater, explain, explain_as_of
+from databuild_dagster.engine.why.preview import Action, annotate
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import InvalidRef, NotFound, UnknownAsset, UnknownPartition
+from databuild_dagster.model.plan import plan
+from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
 
@@ -190,6 +193,27 @@ def test_nothing_builds_it_any_more(world):
     (told,) = why(world, "a")
 
     assert "nothing can build it any more: No code location has registered an asset 'a'" in told
+
+
+def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):
+    """Its inputs may become live, and nothing is built then (SPEC 16.20)."""
+    raw, daily = dataset("raw", keys=DAYS), dataset("daily", "raw", keys=DAYS)
+    report = dataset("report", ("daily", "1"))
+    world = make_world(raw, daily, report)
+    orchestrator = ticked(world)
+    world.want("daily@1")
+    orchestrator.tick()
+    assert world.state("daily@1") is InstanceState.UPSTREAM_BUILDING
+    daily = dataset("daily", "raw", keys=DAYS[1:])
+    world.catalog.datasets["daily"] = daily
+    world.handle(c.RegisterDatasets(location=HERE, datasets=(raw, daily, report)))
+
+    (told,) = why(world, "daily@1")
+    datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
+    planned = annotate(world.engine, plan(["report"], datasets, world.catalog)).verdicts["daily@1"]
+
+    assert "nothing can build it any more: " in told
+    assert planned.action is Action.BLOCKED
 
 
 def test_its_job_has_as_many_launches_out_as_it_may(make_world):
