@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from databuild_dagster.cli.definitions import register_all
 from databuild_dagster.cli.exits import heed_no_more_interrupts
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.engine.who import this_user
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused

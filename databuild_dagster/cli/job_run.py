@@ -9,7 +9,7 @@ import click
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.refs import Ref

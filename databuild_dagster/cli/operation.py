@@ -20,8 +20,8 @@ from databuild_dagster.cli.operation_run import run_here
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
-from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import OperationState

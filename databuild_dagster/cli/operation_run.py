@@ -20,8 +20,8 @@ from databuild_dagster.cli.operation_progress import Following, detached, finish
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.streams import printing_to_stderr
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import asset_of, parse_ref, partition_key_of
 

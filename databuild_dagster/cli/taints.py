@@ -11,7 +11,7 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of

@@ -9,7 +9,7 @@ from databuild_dagster.cli.options import REF, Where, as_of, common, definitions
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState

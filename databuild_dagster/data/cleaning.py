@@ -18,7 +18,7 @@ from typing import NamedTuple
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage, warehouses_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, UnknownAsset
 from databuild_dagster.model.refs import Ref, asset_of

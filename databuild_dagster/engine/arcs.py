@@ -1,8 +1,8 @@
-"""Arcs fire: the log is followed from where each arc stands in it, and what became live wakes who subscribes (SPEC 10.5).
+"""Arcs fire: the log is followed from each arc's cursor, and new live instances wake the subscribing lots (SPEC 10.5).
 
-Where an arc stands is recorded with the wants that it made, in one transaction, so that each source instance wakes it
-once, whoever dies wherever and however many orchestrators look. A process also remembers how far it has looked itself:
-a tick asks where the log ends and, if it has not grown, nothing else.
+An arc's cursor is recorded with the wants that it made, in one transaction, so that each source instance wakes it once,
+with any number of orchestrators and crashes. A process also remembers its own place in the log, so that an idle tick asks
+one question.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MAX_SOURCES = 1_000
 
 
 def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Ref]:
-    """The lots that were wanted because a source of their arcs became live. `head`: as for `LogFollower`."""
+    """Want the lots whose arcs have a new live source; returns them. `head` is as for `LogFollower`."""
     follower = LogFollower(engine, "arcs", Cursor, head=head)
     head, followed = follower.head, (follower.load() or Cursor()).seq
     if head == followed:
         return []
     wanted: list[Ref] = []
-    # Asked after the head, so that each arc that was registered by then is among them.
+    # Read after the head, so that each arc that was registered by then is among them.
     if arcs := engine.queries.arcs():
         start = max(followed, min(arc.seq for arc in arcs))
         for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
@@ -41,13 +41,13 @@ def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Re
     else:
         followed = head
     follower.keep(Cursor(followed))
-    # Each once: a lot of two sources is wanted for each of them.
+    # Each once, because a lot of two sources is wanted for each of them.
     return list(dict.fromkeys(wanted))
 
 
 def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[Ref]:
     names = {arc.asset for arc in arcs}
-    subscribers = _Subscribers(each for each in engine.queries.datasets().values() if each.asset in names)
+    subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
     wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq):
         command = c.FireArcs(up_to_seq=up_to_seq, published=published)
@@ -58,12 +58,12 @@ def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, 
 
 
 class _Subscribers:
-    """Who subscribes to what."""
+    """The subscriptions of arcs."""
 
     def __init__(self, datasets: Iterable[DatasetSpec]) -> None:
-        #: Source to the arcs that it wakes, and how.
+        #: Source to the arcs that it wakes, each with its input.
         self.of: dict[str, list[tuple[DatasetSpec, InputSpec]]] = defaultdict(list)
-        #: Arcs that look at their own lots too.
+        #: Arcs that follow their own lots, too.
         self.late: set[str] = set()
         for dataset in datasets:
             if isinstance(dataset.arc, ArcSpec):
@@ -79,23 +79,23 @@ class _Subscribers:
 def _portions(
     engine: Engine, subscribers: _Subscribers, after_seq: int, last_seq: int
 ) -> Iterator[tuple[int, tuple[c.Published, ...]]]:
-    """(up to which event, what became live), never a part of an event."""
+    """Pairs of the last event of a portion and its new live instances; an event is never divided."""
     portion: list[c.Published] = []
     for event in engine.queries.events_named(PUBLISHING, after_seq, last_seq):
-        found = [each for each in published_by(event) if subscribers.matters(each.dataset)]
+        found = [publication for publication in published_by(event) if subscribers.matters(publication.dataset)]
         if portion and len(portion) + len(found) > MAX_SOURCES:
             yield event.seq - 1, tuple(portion)
             portion = []
-        portion += [_published(engine, subscribers, each) for each in found]
-    # A whole stretch is said even if there was nothing in it, or who comes next would have to look through it again.
+        portion += [_published(engine, subscribers, publication) for publication in found]
+    # A whole stretch is recorded even if it is empty, so that the next process need not read it again.
     if portion or last_seq - after_seq == MAX_EVENTS:
         yield last_seq, tuple(portion)
 
 
-def _published(engine: Engine, subscribers: _Subscribers, each: Publication) -> c.Published:
-    key = partition_key_of(each.ref)
+def _published(engine: Engine, subscribers: _Subscribers, publication: Publication) -> c.Published:
+    key = partition_key_of(publication.ref)
     woken = {
         dataset.asset: engine.catalog.woken(dataset, source, key)
-        for dataset, source in subscribers.of.get(each.dataset, ())
+        for dataset, source in subscribers.of.get(publication.dataset, ())
     }
-    return c.Published(each.uuid, each.ref, each.seq, woken)
+    return c.Published(publication.uuid, publication.ref, publication.seq, woken)

@@ -1,7 +1,7 @@
-"""Dagster runs that have ended while they waited for what others build: who was killed cannot say that it waits no more.
+"""Dagster runs that have ended while they waited for a build: a killed process cannot give its delegations up itself.
 
-Who waits is followed along the log (SPEC 8.3). So a tick asks where the log ends and, while nobody waits, nothing else,
-however long the ledger is; a process looks through the ledger once, in its first tick.
+The waiting runs are followed along the log (SPEC 8.3). So a tick asks one question while no run waits; a process reads the
+whole ledger once, in its first tick.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.coordination import Answer
 
-#: Dagster runs asked about in one tick; the next one goes on with the others.
+#: Dagster runs checked in one tick; the next tick checks the others.
 MAX_DAGSTER_RUNS = 500
 
 
 class _Watch(Cursor, frozen=True, kw_only=True):
-    """Who waits, as far as the log has been followed."""
+    """The waiting Dagster runs, as far as the log has been followed."""
 
-    #: Dagster runs in an order; those who were asked about last stand last.
+    #: Dagster runs in an order; the last checked ones come last.
     waiting: dict[str, None]
 
 
@@ -36,7 +36,7 @@ def give_up_for_ended(
         return []
     known = list(waiting)
     still = engine.queries.still_waiting(known)
-    # What the others waited for is live by now, or has failed, or they have said themselves that they wait no more.
+    # The builds of the others have ended, or they have given up themselves.
     _forget(waiting, [run_id for run_id in known if run_id not in still])
     asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
     dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
@@ -54,7 +54,7 @@ def give_up_for_ended(
 
 
 def _forget(waiting: dict[str, None], run_ids: Iterable[str]) -> None:
-    """One by one, for another thread's tick may add to them meanwhile."""
+    """Remove one by one, because another thread's tick may add to them meanwhile."""
     for run_id in run_ids:
         waiting.pop(run_id, None)
 
@@ -72,7 +72,7 @@ def _waiting(engine: Engine, head: int | None) -> dict[str, None]:
     watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
     for event in follower.events(watch, ("PartitionDelegated",)):
         assert isinstance(event.fact, e.PartitionDelegated)
-        # Requesters who have begun to wait; those of wants among them, which `still_waiting` leaves out.
+        # Requesters that begin to wait; `still_waiting` leaves out those of wants.
         if any(delegation.kind == Answer.JOIN.value for delegation in event.fact.delegations):
             watch.waiting.setdefault(event.fact.requester, None)
     follower.keep(_Watch(follower.last_seq(watch), waiting=watch.waiting))

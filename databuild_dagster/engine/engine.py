@@ -1,4 +1,4 @@
-"""The one door for change: a command, in one transaction, becomes events and new state, or is refused (SPEC 3.3)."""
+"""Every change goes through `Engine.handle`: a command becomes events and state in one transaction, or is refused (SPEC 3.3)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
-#: Longest chain of derivative wants that one command may set going.
+#: Longest chain of derivative wants after one command.
 MAX_FOLLOW_UPS = 10_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command became. The same for a repeated command id as for the first time."""
+    """The result of a command; a repeated command id returns the first result."""
 
     events: tuple[e.Event, ...]
-    #: True when the command id was known and nothing was done now.
+    #: True when the command id was known and nothing was recorded now.
     repeated: bool = False
-    #: What a Dagster run gets; only for `ClaimRefs`, and only the first time.
+    #: The grant of a Dagster run; only for `ClaimRefs`, and only the first time.
     claim: Claim | None = None
 
     @property
@@ -48,13 +48,13 @@ class Outcome:
 
     @property
     def want_ids(self) -> tuple[str, ...]:
-        """Wants that were asked for; derivative wants that followed are not among them."""
+        """The created wants, without derivative ones."""
         created = [event.fact for event in self.events if isinstance(event.fact, e.WantCreated)]
         return tuple(want.id for fact in created if fact.source != DERIVATIVE for want in fact.wants)
 
     @property
     def job_run_ids(self) -> tuple[str, ...]:
-        """Job runs that were buffered or, for a start, that are running now."""
+        """The buffered job runs or, for a start, the running ones."""
         ids: dict[str, None] = {}
         for event in self.events:
             match event.fact:
@@ -72,11 +72,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a command would have become."""
+    """The result that a command would have."""
 
     outcome: Outcome
     changes: list[Change]
-    #: The refs whose canonical instance would have the taint that it makes.
+    #: The refs whose canonical instance would have the command's taint.
     tainted: tuple[Ref, ...]
 
 
@@ -95,9 +95,9 @@ class Engine:
     ) -> None:
         self.store = store
         self.catalog = catalog
-        #: What this machine thinks that time it is. For what the log decides, ask `now`.
+        #: This machine's clock. Decisions of the log use `now`.
         self.clock = clock
-        #: Seconds since anything, which nobody sets: for how long something takes.
+        #: A clock that is never set, for durations.
         self.steady = steady
         self.new_id = new_id
         self.queries = Queries(store)
@@ -109,7 +109,7 @@ class Engine:
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
         """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
 
-        A `command_id` that was handled before gives its first outcome again and changes nothing.
+        A `command_id` that was handled before returns its first outcome and changes nothing.
         """
         if command_id is not None and (not command_id or log.CONTINUATION in command_id or "\0" in command_id):
             raise InvalidRequest(
@@ -123,9 +123,9 @@ class Engine:
             return self._handled(work, command, command_id or self.new_id(), actor)
 
     def preview(self, command: Command, *, actor: str = "databuild") -> Preview:
-        """What a command would do, by doing it and taking it back. Raises what `handle` raises.
+        """Handle a command and roll it back. Raises what `handle` raises.
 
-        Holds the write lock for as long as the command takes, and leaves no trace.
+        Holds the write lock as long as the command takes, and leaves no trace.
         """
         found: list[Preview] = []
         with suppress(_TakenBack), self.store.writing() as work:
@@ -155,21 +155,18 @@ class Engine:
         )
 
     def now(self, head: log.Head | None = None) -> float:
-        """The time by which the log decides: what a command of this moment would be recorded with (`log_time`).
-
-        `head` is the log's end for a caller that has just asked.
-        """
+        """The time of a command that is handled now (`log_time`). `head` is the log's end, if the caller has it."""
         return self._now(head or self.queries.head())
 
     def note_time(self, now: float) -> None:
-        """Tell processes that begin later how far time has come, where no clock says so."""
+        """Note the log's time for processes that begin later, if the clock is behind."""
         self._log_time.note(now)
 
     def _now(self, head: log.Head) -> float:
         return self._log_time.now(head.at, self.clock(), self.steady())
 
     def beat(self, launch_ids: Iterable[str]) -> None:
-        """Say that launches are alive. Never waits for the log (SPEC 6.9)."""
+        """Record heartbeats of launches. Never waits for the log (SPEC 6.9)."""
         self.heartbeats.beat(launch_ids, self.clock())
 
 

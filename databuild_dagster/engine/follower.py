@@ -1,8 +1,8 @@
-"""A follower reads the log from where it stopped, acts on what it reads, and stores how far it has come (SPEC 11.1).
+"""A follower reads the log from its cursor, acts on the events, and then stores its cursor (SPEC 11.1).
 
-It acts first and stores then. So a process that dies between the two acts again: at least once, and exactly once where
-the log itself decides or acting twice changes nothing. A tick follows at most `MAX_EVENTS` events. A tick of a process
-that came to the end of the log asks where the log ends and, if it has not grown, nothing else (SPEC 11.3).
+A process that dies between acting and storing acts again: at least once, and exactly once where the log itself decides or
+a repetition changes nothing. A tick follows at most `MAX_EVENTS` events. A process at the end of the log asks one question
+per tick until the log grows (SPEC 11.3).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from databuild_dagster.store.queries.queries import Queries
 if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
 
-#: Events that a follower passes in one tick; the next tick goes on.
+#: Events that a follower passes in one tick; the next tick continues.
 MAX_EVENTS: Final = 10_000
 
 _log = logging.getLogger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a follower has come. A follower that stores more derives its own."""
+    """The place of a follower in the log. A follower that stores more derives its own."""
 
     #: Events up to this one are done.
     seq: int = 0
-    #: Of the next event that concerns the follower, the entries up to this one are done.
+    #: The last done entry of the next event that concerns the follower.
     entry: str = ""
 
 
@@ -43,7 +43,7 @@ Entry = TypeVar("Entry", bound=str)
 
 
 class CursorStorage(Protocol):
-    """Keeps cursors by the names of followers: for one process, or for all."""
+    """Stores cursors by the names of followers: for one process, or for all."""
 
     def load(self, name: str, kind: type[AnyCursor]) -> AnyCursor | None: ...
 
@@ -51,7 +51,7 @@ class CursorStorage(Protocol):
 
 
 class ProcessCursors:
-    """Cursors of one process, which looks through the log again when it begins."""
+    """Cursors of one process, which reads the log again when it begins."""
 
     def __init__(self, engine: Engine) -> None:
         self._kept: dict[str, Cursor] = engine.memory.of(ProcessCursors, dict)
@@ -77,25 +77,25 @@ class LogFollower(Generic[AnyCursor]):
         about: str = "",
         head: int | None = None,
     ) -> None:
-        """`about` names what else a follower has to do all its work for again when it changes, such as a warehouse.
+        """`about` names a value, such as a warehouse, whose change makes the follower repeat all its work.
 
-        `head` is the log's end for a caller that knows it: the followers of one tick share one look at it.
+        `head` is the log's end, if the caller has it: the followers of one tick share it.
         """
         self.head = engine.queries.head().seq if head is None else head
         self._queries = engine.queries
         self._name, self._kind, self._about = name, kind, about
         self._storage = storage or ProcessCursors(engine)
         self._kept: AnyCursor | None = None
-        #: By follower, up to where this process has nothing left to do.
+        #: By follower, the event up to which this process has no work left.
         self._ends: dict[str, tuple[int, str]] = engine.memory.of(LogFollower, dict)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether this process has nothing to do before the log grows."""
+        """Whether this process has no work before the log grows."""
         return self._ends.get(self._name) == (self.head, self._about)
 
     def load(self) -> AnyCursor | None:
-        """The stored cursor; None where there is none, and where it lies beyond the end, so of another log."""
+        """The stored cursor; None if there is none, or if it is beyond the end, so of another log."""
         self._kept = self._storage.load(self._name, self._kind)
         if self._kept is not None and self._kept.seq > self.head:
             # Another process may have come further since this look began.
@@ -103,13 +103,13 @@ class LogFollower(Generic[AnyCursor]):
         return self._kept if self._kept is not None and self._kept.seq <= self.head else None
 
     def keep(self, cursor: AnyCursor) -> None:
-        """Store how far the follower has come, unless that is stored already."""
+        """Store a cursor, unless it is stored already."""
         if cursor != self._kept:
             self._storage.store(self._name, cursor)
             self._kept = cursor
 
     def rest(self, seq: int) -> None:
-        """Remember that this process has nothing left to do up to an event."""
+        """Remember that this process has no work left up to an event."""
         self._ends[self._name] = (seq, self._about)
 
     def last_seq(self, cursor: Cursor) -> int:
@@ -122,9 +122,9 @@ class LogFollower(Generic[AnyCursor]):
 
 
 class Step(NamedTuple, Generic[Entry]):
-    """One entry of an event, and the cursor when it is done."""
+    """One entry of an event, and the cursor after it."""
 
-    #: None at the end of the stretch, behind events that do not concern the follower.
+    #: None at the end of the stretch, after events that do not concern the follower.
     entry: Entry | None
     after: Cursor
 
@@ -132,7 +132,7 @@ class Step(NamedTuple, Generic[Entry]):
 def steps(
     events: Iterable[Event], cursor: Cursor, last_seq: int, entries: Callable[[Event], Iterable[Entry]]
 ) -> Iterator[Step[Entry]]:
-    """What is left to do after a cursor, in order. An event may have more entries than a tick may act on."""
+    """The entries after a cursor, in order. An event may have more entries than a tick may act on."""
     seq, done = cursor.seq, cursor.entry
     for event in events:
         for entry in sorted(entries(event)):
@@ -143,21 +143,21 @@ def steps(
 
 
 def all_touched(queries: Queries, events: Iterable[Event]) -> set[Ref]:
-    """The refs that events touch, by what the store knows of them now."""
-    touched = [touched_refs(event) for event in events]
-    refs = {ref for one in touched for ref in one.refs}
-    if job_runs := [job_run for one in touched for job_run in one.job_runs]:
+    """The refs that events touch, as the store has them now."""
+    all_of = [touched_refs(event) for event in events]
+    refs = {ref for touched in all_of for ref in touched.refs}
+    if job_runs := [job_run for touched in all_of for job_run in touched.job_runs]:
         refs.update(ref for run in queries.job_runs_named(job_runs).values() for ref in run.refs)
-    if uuids := [uuid for one in touched for uuid in one.uuids]:
+    if uuids := [uuid for touched in all_of for uuid in touched.uuids]:
         refs.update(kept.ref for kept in queries.kept(uuids).values())
-    for one in touched:
-        refs.update(queries.tainted_by(one.taint_id) if one.taint_id is not None else ())
+    for touched in all_of:
+        refs.update(queries.tainted_by(touched.taint_id) if touched.taint_id is not None else ())
     return refs
 
 
 @contextmanager
 def apart(trouble: str, *expected: type[DatabuildError]) -> Iterator[None]:
-    """Log what is raised within: the failure of one follower is not the tick's, and the next tick tries again.
+    """Log errors of the block: the failure of one follower does not fail the tick, and the next tick retries.
 
     An expected error is logged by its message, any other with its traceback.
     """

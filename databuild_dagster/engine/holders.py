@@ -1,15 +1,29 @@
-"""Names of processes that another process on the same machine can look up, so that a death there needs no waiting.
+"""Names of users and processes in the log. A process on the same machine can see at once that a named process has ended.
 
-A name holds the machine's boot, its process namespace, the process id and the time the process began; ids are used
-again, beginnings are not. On another machine, or where /proc is not, nothing can be proven and the lease decides.
+A process's name holds the machine's boot, its process namespace, the process id and its start; process ids are reused.
+On another machine, or without /proc, the lease decides.
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from functools import lru_cache
 from pathlib import Path
+
+#: The beginning of a user's name; the rest is missing where the system has no name.
+USER = "user"
+
+
+def this_user() -> str:
+    """user:NAME, or only user: the process of a container may run as a user without a name."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # The last two before Python 3.13.
+        return USER
+    # Bytes that are no text come as half characters, which no database takes.
+    return f"{USER}:{name.encode('utf-8', 'replace').decode()}"
 
 
 def this_process() -> str:
@@ -19,12 +33,12 @@ def this_process() -> str:
 
 @lru_cache(maxsize=1)
 def _name_of_own(pid: int) -> str:
-    """Asked for by every claim, and the same as long as it is the same process."""
+    """Cached, because every claim needs it."""
     return "/".join((*_machine(), str(pid), start_of(pid) or "-"))
 
 
 def surely_gone(holder: str) -> bool:
-    """True only when the named process ran on this machine and does not exist any more."""
+    """True only if the named process ran on this machine and has ended."""
     parts = holder.split("/")
     if len(parts) != 5 or tuple(parts[:3]) != _machine() or "-" in parts[1:3] or not parts[3].isdigit():
         return False
@@ -33,7 +47,7 @@ def surely_gone(holder: str) -> bool:
 
 
 def this_machine() -> tuple[str, str]:
-    """Its name and its boot: the same until it is started anew."""
+    """The machine's name and its boot, which stay until a restart."""
     return _machine()[:2]
 
 
@@ -48,7 +62,7 @@ def _machine() -> tuple[str, str, str]:
 
 
 def start_of(pid: int) -> str | None:
-    """The start time of a process in clock ticks since boot; None when it is not there, or only waits to be reaped."""
+    """The start of a process in clock ticks since boot; None if it has ended, or only waits to be reaped."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Fresh ids: UUIDv7, so that they sort by time and the database's indexes grow at their end."""
+"""New ids: UUIDv7, which sort by time, so that the database's indexes grow at their end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import random
 import time
 
-#: What follows each digit's two lowest bits in a UUID's variant.
+#: The variant digit of a UUID for each random digit.
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
-#: Seeded by the system, once; asking it for each id takes as long as the rest. Anew in a forked process, which would
-#: else make its parent's ids, and not the one that `random.seed` is for.
+#: Seeded by the system once, because asking it for each id doubles the time; and again after a fork, because the child
+#: would make its parent's ids. `random.seed` does not affect it.
 _chance = random.Random()
 os.register_at_fork(after_in_child=_chance.seed)
 

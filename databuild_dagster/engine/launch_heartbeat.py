@@ -1,4 +1,4 @@
-"""While a step builds, a thread says that its launch is alive, and hears when others end its job runs."""
+"""Heartbeat threads of launches and executors, which also watch for job runs and jobs that are ended from outside."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -10,14 +10,14 @@ from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
-#: How often the store is asked whether job runs were canceled: a person waits for it, a heartbeat does not.
+#: Seconds between two looks for canceled job runs: shorter than a heartbeat's, because a person waits.
 WATCH_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
 
 def _beat_and_watch(done: Event, beat: Callable[[], object], watch: Callable[[], object], who: str) -> None:
-    """Until it is done. A full disk now must not end the heartbeat for good; the lease is the judge."""
+    """Beat and watch until `done`. An error, such as a full disk, does not end the heartbeat; the lease decides."""
     beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
     turn = 0
     while not done.wait(WATCH_SECONDS):
@@ -31,7 +31,7 @@ def _beat_and_watch(done: Event, beat: Callable[[], object], watch: Callable[[],
 
 
 class ExecutorHeartbeat:
-    """The same around the work of an executor of operations: who loses a job, or hears that its operation is gone, stops it."""
+    """A context manager around the work of an executor of operations; it stops jobs whose lease or operation is gone."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -52,7 +52,7 @@ class ExecutorHeartbeat:
 
 
 class Heartbeat:
-    """A context manager around the work of one launch. `on_ended` gets each job run that others ended."""
+    """A context manager around the work of one launch. `on_ended` gets each job run that is ended from outside."""
 
     def __init__(
         self, engine: Engine, launch_id: str, job_run_ids: Iterable[str], on_ended: Callable[[str, str], None]
@@ -73,13 +73,13 @@ class Heartbeat:
         self.stop()
 
     def stop(self) -> None:
-        """Nothing is kept alive any more. Twice is once."""
+        """End the heartbeat; a second call does nothing."""
         self._done.set()
         if self._thread is not current_thread():
             self._thread.join(timeout=WATCH_SECONDS)
 
     def reported(self, job_run_ids: Iterable[str]) -> None:
-        """These ended by our own word; nobody has to be told."""
+        """Do not report these job runs: this process ended them."""
         self._watched.difference_update(job_run_ids)
 
     def _live(self) -> None:

@@ -1,12 +1,12 @@
-"""Which due refs wait for inputs that only their last call told of (SPEC 6.3).
+"""The due refs whose launch waits for learned inputs (SPEC 6.3).
 
-What a function found missing while it ran is remembered, and forgotten when its code changes. It may need the same
-next time, or not, for nobody declared it. So a learned input never becomes a dep miss; while it is being built the
-launch waits, since a call now would most likely be in vain, and else the function is asked again.
+An input that a function found missing during its last call is remembered until the function's code changes. The next call
+may need it or not, because it is not declared. So a learned input never becomes a dep miss: while it is being built the
+launch waits, and otherwise the function is called again.
 
-`HOLDS` says what each learned input does to the launch. One that is not Building has to be as urgent as the ref that waits
-for it: nothing raises its priority, so it could be passed over for ever. Two refs that learned of each other lead nowhere,
-as does a wait for something that never comes, so both are launched.
+`HOLDS` is what each learned input does to the launch. An input that is not Building must be as urgent as the ref that waits
+for it: nothing raises its priority, so the ref could wait without end. Two refs that learned of each other are both
+launched, and so is one whose input never comes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from databuild_dagster.store.queries.planning import DueRef, Need
 
 
 class Coming(Label):
-    """How a learned input is about to become live, as far as one level of planning can tell."""
+    """The way of a learned input to become live, as far as one level of planning knows."""
 
     BUILDING = "a job run builds it"
     BACKING_OFF = "it is wanted, and its retry comes later"
-    DUE = "it is due here, so that this very level of planning sees to it"
-    UNDECIDED = "it is due here, and has learned of inputs itself"
+    DUE = "it is due here, so this level of planning launches it"
+    UNDECIDED = "it is due here, and has learned inputs itself"
     WAITING = "it waits for its inputs"
     OTHER = "it failed, is unwanted, a source, or due elsewhere"
 
 
 class Holds(Label):
-    """Whether the launch of the ref that learned of the input waits."""
+    """Whether the launch of the ref that learned the input waits."""
 
     YES = "yes"
     #: If anything that the input itself waits for holds.
@@ -43,28 +43,22 @@ class Holds(Label):
     NO = "no"
 
 
-#: By how the input comes, and whether it is as urgent as the ref that learned of it.
-HOLDS = {
-    (Coming.BUILDING, True): Holds.YES,
-    (Coming.BUILDING, False): Holds.YES,
-    (Coming.BACKING_OFF, True): Holds.YES,
-    (Coming.BACKING_OFF, False): Holds.NO,
-    (Coming.DUE, True): Holds.YES,
-    (Coming.DUE, False): Holds.NO,
-    (Coming.UNDECIDED, True): Holds.BY_ITS_INPUTS,
-    (Coming.UNDECIDED, False): Holds.NO,
-    (Coming.WAITING, True): Holds.BY_ITS_INPUTS,
-    (Coming.WAITING, False): Holds.NO,
-    (Coming.OTHER, True): Holds.NO,
-    (Coming.OTHER, False): Holds.NO,
+#: By the way of the input: if it is as urgent as the ref that learned it, and if it is not.
+_RULES = {
+    Coming.BUILDING: (Holds.YES, Holds.YES),
+    Coming.BACKING_OFF: (Holds.YES, Holds.NO),
+    Coming.DUE: (Holds.YES, Holds.NO),
+    Coming.UNDECIDED: (Holds.BY_ITS_INPUTS, Holds.NO),
+    Coming.WAITING: (Holds.BY_ITS_INPUTS, Holds.NO),
+    Coming.OTHER: (Holds.NO, Holds.NO),
 }
-assert HOLDS.keys() == set(product(Coming, (True, False))), "each case is decided once"
+HOLDS = {(coming, urgent): _RULES[coming][not urgent] for coming, urgent in product(Coming, (True, False))}
 
 
 def held_back(
     engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[Ref], now: float
 ) -> set[Ref]:
-    """Of the refs that this level of planning looks at, those whose launch waits. `missing` miss declared inputs anyway."""
+    """The refs of this level of planning whose launch waits. `missing` miss declared inputs anyway."""
     asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
     if not asking:
         return set()
@@ -77,7 +71,7 @@ def held_back(
     ]
     waiting = [need.ref for need in learned if need.state is InstanceState.UPSTREAM_BUILDING]
     needs = [*learned, *(engine.queries.waited_for(waiting, now) if waiting else ())]
-    #: Launched now, unless something holds that they learned of.
+    # Launched now, unless a learned input holds.
     undecided = {need.by for need in learned}
     holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is Holds.YES}
     return _led_to(holding, needs) & undecided
@@ -100,7 +94,7 @@ def _is_as_urgent(need: Need, ref: DueRef) -> bool:
 
 
 def _led_to(refs: set[Ref], needs: Sequence[Need]) -> set[Ref]:
-    """Whatever needs one of these, or needs what needs one, and so on."""
+    """The refs that need one of these, directly or through others."""
     needed_by = defaultdict(list)
     for need in needs:
         needed_by[need.ref].append(need.by)

@@ -1,20 +1,17 @@
-"""What time it is for whatever the log decides: never before its last event, and going on from there (SPEC 3.1).
+"""The time of the log's decisions, which is never before the log's last event (SPEC 3.1).
 
-Times in the log never go back; clocks do. A single command by a clock that ran ahead leaves the log ahead of every clock
-once that one is set right. The clock alone would let retries and ends of wants, which are counted from the log's times,
-wait for as long as it was ahead; the log's last time alone would stand still until something happens. So time goes on
-from there, by what a clock measures that nobody sets.
+Times in the log never go back; clocks do. One command by a clock that runs ahead leaves the log ahead of every correct
+clock. With the clock alone, retries and ends of wants, which count from the log's times, would be late by the difference;
+the log's last time alone would not advance without events. So time advances from there, by the steady clock.
 
-| the clock is                    | now is                                                                        |
-|---------------------------------|-------------------------------------------------------------------------------|
-| not before the log's last event | the clock                                                                     |
-| less than a second before it    | that event's time: two machines never quite agree                             |
-| further behind                  | that event's time and most of what has passed since, until the clock is there |
+| the clock is                    | now is                                                                     |
+|---------------------------------|----------------------------------------------------------------------------|
+| not before the log's last event | the clock                                                                  |
+| less than a second before it    | that event's time: two machines never quite agree                          |
+| further behind                  | that event's time and 90 % of the time since, until the clock is as far    |
 
-It goes a little slower than the clock, so that the clock comes up with it and nothing stays ahead for ever. How far it has
-come is noted beside the heartbeats by whoever ticks, for processes that begin later: what they want may not have expired
-at birth. Only where the clock is behind is any of this looked at. Who asks the machine alone (heartbeats, what Dagster
-has recorded, files) asks the clock.
+The lower pace lets the clock catch up. Each tick notes the time beside the heartbeats for processes that begin later, so
+that their wants do not expire at birth. Heartbeats, Dagster's records and files use the machine's clock.
 """
 
 from __future__ import annotations
@@ -26,31 +23,31 @@ from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.wording import when
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 
-#: So far behind the log a clock may be without anybody seeing to it.
+#: A clock may be this far behind the log.
 TOLERATED_SECONDS = 1.0
-#: Seconds of the log for each that passes, while the clock comes up.
+#: Seconds of the log for each second, while the clock catches up.
 PACE = 0.9
 
-#: Up to where the time of the log has come, for any machine, and for this one since it started.
+#: Names of the noted time of the log: for any machine, and for this one since it started.
 _SHARED = "time of the log"
 _OWN = f"time of the log since the start of {'/'.join(this_machine())}"
 
-#: The stores of whose log this process has warned that the clock is behind it.
+#: The stores for which this process has warned that the clock is behind their log.
 _warned: set[str] = set()
 _log = logging.getLogger(__name__)
 
 
 class LogTime:
-    """Of one log, as one process sees it."""
+    """The time of one log in one process."""
 
     def __init__(self, heartbeats: Heartbeats, url: str) -> None:
         self._heartbeats = heartbeats
         self._url = url
-        #: What is to be added to the time measured here; None while the clock is not behind.
+        #: Seconds to add to the paced steady clock; None while the clock is not behind.
         self._ahead: float | None = None
 
     def now(self, head_at: float, clock: float, steady: float) -> float:
-        """The time, where the log ends at `head_at`; `steady` goes on evenly, from anywhere."""
+        """The time, where the log ends at `head_at`; `steady` is a steady clock."""
         ahead, passed = self._ahead, steady * PACE
         if ahead is None:
             if head_at - clock <= TOLERATED_SECONDS:
@@ -64,7 +61,7 @@ class LogTime:
         return now
 
     def note(self, now: float) -> None:
-        """For those who look for the first time, where the clock is behind."""
+        """Note the time for processes that begin later, if the clock is behind."""
         if (ahead := self._ahead) is not None:
             self._heartbeats.beat([_SHARED], now)
             self._heartbeats.beat([_OWN], ahead)
@@ -75,17 +72,17 @@ class LogTime:
 
 
 def clock_is_behind(url: str, head_at: float, clock: float) -> str | None:
-    """A sentence for people if the clock is behind the log by more than a lease; once for each process and store."""
+    """A warning if the clock is behind the log by more than a lease; once for each process and store."""
     if head_at - clock <= LEASE_SECONDS or url in _warned:
         return None
     _warned.add(url)
     return (
-        f"This machine's clock says {when(clock)}, {head_at - clock:.0f} s before the last event of the log: some clock "
-        "ran ahead, or this one is slow. Time goes on from that event until the clock has come up with it; look at the "
-        "clocks of all machines that build."
+        f"This machine's clock shows {when(clock)}, {head_at - clock:.0f} s before the last event of the log: some clock "
+        "ran ahead, or this one is slow. Time continues from that event until the clock has caught up; check the clocks "
+        "of all machines that build."
     )
 
 
 def forget_warned(url: str) -> None:
-    """Have this process warn of a store's clock once more."""
+    """Let this process warn for a store once more."""
     _warned.discard(url)

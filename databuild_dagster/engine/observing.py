@@ -1,6 +1,6 @@
-"""What Dagster knows of refs that are not ours becomes a fact of ours, where it has changed (SPEC 6.11).
+"""Changes that Dagster has of foreign refs become events (SPEC 6.11).
 
-A materialization is an arrival, a failure after it a taint; from then on waiting, lineage and wants know one kind of ref.
+A materialization is an arrival, a failure after it a taint; so waiting, lineage and wants handle one kind of ref.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from databuild_dagster.model.events import Arrival, LotArrived
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import LEASED, InstanceState
 
-#: Who handles these commands, in the log.
+#: The actor of these commands in the log.
 ACTOR = "observation"
 
 
 def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
-    """Look at refs, and record what is news; returns the refs whose news was recorded.
+    """Look at refs in Dagster, and record changes; returns the refs with a recorded change.
 
-    News that was refused is none: a plan that waited for it to change something would wait for ever.
-    What is known is read before Dagster is asked, and what is found is said of that instance alone: were it the other
-    way about, a slow observer would taint, for good, what another one has recorded meanwhile.
+    A refused change does not count, because a plan would wait for its effect without end. The store is read before Dagster,
+    and a taint names the instance that was read: otherwise a slow observer would taint what another one recorded meanwhile.
     """
     known_before = engine.queries.canonical(refs)
     seen = foreign.observe(tuple(refs))
@@ -47,7 +46,7 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
 
 
 def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref, str | None]) -> list[Ref]:
-    """All together; where that is refused, as for a partition that was deleted, in halves, so that it stops no other."""
+    """Record all together; if that is refused, as for a deleted partition, in halves, so that others are recorded."""
     recorded: list[Ref] = []
     batches = [list(arrivals)] if arrivals else []
     for refs in batches:
@@ -63,7 +62,7 @@ def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref
 
 
 def _unless_refused(engine: Engine, command: Command) -> Outcome | None:
-    """Another process may have observed the same, or be building it by now; what is recorded counts."""
+    """None if another process has recorded the same, or builds the ref by now."""
     try:
         return engine.handle(command, actor=ACTOR)
     except Refused:

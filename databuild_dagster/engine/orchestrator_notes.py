@@ -1,7 +1,7 @@
-"""When an orchestrator last looked at a location, and with which limits, so that others can tell what it does next.
+"""The time and the limits of an orchestrator's last tick for a location, so that others can tell what it does next.
 
-Beside the heartbeats of launches, outside the log: a tick that finds nothing to do leaves no other trace. What is long
-ago is forgotten there, by whoever ticks.
+They are beside the heartbeats of launches, outside the log: an idle tick leaves no other trace. Each tick removes old
+ones.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.tick_pass import TickLimits
 
-#: How long heartbeats are kept: no launch that was not heard of for as long is still thought to be alive.
+#: Heartbeats are kept this long: a launch that is silent for longer is lost.
 KEEP_SECONDS = 7 * 24 * 3600.0
-#: How often a process forgets the older ones.
+#: A process removes older ones this often.
 FORGET_EVERY_SECONDS = 3600.0
 
 
 class LastTick(NamedTuple):
-    """What an orchestrator left behind."""
+    """The notes of an orchestrator."""
 
-    #: When its tick began.
+    #: The begin of its last tick.
     at: float
-    #: When the next one was to begin, as far as was said.
+    #: The expected begin of the next one, if it is known.
     next_at: float
 
 
 def note_tick(engine: Engine, location: str, limits: TickLimits, interval_seconds: float = 0.0) -> None:
-    """An orchestrator of the location works now within these limits, and comes again after an interval; 0 if it does not say.
+    """Note a tick within these limits, and the interval to the next one; 0 if it is not known.
 
-    A command that ticks beside a regular orchestrator keeps that one's limits: they are the next tick's.
+    A command that ticks beside a regular orchestrator keeps the orchestrator's limits, which are those of the next tick.
     """
     now = engine.clock()
     names = [_name(location)]
@@ -45,27 +45,27 @@ def note_tick(engine: Engine, location: str, limits: TickLimits, interval_second
 
 
 def _is_expected(engine: Engine, location: str, now: float) -> bool:
-    """Whether an orchestrator that comes regularly is due, or late by a lease at most."""
+    """Whether a regular orchestrator is due, or late by a lease at most."""
     next_at = engine.heartbeats.last([_next_name(location)]).get(_next_name(location))
     return next_at is not None and now - next_at <= LEASE_SECONDS
 
 
 def last_tick(engine: Engine, location: str) -> LastTick | None:
-    """The last tick for the location; None if there never was one, or not for long."""
+    """The last tick for the location; None if there was none in `KEEP_SECONDS`."""
     noted = engine.heartbeats.last([_name(location), _next_name(location)])
     at = noted.get(_name(location))
     return None if at is None else LastTick(at, max(at, noted.get(_next_name(location), at)))
 
 
 def limits_of(engine: Engine, location: str) -> TickLimits:
-    """The limits that the location's orchestrator noted last; the defaults where none has ticked for long."""
+    """The last noted limits of the location's orchestrator; the defaults if there are none."""
     prefix = _limits_prefix(location)
     noted = engine.heartbeats.newest(prefix)
     return TickLimits() if noted is None else TickLimits(**json.loads(noted.removeprefix(prefix)))
 
 
 def forget_old_heartbeats(engine: Engine) -> None:
-    """What was last heard of long ago; now and then, and a bounded number."""
+    """Remove heartbeats older than `KEEP_SECONDS`, every `FORGET_EVERY_SECONDS`."""
     now = engine.steady()
     if now - engine.memory.of(forget_old_heartbeats, lambda: -inf) >= FORGET_EVERY_SECONDS:
         engine.heartbeats.forget_before(engine.clock() - KEEP_SECONDS)
@@ -81,5 +81,5 @@ def _next_name(location: str) -> str:
 
 
 def _limits_prefix(location: str) -> str:
-    """The limits follow in the name: a heartbeat has no other text. The quotes end the location's name."""
+    """The limits are a part of the name: a heartbeat has no other text. The quotes end the location's name."""
     return f"limits of {json.dumps(location)}: "

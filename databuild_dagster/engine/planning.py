@@ -1,6 +1,6 @@
-"""What is due becomes launches, dep misses and observations, as commands that the tick carries out (SPEC 6.2, 6.3, 11.2).
+"""From due refs to launches, dep misses and observations, as commands for the tick (SPEC 6.2, 6.3, 11.2).
 
-Looks at the store only; no user code is imported. Each command is decided again in its own transaction.
+Reads the store only, and imports no user code. Each command is decided again in its own transaction.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
 
-#: What is recorded of a launch, and what Dagster is asked for.
+#: The command that records a launch, and the order to Dagster.
 Launch = tuple[c.BufferLaunch, LaunchOrder]
 
 
 @dataclass
 class Plan:
-    """What one level of planning found to do."""
+    """The results of one level of planning."""
 
-    #: Refs that are not ours and that there was news of; what is due has to be looked at again.
+    #: Foreign refs with a recorded change; the due refs must be read again.
     observed: list[Ref] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
-    #: Whether more refs may be due than were looked at.
+    #: Whether more refs than the limit may be due.
     is_cut_off: bool = False
 
     @property
     def makes_due(self) -> bool:
-        """Whether the next level may find refs due that this one did not.
+        """Whether the next level may find other due refs.
 
-        A launch makes no ref due, and its refs are not due any more: it matters where they hid others behind the limit.
+        A launch makes no ref due, but its refs are due no longer, so others come within the limit.
         """
         return bool(self.observed or self.missed or (self.launches and self.is_cut_off))
 
 
 @dataclass(frozen=True)
 class RoomLeft:
-    """How many launches may still be started."""
+    """The number of launches that may still be started."""
 
     #: By this tick.
     of_tick: int
-    #: Of this location, until one of those that are out ends.
+    #: By this location, until an open launch ends.
     of_location: int
-    #: The launches of each job that have not ended.
+    #: The open launches of each job.
     out: Counter[str]
 
     @classmethod
     def within(
         cls, limits: TickLimits, open_launches: Iterable[LaunchView], location: str, n_launched: int
     ) -> RoomLeft:
-        """What the limits leave to a location whose tick has started `n_launched` launches by now."""
+        """The room of a location whose tick has started `n_launched` launches by now."""
         out = Counter(launch.job for launch in open_launches if launch.location == location)
         return cls(limits.launches - n_launched, limits.open_launches - out.total(), out)
 
     def without(self, launched: Sequence[str]) -> RoomLeft:
-        """What is left after these jobs were launched, once for each launch.
+        """The room after these jobs were launched, once for each launch.
 
-        What other processes launch or end meanwhile is counted by the next tick.
+        The next tick counts launches that other processes start or end meanwhile.
         """
         n = len(launched)
         return RoomLeft(self.of_tick - n, self.of_location - n, self.out + Counter(launched))
@@ -83,7 +83,7 @@ class RoomLeft:
         return self.of_tick <= 0 or self.of_location <= 0
 
     def for_one_more(self, spec: DatasetSpec, chosen: Counter[str]) -> Room:
-        """What the limits leave to a launch of the job after those that were chosen."""
+        """The room for a launch of the job after the chosen ones."""
         if spec.concurrency is not None and self.out[spec.job] + chosen[spec.job] >= spec.concurrency:
             return Room.JOB_FULL
         if chosen.total() >= self.of_location:
@@ -103,7 +103,7 @@ class LaunchSet(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What one level of planning decides: the row of `model.need` for each due ref, and the launches, most urgent first."""
+    """The row of `model.need` for each due ref, and the launches, most urgent first."""
 
     needs: dict[Ref, Need]
     launches: list[LaunchSet]
@@ -115,7 +115,7 @@ def missing_inputs(
     inputs: Mapping[Ref, tuple[Ref, ...]],
     states: Mapping[Ref, InstanceState | None],
 ) -> dict[Ref, tuple[Ref, ...]]:
-    """Of the due refs that a job builds: those with declared inputs that are not live, and these."""
+    """The due refs of jobs with declared inputs that are not live, and these inputs."""
     return {
         ref.ref: found
         for ref in due
@@ -126,7 +126,7 @@ def missing_inputs(
 
 @cache
 def _need_of_due(kind: DatasetKind, inputs: Inputs) -> Need:
-    """The row of a due ref before the limits are looked at."""
+    """The row of a due ref before the limits."""
     return need_of(Facts(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs))
 
 
@@ -138,7 +138,7 @@ def decide_level(
     room: RoomLeft,
     now: float,
 ) -> Level:
-    """The row of each due ref, as far as the store tells. A launch is as urgent as its most urgent ref (SPEC 11.1)."""
+    """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (SPEC 11.1)."""
     held = held_back(engine, datasets, [ref for ref in due if datasets[ref.dataset_id].kind.is_built], missing, now)
     needs: dict[Ref, Need] = {}
     ready: dict[str, list[DueRef]] = defaultdict(list)
@@ -167,11 +167,11 @@ def decide_level(
 def plan_due(
     this: Pass, known: Mapping[int, DatasetSpec], *, now: float, room: RoomLeft, is_last: bool = False
 ) -> Plan:
-    """One level: due refs of the location with missing inputs miss; when none does, or on the last level, the others are
-    launched as far as there is room. `known` are the registered datasets of all locations.
+    """One level: due refs of the location with missing inputs miss; if none does, or on the last level, the others are
+    launched within the limits. `known` are the registered datasets of all locations.
 
-    What is missed becomes due by that, and may belong into the same launches, or be more urgent than they are. Those
-    that learned of an input which is being built wait for it; nothing is recorded of them.
+    A miss makes its inputs due, which may belong to the same launches, or be more urgent. Refs with a learned input that is
+    being built wait for it without an event.
     """
     engine = this.engine
     datasets = {id: spec for id, spec in known.items() if spec.location == this.location}

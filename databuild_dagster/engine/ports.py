@@ -1,4 +1,4 @@
-"""What the engine needs of the world outside, to be filled in by the floors above it."""
+"""The protocols that the engine needs from the floors above it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """One Dagster run to be started. Which refs it builds it learns from the store, by its launch id."""
+    """A Dagster run to start. The run reads its refs from the store, by its launch id."""
 
     launch_id: str
     job: str
@@ -40,7 +40,7 @@ class LaunchOrder:
 
 
 class DagsterRunStatus(StrEnum):
-    """As much of Dagster's run status as matters here."""
+    """Dagster's run status, as far as the engine needs it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -58,53 +58,53 @@ class DagsterRunState(NamedTuple):
 
     dagster_run_id: str
     status: DagsterRunStatus
-    #: The process that made the run in order to execute it itself; None where Dagster decides who does.
+    #: The process that made the run to execute it itself; None where Dagster chooses the process.
     holder: str | None = None
-    #: The process that Dagster has started for it, once that has said so; it beats only when it has begun our step.
+    #: The process that Dagster started for the run, once it has reported; it beats only in databuild's step.
     worker: str | None = None
-    #: Until when a process has to have said so; None while it may take any time, in a queue for example.
+    #: The time until which a process must report; None without a bound, in a queue for example.
     begin_by: float | None = None
 
 
 class Launcher(Protocol):
-    """Starts Dagster runs and knows what became of them."""
+    """Starts Dagster runs and reads their state."""
 
     def launch(self, order: LaunchOrder) -> None:
-        """Start it, or see to it that it will be; asking again for the same launch id starts nothing twice."""
+        """Start a Dagster run, or queue it; once for each launch id."""
         ...
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
-        """The Dagster runs of launches, given by launch id with the Dagster run id where it is known; those without a run are left out.
+        """The Dagster runs of launches by launch id; launches without one are left out.
 
-        Any other Dagster run may be asked for too, under its own id.
+        The values are Dagster run ids, where they are known. Any other Dagster run may be given under its own id.
         """
         ...
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
-        """Tell Dagster that a run whose process is gone has failed; nothing if it has ended."""
+        """Mark a run whose process is gone as failed, unless it has ended."""
         ...
 
 
 class Remains(Protocol):
-    """Looks at what job runs have left where their outputs belong."""
+    """Finds the output of lost job runs."""
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
-        """The success of each of them that had finished and could not say so (SPEC 6.9)."""
+        """The success of each job run that had finished and could not report it (SPEC 6.9)."""
         ...
 
 
 class Observation(NamedTuple):
-    """What Dagster knows of a partition that is not ours (SPEC 6.11)."""
+    """Dagster's state of a foreign partition (SPEC 6.11)."""
 
     live: bool
-    #: Where its data is known from, None when it is not live.
+    #: The origin of its data, None when it is not live.
     origin: str | None = None
-    #: Why it is not live, where there is something to say.
+    #: Why it is not live, if that is known.
     reason: str | None = None
 
 
 class Foreign(Protocol):
-    """Looks at what plain Dagster assets and external ones have."""
+    """Reads the state of plain and external Dagster assets."""
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """One observation for every ref."""

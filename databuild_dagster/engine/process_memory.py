@@ -1,7 +1,4 @@
-"""What one process remembers beside one log, so that it need not look again.
-
-It belongs to an engine and goes with it. Losing it costs another look, and never a fact.
-"""
+"""The cache of one engine in one process. It can be lost at any time: every value can be read again."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ T = TypeVar("T")
 
 
 class ProcessMemory:
-    """Values by the module, or the name, that keeps them. Thread-safe."""
+    """Values by the module or the name that stores them. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
         self._lock = RLock()
 
     def of(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value under a key; made when a process asks for the first time."""
+        """The value under a key, made at the first call."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
@@ -30,5 +27,5 @@ class ProcessMemory:
         self._kept[key] = value
 
     def forget(self) -> None:
-        """Drop everything, as if the process had just begun."""
+        """Drop everything."""
         self._kept.clear()

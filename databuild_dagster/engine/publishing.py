@@ -1,7 +1,7 @@
-"""Which lots became available, read off the log: one for each instance that became live, by seq (SPEC 10.3).
+"""The publications of lots in the log: one for each instance that became live, by seq (SPEC 10.3).
 
-Success is one append, so the event that has an instance live is what publishes it. An instance that is live again,
-because a taint was taken back or somebody went back to it, was published before.
+The event that makes an instance live publishes it. An instance that is live again, after a canceled taint or a revert, was
+published before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from databuild_dagster.store.queries.queries import Queries
 
 #: Events by which instances become live.
 PUBLISHING = ("JobRunSucceeded", "LotArrived")
-#: How often a following reader looks for news; an idle look costs microseconds.
+#: Seconds between two looks of a following reader; an idle look takes microseconds.
 FOLLOW_SECONDS = 0.5
 
 
@@ -30,14 +30,14 @@ class Publication(NamedTuple):
     dataset: str
     ref: Ref
     uuid: str
-    #: Where its manifest lies; None for what has its data in a place of its own.
+    #: The path of its manifest; None for data outside of any warehouse.
     manifest: str | None
     #: "complete", or "empty": on purpose without data.
     state: str
 
 
 def published_by(event: e.Event) -> Iterator[Publication]:
-    """The instances that an event has live."""
+    """The instances that an event makes live."""
     for job_run_id, ref, manifest in touched_refs(event).published:
         yield Publication(
             seq=event.seq,
@@ -51,14 +51,15 @@ def published_by(event: e.Event) -> Iterator[Publication]:
 
 
 def publications(queries: Queries, after_seq: int, last_seq: int) -> list[Publication]:
-    """Those within a stretch of the log, but for what a taint that goes downstream took with the same event (SPEC 7.3)."""
-    found = [each for event in queries.events_named(PUBLISHING, after_seq, last_seq) for each in published_by(event)]
-    never_seen = queries.tainted_at_birth(each.uuid for each in found)
-    return [each for each in found if each.uuid not in never_seen]
+    """The publications in a stretch of the log, without instances that were born with a downstream taint (SPEC 7.3)."""
+    events = queries.events_named(PUBLISHING, after_seq, last_seq)
+    found = [publication for event in events for publication in published_by(event)]
+    never_seen = queries.tainted_at_birth(publication.uuid for publication in found)
+    return [publication for publication in found if publication.uuid not in never_seen]
 
 
 def published_stretches(queries: Queries, after_seq: int, *, follow: bool) -> Iterator[tuple[int, list[Publication]]]:
-    """(up to which event, what became live), to the end of the log or beyond."""
+    """Pairs of the last event of a stretch and its publications, to the end of the log; with `follow`, without end."""
     pause = threading.Event()
     while True:
         head = queries.head().seq

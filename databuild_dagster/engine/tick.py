@@ -1,12 +1,12 @@
-"""One bounded pass of the orchestrator (SPEC 11.1); the same in the sensor and on the command line.
+"""One bounded pass of the orchestrator (SPEC 11.1), for the sensor and for the command line.
 
-First what became of the launches that are out, then what is due now. Ticks may overlap and crash anywhere: each step
-is a command of its own, decided again in its transaction, so the worst that a second orchestrator does is nothing.
+A tick judges the open launches, then launches due refs. Ticks may overlap and crash anywhere: each step is a command of its
+own, decided again in its transaction, so a second orchestrator does no harm.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
@@ -30,17 +30,17 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
-#: Planning goes on while dep misses make new refs due; deeper graphs go on in the next tick.
+#: Levels of planning in one tick, each for refs that the dep misses of the one before made due; the next tick continues.
 MAX_LEVELS = 50
-#: Wants that one tick finds overdue; the next tick finds the others.
+#: Overdue wants of one tick; the next tick finds the others.
 MAX_OVERDUE_WANTS = 1000
-#: Who handles a tick's commands, in the log.
+#: The actor of a tick's commands in the log.
 ACTOR = "orchestrator"
 
 
 @dataclass
 class TickReport:
-    """What one tick did."""
+    """The results of one tick."""
 
     #: The last event before it; of several ticks, before the first.
     began_at: int = 0
@@ -49,42 +49,38 @@ class TickReport:
     #: Wants whose time to live has ended, and wants past the deadline of their SLA.
     expired: list[str] = field(default_factory=list)
     sla_missed: list[str] = field(default_factory=list)
-    #: Launches judged to be gone, and why.
+    #: Launches judged lost, and why.
     lost: dict[str, str] = field(default_factory=dict)
     #: Refs that a lost launch had finished.
     adopted: list[str] = field(default_factory=list)
-    #: Dagster runs that have ended while they waited for what others build.
+    #: Dagster runs that ended while they waited for a build.
     given_up: list[str] = field(default_factory=list)
     #: Refs that the orchestrator itself found to miss an input.
     missed: list[Ref] = field(default_factory=list)
-    #: Lots that were wanted because a source of their arc became live.
+    #: Lots wanted because a source of their arc became live.
     fired: list[Ref] = field(default_factory=list)
-    #: Refs of assets that are not ours, found to be there, or not to be there any more.
+    #: Foreign refs that became live, or are live no longer.
     arrived: list[Ref] = field(default_factory=list)
 
     def add(self, other: TickReport) -> None:
-        """Count another tick's doings with this one's."""
+        """Add the results of a later tick."""
         self.began_at = self.began_at or other.began_at
-        self.launched += other.launched
-        self.expired += other.expired
-        self.sla_missed += other.sla_missed
         self.lost |= other.lost
-        self.adopted += other.adopted
-        self.given_up += other.given_up
-        self.missed += other.missed
-        self.fired += other.fired
-        self.arrived += other.arrived
+        for name in _LISTS:
+            getattr(self, name).extend(getattr(other, name))
 
     @property
     def idle(self) -> bool:
-        told = (self.expired, self.sla_missed, self.lost, self.given_up)
-        return not any((self.launched, *told, self.missed, self.fired, self.arrived))
+        return not self.lost and not any(getattr(self, name) for name in _LISTS if name != "adopted")
+
+
+_LISTS = [entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "lost")]
 
 
 def tick(this: Pass) -> TickReport:
-    """Look after what is out, then launch what is due."""
+    """Judge the open launches, then launch the due refs."""
     engine = this.engine
-    # One look at the log's end for all followers: later events are the next tick's.
+    # One look at the log's end for all followers: the next tick handles later events.
     head = engine.queries.head() if this.head is None else this.head
     now = engine.now(head)
     engine.note_time(now)
@@ -97,7 +93,7 @@ def tick(this: Pass) -> TickReport:
         _look_after(this, open_launches, now, report)
         open_launches = engine.queries.open_launches()
         head = engine.queries.head()
-        # A ref that was lost just now may be tried again at once.
+        # A ref that was lost just now may be retried at once.
         now = engine.now(head)
     report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
     report.fired = fire_arcs(engine, ACTOR, head=head.seq)
@@ -128,7 +124,7 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:
-    """What was seen may be otherwise by now: somebody else was faster then, and the log says what they did."""
+    """Handle a command; None if it is refused, because another process was faster."""
     try:
         return engine.handle(command, actor=ACTOR)
     except Refused:
@@ -136,7 +132,7 @@ def _handle(engine: Engine, command: c.Command) -> Outcome | None:
 
 
 def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
-    """Returns the jobs that were launched, once for each launch."""
+    """Carry out a plan; returns the launched jobs, once for each launch."""
     launched: list[str] = []
     report.arrived += plan.observed
     for miss in plan.missed:
@@ -151,7 +147,7 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
 
 
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:
-    """Declare lost launches of any location so; start those of this location again that never reached Dagster."""
+    """Declare launches of any location lost; start those of this location again that never reached Dagster."""
     engine, judge, launcher = this.engine, this.judge, this.launcher
     dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
     heartbeats = engine.heartbeats.last([launch.launch_id for launch in out])
@@ -214,7 +210,7 @@ def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None
 def _follow_plain(
     engine: Engine, launch: LaunchView, dagster_run: DagsterRunState | None, foreign: Foreign, report: TickReport
 ) -> None:
-    """A plain asset's step does not report to us; its Dagster run does (SPEC 6.11)."""
+    """Record the state of a plain asset's Dagster run, whose step reports nothing to databuild (SPEC 6.11)."""
     if dagster_run is None and launch.dagster_run_id is not None:
         why = f"its Dagster run {launch.dagster_run_id} is not there any more"
         if _handle(engine, c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why)):
@@ -236,7 +232,7 @@ def _follow_plain(
 
 
 def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState, foreign: Foreign) -> c.Command:
-    """What it materialized counts, even if it failed later; what Dagster had before does not."""
+    """Its own materialization counts, even if the run failed later; an earlier one does not."""
     if dagster_run.status is DagsterRunStatus.CANCELED:
         return c.CancelJobRuns(job_run_ids=(run.id,), reason=f"Dagster run {dagster_run.dagster_run_id} was canceled")
     seen = foreign.observe(run.refs)

@@ -1,4 +1,4 @@
-"""What one pass of the orchestrator works with, and how much it may start (SPEC 11.1)."""
+"""The arguments of one pass of the orchestrator, and its limits (SPEC 11.1)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from databuild_dagster.store.log import Head
 
 @dataclass(frozen=True)
 class TickLimits:
-    """How much one tick may start."""
+    """The limits of one tick."""
 
     #: Launches buffered by one tick.
     launches: int = 20
-    #: Launches out at once, this location's, whoever started them.
+    #: Open launches of the location, from any orchestrator.
     open_launches: int = 20
-    #: Due refs looked at by one level of planning.
+    #: Due refs in one level of planning.
     due_refs: int = 10_000
     #: Executors of one operation, queued or running at once.
     executors: int = 2
@@ -31,7 +31,7 @@ DEFAULT_LIMITS = TickLimits()
 
 @dataclass(frozen=True)
 class Pass:
-    """One tick of one code location's orchestrator: what it sees, and whom it acts through (SPEC 11.1)."""
+    """One tick of one code location's orchestrator (SPEC 11.1)."""
 
     engine: Engine
     location: str
@@ -41,11 +41,10 @@ class Pass:
     #: The calling process (`holders.this_process`).
     owner: str
     limits: TickLimits = DEFAULT_LIMITS
-    #: None: lost job runs are never found to have finished.
+    #: Finds the output of lost job runs; None: they are always built again.
     remains: Remains | None = None
-    #: After how many seconds the next tick begins; 0 if this one is the only one.
+    #: Seconds to the next tick; 0 if this one is the only one.
     interval_seconds: float = 0.0
-    #: The registered datasets of all locations by id, and the log's end, for a caller that has just asked; the tick asks
-    #: otherwise.
+    #: The registered datasets of all locations by id, and the log's end; the tick reads what is None.
     datasets: Mapping[int, DatasetSpec] | None = None
     head: Head | None = None

@@ -1,4 +1,4 @@
-"""Times as people and programs read them, wherever a sentence of ours has one."""
+"""Times in messages and in JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def exactly(at: float) -> str:
 
 
 def dateless(at: float) -> str:
-    """A time that no calendar has. None is recorded any more, and what a log once said is still to be listed."""
+    """A time outside of the calendar, which old logs may hold."""
     if at > LAST_TIME:
         return "after the year 9999"
     return "before the year 1" if at < 0 else "at no time"

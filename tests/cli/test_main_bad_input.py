@@ -139,7 +139,7 @@ def test_a_log_that_a_fast_clock_left_ahead_is_one_sentence(project: Project, co
     done = project.call(*command, "--json")
 
     assert done.code == 0
-    assert "Warning: This machine's clock says" in done.err
+    assert "Warning: This machine's clock shows" in done.err
     assert done.err.count("last event of the log") == 1
     assert done.json
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 
 from .conftest import Project
 

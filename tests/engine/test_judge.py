@@ -56,7 +56,7 @@ def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
     now = START + 1000
     judge = awake_since_long(now)
 
-    assert "nothing was heard of it for 31 s" in judge.verdict(launch(), now - LEASE_SECONDS - 1, None, now)
+    assert "it has sent no heartbeat for 31 s" in judge.verdict(launch(), now - LEASE_SECONDS - 1, None, now)
 
 
 def test_a_start_counts_as_a_heartbeat():
@@ -79,7 +79,7 @@ def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
         return judge.verdict(launch(), heartbeat, None, now)
 
     assert verdict(now - LEASE_SECONDS - 70) is None
-    assert "nothing was heard of it for 106 s" in verdict(now - LEASE_SECONDS - 76)
+    assert "it has sent no heartbeat for 106 s" in verdict(now - LEASE_SECONDS - 76)
 
 
 def test_a_judge_that_has_just_begun_says_nothing_of_silence():
@@ -143,7 +143,7 @@ def test_a_launch_that_died_while_the_clock_ran_ahead_is_lost_after_a_lease(last
     verdicts = looking(judge, START + 50, LEASE_SECONDS + 5, lambda now: last_beat)
 
     assert verdicts[0] is None
-    assert "nothing was heard of it" in verdicts[-1]
+    assert "it has sent no heartbeat" in verdicts[-1]
 
 
 def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
@@ -154,7 +154,7 @@ def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
     verdicts = looking(judge, now, LEASE_SECONDS + 5, lambda at: now)
 
     assert verdicts[0] is None
-    assert "nothing was heard of it" in verdicts[-1]
+    assert "it has sent no heartbeat" in verdicts[-1]
 
 
 def test_a_judge_remembers_only_so_many():
@@ -164,7 +164,7 @@ def test_a_judge_remembers_only_so_many():
         judge.look(START + second)
         judge.why_gone(f"launch {second}", "somewhere", (START + second,), START + second)
 
-    assert len(judge._heard) <= MAX_REMEMBERED + 1
+    assert len(judge._signs) <= MAX_REMEMBERED + 1
 
 
 @pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])

@@ -248,7 +248,7 @@ def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog):
 
     (said,) = [each.getMessage() for each in caplog.records if "clock" in each.getMessage()]
     assert "17995 s before the last event of the log" in said
-    assert "look at the clocks" in said
+    assert "check the clocks" in said
 
 
 def test_less_than_a_lease_is_not_worth_a_sentence():

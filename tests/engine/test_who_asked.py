@@ -6,7 +6,7 @@ import getpass
 
 import pytest
 
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset

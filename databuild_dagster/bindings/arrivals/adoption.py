@@ -16,7 +16,7 @@ from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.data.arrival_errors import ListedTwice, LiveAlready, NoFiles, NotAdoptable, SaidToBeWrong
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of

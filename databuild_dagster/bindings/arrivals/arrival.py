@@ -26,7 +26,7 @@ from databuild_dagster.data.arrival_errors import (
     SaidWrong,
 )
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.who import this_user
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import Ref, make_ref

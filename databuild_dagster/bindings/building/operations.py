@@ -15,12 +15,12 @@ from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of
 from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
-from databuild_dagster.engine.who import this_user
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
 

@@ -14,9 +14,8 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.executor import ContextFactory, Executor
 from databuild_dagster.engine.operations.job import MAX_ERROR, JobContext, backoff_seconds, clean_up
-from databuild_dagster.engine.operations.leases import gone_of
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
-from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.engine.operations.tracker import Tracked, Tracker, gone_of
 from databuild_dagster.model import errors
 from databuild_dagster.model.meta_storage import LAST, Entry, Remove, as_read, do, iif
 from databuild_dagster.model.operations import invokes, keys, records

@@ -28,10 +28,9 @@ from databuild_dagster.engine.operations.job import (
     clean_up,
     told,
 )
-from databuild_dagster.engine.operations.leases import abandoned, following
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.outcomes import Becomes, Befell, becomes, befell, why
-from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.engine.operations.tracker import Tracked, Tracker, abandoned, following
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records

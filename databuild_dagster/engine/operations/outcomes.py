@@ -1,6 +1,6 @@
 """What can befall a job that an executor has, and what becomes of it then (SPEC 9.5, 9.7): one row each.
 
-A job whose executor is gone is taken by another one, which resumes it from its progress or begins it from scratch (`leases`).
+A job whose executor is gone is taken by another one, which resumes it from its progress or begins it from scratch (`tracker`).
 `CannotExecute` befalls no job: this process can run none, so the host of the executor ends and gives all of them back.
 """
 

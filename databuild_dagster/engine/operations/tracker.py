@@ -1,34 +1,35 @@
-"""What running operations' keys say, kept up to date by what has happened to them since the last look (SPEC 9.6).
+"""Running operations, kept up to date by the changes of their keys since the last look, and the leases of jobs (SPEC 9.6).
 
-A look costs what has changed, however many jobs are done already. Only the first one, and one after a past that was
-forgotten in between, reads all keys.
+A look costs as much as has changed. Only the first one, and one after a compaction, reads all keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.meta_storage import MetaStorage, Watch
 from databuild_dagster.model.errors import NewerOperations
 from databuild_dagster.model.meta_storage import CompactedRevision, Entry
 from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
-from databuild_dagster.model.operations.records import Lease, Trouble
+from databuild_dagster.model.operations.records import MAX_ADOPTIONS, Lease, Trouble, lease_of
 from databuild_dagster.model.operations.states import JobState, end_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.meta_storage import MAX_BATCHES
 
-#: Looks one after another that catch up with what happened meanwhile.
+#: Polls of one look.
 MAX_CATCH_UPS = 1_000
 
 
 class Taken(NamedTuple):
-    """Who has a job."""
+    """The lease of a job."""
 
-    #: As it stands under the key, to be compared.
+    #: The stored bytes, to be compared.
     value: bytes
     lease: Lease
 
@@ -40,19 +41,19 @@ class Tracked:
         self.id = id
         self.arg: bytes | None = None
         self.is_running = False
-        #: Partition to the instance that it had.
+        #: Partition to its instance at the start.
         self.partitions: dict[str, str | None] = {}
         #: Jobs that no executor has, in order.
         self.free: dict[str, None] = {}
-        #: Jobs that an executor has, with the fence token.
+        #: Jobs that an executor has.
         self.taken: dict[str, Taken] = {}
         self.done: dict[str, JobState] = {}
         self.n_failed = 0
-        #: Why jobs that have not ended are tried again.
+        #: Why jobs that have not ended are retried.
         self.troubles: dict[str, Trouble] = {}
-        #: Why its completion is.
+        #: Why its completion is retried.
         self.trouble: Trouble | None = None
-        #: What cannot be read here: newer code has written it.
+        #: The key that cannot be read here, because newer code wrote it.
         self.unreadable: str | None = None
 
     @property
@@ -62,7 +63,7 @@ class Tracked:
         return self.is_running and ended is not None
 
     def apply(self, key: str, value: bytes | None) -> None:
-        """One of its keys has another value; None is removed."""
+        """Apply the new value of a key; None if it was removed."""
         try:
             self._apply(key, value)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -113,7 +114,7 @@ class Tracked:
 
 
 def _trouble(value: bytes | None) -> Trouble | None:
-    """Newer code's word about it is passed over: nothing depends on it."""
+    """None for a trouble of newer code, which is ignored: nothing depends on it."""
     try:
         return None if value is None else records.trouble_of(value)
     except msgspec.MsgspecError:
@@ -130,9 +131,9 @@ class Tracker:
         self._watch: Watch | None = None
         #: By root.
         self._tracked: dict[str, Tracked] = {}
-        #: Dataset to who completes its operations.
+        #: Dataset to the lease of its coordinator.
         self.coordinators: dict[str, bytes] = {}
-        #: Keys that were looked at so far, of which a measurement can ask.
+        #: Keys that were applied so far, for measurements.
         self.n_applied = 0
 
     @property
@@ -144,7 +145,7 @@ class Tracker:
         return found if found is not None and found.is_running else None
 
     def look(self) -> None:
-        """Hear of everything that has happened up to now."""
+        """Apply all changes up to now."""
         if self._watch is None:
             self._read_all()
             return
@@ -168,7 +169,7 @@ class Tracker:
         self._watch = self._meta.watch(self._prefix, after=look.revision)
 
     def _apply(self, entries: Iterable[Entry]) -> None:
-        """Which operations there are comes first, wherever it stands among the keys."""
+        """Apply changes; the lists of running operations first, in any order of the keys."""
         changed = list(entries)
         self.n_applied += len(changed)
         if self._only is None:
@@ -188,7 +189,7 @@ class Tracker:
         try:
             running = {id.root: id for id in records.run_ops_of(dataset, value)}
         except NewerOperations:
-            # Newer code's: other datasets go on, and `check` tells of it.
+            # Written by newer code: other datasets continue, and `check` reports it.
             return
         under = DatasetKeys.of(dataset).under
         for root in [root for root in self._tracked if root.startswith(under) and root not in running]:
@@ -207,8 +208,48 @@ class Tracker:
 
 
 def _of_datasets(entries: Iterable[Entry]) -> Iterator[tuple[str, str, bytes | None]]:
-    """(dataset, key, value) of what is about a dataset's operations altogether."""
+    """(dataset, key, value) of the keys of a dataset as a whole."""
     for entry in entries:
         parts = entry.key.split(keys.SEPARATOR)
         if len(parts) == 3 and parts[2] in ("runOps", "coordinator"):
             yield keys.unescape(parts[1]), parts[2], entry.value
+
+
+def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:
+    """The executors or coordinators of leases that are gone (SPEC 9.5)."""
+    latest: dict[str, Lease] = {}
+    for lease in leases:
+        if lease.executor not in latest or latest[lease.executor].at < lease.at:
+            latest[lease.executor] = lease
+    if not latest:
+        return set()
+    beats = manager.engine.heartbeats.last(latest)
+    return {
+        executor
+        for executor, lease in latest.items()
+        if judge.why_gone(executor, lease.holder, (lease.at, beats.get(executor, 0.0)), now) is not None
+    }
+
+
+def abandoned(
+    tracked: Tracked, manager: DistributedOperationManager, judge: Judge, now: float, me: str, mine: Container[str]
+) -> dict[str, bytes]:
+    """Partition to lease, of jobs to take over: their executor is gone, or `me` took them and the reply was lost.
+
+    `mine` are the partitions of the jobs that the executor `me` knows of.
+    """
+    leases = (taken.lease for taken in tracked.taken.values())
+    gone = gone_of((lease for lease in leases if lease.executor != me and not lease.released), manager, judge, now)
+    return {
+        partition: value
+        for partition, (value, lease) in tracked.taken.items()
+        if lease.released or lease.executor in gone or (lease.executor == me and partition not in mine)
+    }
+
+
+def following(before: bytes | None) -> tuple[str, ...]:
+    """The tokens that a new lease lists: those of the lease before it, and its own."""
+    if before is None:
+        return ()
+    lease = lease_of(before)
+    return (*lease.adopted_from, lease.token)[-MAX_ADOPTIONS:]

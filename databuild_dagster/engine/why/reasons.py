@@ -1,7 +1,4 @@
-"""How a ref stands, in words: what plans and explanations say of it, told in one place.
-
-Everything is looked up in bulk, by key, and nothing is changed.
-"""
+"""The state of a ref in words, for plans and explanations. Everything is read in bulk, by key."""
 
 from __future__ import annotations
 
@@ -22,11 +19,9 @@ from databuild_dagster.store.queries.taints import Taint
 _S = InstanceState
 #: Names of missing inputs that one sentence lists.
 NAMED = 3
-
-
-#: Inputs that nothing brings without a person.
+#: Missing inputs that only a person can bring.
 _FAILED = {_S.FAILED: "failed", _S.UPSTREAM_FAILED: "is upstream failed"}
-#: How many refs are in a state, in the order in which they are told.
+#: The words of `counted`, in their order.
 _COUNTED: dict[InstanceState | None, str] = {
     _S.FAILED: "failed",
     _S.UPSTREAM_FAILED: "upstream failed",
@@ -40,28 +35,28 @@ _COUNTED: dict[InstanceState | None, str] = {
 
 
 def counted(states: Iterable[InstanceState | None]) -> str:
-    """How many refs are in which state: "28 never built, 2 being built"."""
+    """The number of refs in each state: "28 never built, 2 being built"."""
     counts = Counter(states)
     return ", ".join(f"{counts[state]} {words}" for state, words in _COUNTED.items() if counts[state])
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the store says of refs."""
+    """The store's facts about refs."""
 
     canonical: dict[Ref, Canonical]
-    #: By ref, for those that something holds back.
+    #: By ref, for refs that are not live.
     job_runs: dict[Ref, JobRunView]
     taints: dict[Ref, list[Taint]]
     missing: dict[Ref, tuple[Ref, ...]]
-    #: Of the refs that are missing.
+    #: Of the missing refs.
     states: dict[Ref, InstanceState | None]
 
     def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state
 
     def why(self, ref: Ref, now: float) -> str:
-        """Why a ref is as it is, as the rest of a sentence that begins with it."""
+        """The reason for a ref's state, as the rest of a sentence that begins with the ref."""
         known = self.canonical[ref]
         match known.state:
             case None:
@@ -87,7 +82,7 @@ class Known:
                 return self._needs_failed(ref) or f"not built: {one_line(known.reason or '')}"
 
     def _needs_failed(self, ref: Ref) -> str:
-        """Failed, upstream failed and other missing inputs apart (SPEC 16.27); empty where none has failed."""
+        """Failed, upstream failed and other missing inputs, each named (SPEC 16.27); empty if none has failed."""
         by_state = {
             state: [need for need in self.missing.get(ref, ()) if self.states[need] is state] for state in _FAILED
         }
@@ -105,7 +100,7 @@ class Known:
 
 
 def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
-    """What the store says of these refs now."""
+    """The store's facts about these refs now."""
     canonical = queries.canonical(list(refs))
 
     def in_state(*states: InstanceState) -> dict[Ref, Canonical]:

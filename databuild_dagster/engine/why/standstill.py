@@ -1,12 +1,11 @@
-"""Whether a request that waits stands still, and which launches it needs that have not begun.
+"""The launches that a waiting request needs and that have not begun.
 
-A Dagster run that waits in a run slot asks it, for such a launch may be waiting for that very slot (SPEC 8.3; decision 0023).
-It looks at the refs that are waited for, and at those that these wait for:
+A Dagster run that waits in a run slot asks, because such a launch may need that slot (SPEC 8.3; decision 0023). The refs
+that it waits for, and those that these wait for, decide:
 
-- A job run that runs gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait. So nothing stands
-  still.
+- A running job run gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait: no launch counts.
 - A queued job run is a launch that has not begun.
-- Where there is none, the refs that are due are launched after the launches that are out.
+- Without one, the due refs are launched after the open launches.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _S = InstanceState
 
 
 def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[Ref, ...]]:
-    """Of the refs that somebody waits for: the launches that have not begun, each with the refs that need it.
-
-    Nothing as long as anything that they wait for, transitively, is being built.
-    """
+    """The launches that have not begun, each with the awaited refs that need it; none while an awaited ref is being built."""
     now = engine.now()
     asked = list(refs)
     needs = (need.ref for need in engine.queries.waited_for(asked, now))
@@ -49,12 +45,12 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
 
 
 def _action(known: Canonical, now: float) -> Action:
-    """What the next tick does about a ref that somebody wants."""
+    """The next tick's action for a ref with a want."""
     return need_of(Facts(DATA_OF_STATE[known.state], wanted=wanted_as(1, inf, known.retry_at, now))).action
 
 
 def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:
-    """So many launches are out at once; while those have not begun, no other is made (`TickLimits`)."""
+    """The open launches that have not begun: within `TickLimits`, they come before others."""
     specs = (engine.queries.dataset(asset) for asset in {asset_of(ref) for ref in due})
     locations = {spec.location for spec in specs if spec is not None}
     if not locations:
