@@ -107,8 +107,6 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:
     """Handle a command; an asset that nobody registered yet may stand in definitions that were never loaded on this home."""
-    from databuild_dagster.bindings.authoring.location import CannotLoad
-
     if where.named:
         register_all(engine, load(where))
     try:
@@ -116,6 +114,8 @@ def handle_with_definitions(engine: Engine, command: Command, where: Where) -> O
     except UnknownAsset as unknown:
         if where.named:
             raise
+        from databuild_dagster.bindings.authoring.location import CannotLoad
+
         try:
             locations = load(where)
         except CannotLoad as cannot:

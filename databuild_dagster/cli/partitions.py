@@ -45,11 +45,11 @@ def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None,
     queries = the_queries()
     then = moment(queries, as_of)
     dataset = queries.known_dataset(asset)
-    from databuild_dagster.bindings.registry.catalog import refs_of_dataset
+    from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
     known = {each.ref: each for each in seen}
-    refs = list(dict.fromkeys([*refs_of_dataset(dataset, the_instance()), *known]))
+    refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [each for each in found if (each.state.value if each.state else "missing").lower() == state.lower()]

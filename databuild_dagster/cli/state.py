@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.engine.engine import Engine
+    from databuild_dagster.model.datasets import Catalog, DatasetSpec
 
 
 def the_store(*, check_projections: bool = True) -> Store:
@@ -57,11 +59,37 @@ def the_instance(home: Path | None = None) -> DagsterInstance:
 
 def the_engine() -> Engine:
     """The engine with Dagster's catalog behind it, for commands that change something."""
-    from databuild_dagster.bindings.registry.instance import engine_for
+    from databuild_dagster.engine.engine import Engine
 
-    engine = engine_for(the_instance())
+    home = dagster_home()
+    url = store_url_of_home(home)
+    if url is None:
+        from databuild_dagster.bindings.registry.instance import engine_for
+
+        engine = engine_for(the_instance(home))
+    else:
+        catalog = _LateCatalog(home)
+        engine = Engine(open_store(url), cast("Catalog", catalog))
+        catalog.dataset_of = engine.queries.dataset
     _look_at_the_clock(engine.queries)
     return engine
+
+
+class _LateCatalog:
+    """Dagster's catalog, opened by the first question to it: a command without one saves two seconds."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
+
+    def __getattr__(self, name: str) -> Any:
+        from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
+
+        catalog = DagsterCatalog(LateInstance(lambda: the_instance(self._home)))
+        catalog.look_up_other_locations_with(self.dataset_of)
+        # Found here from now on, and no more by `__getattr__`.
+        self.__dict__ |= {method: getattr(catalog, method) for method in dir(catalog) if not method.startswith("_")}
+        return getattr(catalog, name)
 
 
 def _look_at_the_clock(queries: Queries) -> None:

@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
@@ -36,6 +38,8 @@ def printing_to_stderr() -> Iterator[None]:
 @contextmanager
 def own_terminal() -> Iterator[Console]:
     """The terminal on stderr, by a descriptor of our own: while a step runs, Dagster has the usual one go to a file."""
+    from rich.console import Console
+
     try:
         own = os.dup(sys.stderr.fileno())
     except OSError:

@@ -1,6 +1,8 @@
 # ruff: noqa: F401
 """Every name of Dagster that it does not promise and that the package uses. Other modules import them from here.
 
+The names of its storages and workspaces are in `dagster_storage`: their import takes a second, and planning needs none.
+
 `tests/bindings/adapter/test_dagster_private.py` tries each of them, so that an upgrade breaks there first.
 """
 
@@ -12,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from dagster import ScheduleEvaluationContext, SensorEvaluationContext
-from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
 from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
@@ -48,14 +49,7 @@ from dagster._core.events import (
 from dagster._core.execution import compute_logs
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.instance import DynamicPartitionsStore
-from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
-from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 from dagster._core.storage.asset_value_loader import AssetValueLoader
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.sqlite import sqlite_event_log
-from dagster._core.storage.runs import InMemoryRunStorage, SqliteRunStorage
-from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -72,12 +66,10 @@ from dagster._core.storage.tags import (
     SCHEDULE_NAME_TAG,
     SENSOR_NAME_TAG,
 )
-from dagster._grpc.utils import get_loadable_targets
 from dagster._serdes import deserialize_value, serialize_value
 from dagster._utils.warnings import disable_dagster_warnings
 from dagster.components.core.component_tree import ComponentTree
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from dagster_shared.cli import WorkspaceOpts
 
 #: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
 OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
@@ -85,11 +77,6 @@ OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION:
 #: This environment variable makes Dagster plan a run's partitions in one event. With one event per partition, a failing
 #: run turns each of them red.
 ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
-
-
-def modules_that_make_sqlite_engines() -> tuple[Any, ...]:
-    """Dagster's modules that call their `create_engine` for every read and write of an SQLite file."""
-    return sqlite_event_log, sqlite_run_storage
 
 
 def shield_log_tails() -> None:

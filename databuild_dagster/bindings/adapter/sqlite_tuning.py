@@ -17,7 +17,7 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
 
-from databuild_dagster.bindings.adapter.dagster_private import modules_that_make_sqlite_engines
+from databuild_dagster.bindings.adapter.dagster_storage import modules_that_make_sqlite_engines
 
 #: Files kept open. Each Dagster run has a file; the oldest are closed.
 MAX_KEPT_OPEN = 16

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from dagster import RepositoryDefinition
 
-from databuild_dagster.bindings.adapter.dagster_private import (
+from databuild_dagster.bindings.adapter.dagster_private import repository_def_from_target_def
+from databuild_dagster.bindings.adapter.dagster_storage import (
     GrpcServerCodeLocationOrigin,
     WorkspaceOpts,
     get_loadable_targets,
-    repository_def_from_target_def,
     workspace_opts_to_load_target,
 )
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository

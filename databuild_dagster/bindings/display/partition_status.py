@@ -19,9 +19,8 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
     AssetMaterializationPlannedData,
     DagsterEvent,
-    SqlEventLogStorage,
-    SqlEventLogStorageTable,
 )
+from databuild_dagster.bindings.adapter.dagster_storage import SqlEventLogStorage, SqlEventLogStorageTable
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState

@@ -15,7 +15,8 @@ from typing import Any
 
 from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRunContext
 
-from databuild_dagster.bindings.adapter.dagster_private import EngineEventData, RunQueueConfig
+from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
+from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
 
 #: Dagster's queue starts no run with this tag.

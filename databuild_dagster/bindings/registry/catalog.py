@@ -5,7 +5,10 @@ cannot change are cached, because each tick asks the same thousands of questions
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from functools import cache
+from typing import Any
 
 from dagster import (
     AllPartitionMapping,
@@ -38,6 +41,33 @@ from databuild_dagster.model.wording import few_of
 MAX_REMEMBERED = 100_000
 
 _SAME_FOR_EVERY_KEY = (AllPartitionMapping, LastPartitionMapping, SpecificPartitionsPartitionMapping)
+
+
+class LateInstance:
+    """The dynamic partitions of a Dagster instance that the first question about them opens.
+
+    Opening one imports Dagster's storages, and most datasets have no dynamic partitions.
+    """
+
+    def __init__(self, open_instance: Callable[[], DynamicPartitionsStore]) -> None:
+        self._instance = cache(open_instance)
+
+    def get_dynamic_partitions(self, partitions_def_name: str) -> Sequence[str]:
+        return self._instance().get_dynamic_partitions(partitions_def_name)
+
+    def get_paginated_dynamic_partitions(self, *args: Any, **named: Any) -> Any:
+        return self._instance().get_paginated_dynamic_partitions(*args, **named)
+
+    def has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
+        return self._instance().has_dynamic_partition(partitions_def_name, partition_key)
+
+    def get_existing_dynamic_partitions(
+        self, partitions_def_name: str, partition_keys: Sequence[str]
+    ) -> AbstractSet[str]:
+        return self._instance().get_existing_dynamic_partitions(partitions_def_name, partition_keys)
+
+    def get_dynamic_partitions_definition_id(self, partitions_def_name: str) -> str:
+        return self._instance().get_dynamic_partitions_definition_id(partitions_def_name)
 
 
 class DagsterCatalog:

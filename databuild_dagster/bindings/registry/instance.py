@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.dagster_private import InMemoryRunStorage, SqliteRunStorage
+from databuild_dagster.bindings.adapter.dagster_storage import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
 from databuild_dagster.engine.engine import Engine

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster.bindings.adapter import dagster_private as private
+from databuild_dagster.bindings.adapter import dagster_storage
 from databuild_dagster.bindings.display.partition_status import NO_RUN
 from tests.support.dagster_files import fresh_instance
 
@@ -123,19 +124,19 @@ def test_the_value_of_a_plain_asset_is_loaded_through_its_own_io_manager(
 
 
 def test_an_instance_tells_its_storage(instance: dg.DagsterInstance) -> None:
-    assert isinstance(instance.run_storage, private.SqliteRunStorage)
-    assert isinstance(dg.DagsterInstance.ephemeral().run_storage, private.InMemoryRunStorage)
+    assert isinstance(instance.run_storage, dagster_storage.SqliteRunStorage)
+    assert isinstance(dg.DagsterInstance.ephemeral().run_storage, dagster_storage.InMemoryRunStorage)
     assert isinstance(instance, private.DynamicPartitionsStore)
 
 
 def test_definitions_are_found_and_loaded_as_dagster_does(tmp_path: Path) -> None:
     file = tmp_path / "some_definitions.py"
     file.write_text("import dagster as dg\ndefs = dg.Definitions()\n")
-    opts = private.WorkspaceOpts(python_file=[str(file)])
+    opts = dagster_storage.WorkspaceOpts(python_file=[str(file)])
 
-    (origin,) = private.workspace_opts_to_load_target(opts).create_origins()
-    assert not isinstance(origin, private.GrpcServerCodeLocationOrigin)
-    (target,) = private.get_loadable_targets(
+    (origin,) = dagster_storage.workspace_opts_to_load_target(opts).create_origins()
+    assert not isinstance(origin, dagster_storage.GrpcServerCodeLocationOrigin)
+    (target,) = dagster_storage.get_loadable_targets(
         python_file=str(file),
         module_name=None,
         package_name=None,
@@ -206,7 +207,7 @@ def test_asset_events_of_a_run_can_be_told_from_outside_of_it(instance: dg.Dagst
 def test_the_run_queue_asks_the_coordinator_for_its_limits() -> None:
     coordinator = dg.QueuedRunCoordinator(tag_concurrency_limits=[{"key": "a", "limit": 1}])
     config = coordinator.get_run_queue_config()
-    assert isinstance(config, private.RunQueueConfig)
+    assert isinstance(config, dagster_storage.RunQueueConfig)
     assert config._replace(tag_concurrency_limits=[]).max_concurrent_runs == config.max_concurrent_runs
 
 
@@ -298,8 +299,8 @@ def test_a_component_is_loaded_in_a_tree_that_says_which_project_it_is_of() -> N
 
 def test_many_events_are_written_at_once_where_all_runs_are_asked_about(instance: dg.DagsterInstance) -> None:
     log = instance.event_log_storage
-    assert isinstance(log, private.SqlEventLogStorage)
-    assert isinstance(dg.DagsterInstance.ephemeral().event_log_storage, private.SqlEventLogStorage)
+    assert isinstance(log, dagster_storage.SqlEventLogStorage)
+    assert isinstance(dg.DagsterInstance.ephemeral().event_log_storage, dagster_storage.SqlEventLogStorage)
     run = instance.add_run(dg.DagsterRun("job", tags={private.MAX_RETRIES_TAG: "0"}))
     with pytest.raises(private.DagsterRunAlreadyExists):
         instance.add_run(dg.DagsterRun("job", run_id=run.run_id))
@@ -311,7 +312,7 @@ def test_many_events_are_written_at_once_where_all_runs_are_asked_about(instance
     )
 
     with log.index_transaction() as connection:
-        connection.execute(private.SqlEventLogStorageTable.insert(), [log._event_to_row(entry)])
+        connection.execute(dagster_storage.SqlEventLogStorageTable.insert(), [log._event_to_row(entry)])
     log.store_asset_event(entry, 0)
 
     found = log.get_latest_asset_partition_materialization_attempts_without_materializations(key)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from databuild_dagster import InvalidAsset, databuild_asset
-from databuild_dagster.bindings.registry.catalog import DagsterCatalog
+from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance, refs_of_dataset
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 
@@ -88,6 +88,19 @@ def test_dynamic_partitions_come_and_go(instance: dg.DagsterInstance, catalog: D
     assert catalog.why_not(dataset, "N1") is None
     instance.delete_dynamic_partition("tails", "N1")
     assert catalog.why_not(dataset, "N1") is not None
+
+
+def test_a_late_instance_is_opened_by_the_first_question_about_dynamic_partitions(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("tails", ["N1"])
+    opened: list[dg.DagsterInstance] = []
+    catalog = DagsterCatalog(LateInstance(lambda: opened.append(instance) or instance))
+
+    assert catalog.why_not(registered(asset("a", daily))["a"], "2013-12-30") is None
+    assert opened == []
+    dataset = registered(asset("b", tails))["b"]
+    assert (catalog.why_not(dataset, "N1"), catalog.why_not(dataset, "N2") is None) == (None, False)
+    assert refs_of_dataset(dataset, LateInstance(lambda: instance)) == ["b@N1"]
+    assert opened == [instance]
 
 
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)

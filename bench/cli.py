@@ -1,0 +1,102 @@
+"""How much processor time a command takes to start, and how that compares with the imports that it cannot do without.
+
+    python -m bench.cli            medians of 7 runs; --rounds for more
+
+Each command is a process of its own on a home with two daily assets, one of them built. A figure is the processor time of the
+process and of its children. The two lines above the commands are measured in the same run, because the time of an
+import varies with the machine: compare the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DEFINITIONS = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
+
+
+@databuild_asset(partitions_def=daily)
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.0]})
+
+
+@databuild_asset(partitions_def=daily)
+def report(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+defs = build_definitions([orders, report])
+"""
+REF = "report@2024-01-05"
+#: The command to the most seconds that it should take on a machine that imports Dagster in 0.8 s; None for a yardstick.
+COMMANDS: dict[tuple[str, ...], float | None] = {
+    ("--help",): 0.3,
+    ("log", "--help"): 0.3,
+    ("show", REF): 0.6,
+    ("want", "list"): 0.6,
+    ("explain", REF): 0.6,
+    ("want", "create", "report@2024-01-06"): 1.5,
+    ("partitions", "report"): None,
+    ("plan", "report@2024-01-07"): None,
+}
+
+
+def seconds_of(command: list[str], folder: Path) -> float:
+    """Processor time of one process and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"DAGSTER_HOME": str(folder / "home")}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def make_project(folder: Path) -> None:
+    (folder / "home").mkdir()
+    (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (folder / "definitions.py").write_text(DEFINITIONS)
+    (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+    seconds_of([sys.executable, "-m", "databuild_dagster", "build", REF], folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    rows: dict[str, tuple[list[str], float | None]] = {
+        "python -c pass": ([sys.executable, "-c", "pass"], None),
+        "import dagster": ([sys.executable, "-c", "import dagster"], None),
+    }
+    for words, most in COMMANDS.items():
+        rows["databuild " + " ".join(words)] = ([sys.executable, "-m", "databuild_dagster", *words], most)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_project(folder)
+        # Round by round, so that a busy minute of the machine meets every command alike.
+        measured = {name: [] for name in rows}  # type: dict[str, list[float]]
+        for _ in range(rounds):
+            for name, (command, _) in rows.items():
+                measured[name].append(seconds_of(command, folder))
+    medians = {name: statistics.median(seconds) for name, seconds in measured.items()}
+    python, dagster = medians["python -c pass"], medians["import dagster"]
+    print(f"{'command':44}{'s':>7}{'aim':>7}{'/ pass':>9}{'/ import dagster':>18}")
+    for name, median in medians.items():
+        most = rows[name][1]
+        aim = "" if most is None else f"{most:.1f}"
+        print(f"{name:44}{median:7.2f}{aim:>7}{median / python:9.0f}{median / dagster:18.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""A command imports what its answer needs, and Dagster only where Dagster has to be asked (SPEC 15)."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Project
+
+DAY = "orders@2024-01-29"
+
+SCRIPT = """
+import sys
+from databuild_dagster.cli.main import run
+
+code = run(sys.argv[1:])
+print(code, [name for name in ("dagster", "pandas", "pyspark", "rich", "sqlalchemy") if name in sys.modules])
+"""
+
+
+def imported_by(project: Project, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=project.folder,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_command_on_what_is_recorded_imports_no_dagster(project: Project) -> None:
+    project.build(DAY)
+
+    assert imported_by(project, "--help") == "0 []"
+    for command in (["show", DAY], ["explain", DAY], ["want", "list"], ["job-run", "list"], ["log", "events"]):
+        assert imported_by(project, *command) == "0 ['sqlalchemy']", command
+
+
+@pytest.mark.parametrize("command", [["explain"], ["want", "create"]])
+def test_a_key_that_no_partition_has_is_refused_by_dagsters_catalog(known_project: Project, command: list[str]) -> None:
+    done = known_project.call(*command, "orders@2024-02-99")
+
+    assert done.code == 2
+    assert "2024-02-99" in done.err
