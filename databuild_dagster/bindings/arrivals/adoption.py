@@ -40,7 +40,7 @@ _DAGSTERS = "Dagster knows what it has: materialize it there, or make it a @data
 _INSTEAD = {
     DatasetKind.PLAIN: _DAGSTERS,
     DatasetKind.SOURCE: _DAGSTERS,
-    DatasetKind.BOUNDARY: "Files that lie there already arrive like any other: `databuild lot arrive DATASET LOT URI…`.",
+    DatasetKind.BOUNDARY: "Existing files arrive like new ones: `databuild lot arrive DATASET LOT URI…`.",
 }
 #: Partitions named in one message.
 MAX_NAMED = 3

@@ -1,1 +1,1 @@
-"""Decorators, `build_definitions` and the component: what an author calls to deploy assets."""
+"""Decorators, `build_definitions` and the component, which an author calls to deploy assets."""

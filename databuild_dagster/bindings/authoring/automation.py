@@ -44,7 +44,7 @@ _Which = Callable[[Engine, Sequence[Ref]], set[Ref]]
 
 
 class StoreCondition(AutomationCondition[Any]):
-    """True for the partitions for which the store says so."""
+    """True for the partitions that have a certain state in the store."""
 
     def __init__(self, name: str, description: str, which: _Which) -> None:
         self._name = name

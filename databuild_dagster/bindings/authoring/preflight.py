@@ -3,7 +3,7 @@
 Without Java, or without a writable warehouse, a build would record job runs only to fail them, attempt after attempt.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from dagster import DagsterInstance
 
@@ -34,7 +34,7 @@ def prepare_machine(
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
-    needed = set(_with_upstreams({spec.asset: spec for spec in datasets}, wanted))
+    needed = _with_upstreams({spec.asset: spec for spec in datasets}, wanted)
     to_open: list[DatabuildSpark] = []
     for location in locations:
         if location.deployment is None:
@@ -54,12 +54,10 @@ def prepare_machine(
         open_ahead(spark, instance.root_directory)
 
 
-def _with_upstreams(datasets: Mapping[str, DatasetSpec], assets: set[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    found = list(assets)
-    while found:
-        asset = found.pop()
-        if asset not in seen:
-            seen.add(asset)
-            yield asset
-            found += [spec.asset for spec in datasets[asset].inputs] if asset in datasets else []
+def _with_upstreams(datasets: Mapping[str, DatasetSpec], assets: set[str]) -> set[str]:
+    needed: set[str] = set()
+    left = set(assets)
+    while left:
+        needed |= left
+        left = {source.asset for asset in left if asset in datasets for source in datasets[asset].inputs} - needed
+    return needed

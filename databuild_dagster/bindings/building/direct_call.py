@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
+from dagster import AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.claims.claims import HostedRun
@@ -50,11 +50,8 @@ def build_context(
     keys: list[str | None] = list(partition_keys) if partition_keys is not None else [partition_key]
     if not keys:
         raise ValueError("build_context was given no partition_keys; a batch has at least one.")
-    names: dict[str, str | None] = {UNNAMED: None}
+    names = {UNNAMED: None} if asset is None else _output_names(asset, keys)
     body = None if asset is None else body_of(asset)
-    if asset is not None:
-        names = _output_names(asset)
-        _check_keys(asset, keys)
     frames = {parse_ref(ref): frame for ref, frame in (inputs or {}).items()}
     return BuildContext(
         dagster_context=_NoRun(asset, resources or {}, instance),  # type: ignore[arg-type]
@@ -94,17 +91,11 @@ class _NoRun:
         raise ValueError("A function that is called directly has no Dagster run; dg.materialize([…]) makes one.")
 
 
-def _output_names(asset: AssetsDefinition) -> dict[str, str | None]:
+def _output_names(asset: AssetsDefinition, keys: Sequence[str | None]) -> dict[str, str | None]:
+    """Asset to output name. Raises ValueError for keys that do not fit the asset."""
     body = body_of(asset)
     if body is None:
         raise ValueError(f"{asset} is not an asset of databuild, so its function takes no BuildContext.")
-    keys: list[AssetKey] = [asset.keys_by_output_name[output] for output in body.outputs.values()]
-    return {asset_text(key): name for key, name in zip(keys, body.outputs, strict=True)}
-
-
-def _check_keys(asset: AssetsDefinition, keys: Sequence[str | None]) -> None:
-    body = body_of(asset)
-    assert body is not None
     name = asset.node_def.name
     partitions = next(iter(asset.specs)).partitions_def
     if partitions is None and keys != [None]:
@@ -113,6 +104,8 @@ def _check_keys(asset: AssetsDefinition, keys: Sequence[str | None]) -> None:
         raise ValueError(f"{name} is partitioned; give build_context its partition_key or partition_keys.")
     if len(keys) > 1 and not body.is_batched:
         raise ValueError(f"{name} is not batched, so it is called with one partition_key at a time.")
+    outputs = body.outputs.items()
+    return {asset_text(asset.keys_by_output_name[output]): own_name for own_name, output in outputs}
 
 
 def _read(frames: Mapping[Ref, Any], refs: Sequence[Ref]) -> Any:

@@ -51,9 +51,9 @@ class Part:
     name: str
     #: Identifies the piece: two parts with the same text have the same input rows if the input instances are the same.
     split: str
-    #: Of a split by file, as the input names them.
+    #: The input's names of the files, in a split by file.
     files: tuple[str, ...] | None = None
-    #: Of a split by key; None is null.
+    #: The key's value in a split by key; None is null.
     key: Any = None
 
 
@@ -231,7 +231,7 @@ class LotInParts:
 
     @property
     def manifests(self) -> list[PartManifest]:
-        """Of the finished parts, in the order of the split."""
+        """The manifests of the finished parts, in the order of the split."""
         return [self.done[number] for number in sorted(self.done)]
 
     @property

@@ -22,6 +22,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
     LAUNCH_TAG,
     OUTCOME_DENIED,
     OUTCOME_DEP_MISS,
+    OUTCOME_TAG,
     PROCESS_TAG,
     SPARK_UI_TAG,
 )
@@ -267,11 +268,11 @@ class _Step:
             self.painter.only_failed(progress.failed)
             raise Failure(_failure_message(progress), allow_retries=False)
         if progress.missed:
-            self.painter.outcome(OUTCOME_DEP_MISS)
+            self.painter.tag(OUTCOME_TAG, OUTCOME_DEP_MISS)
         elif progress.denied:
-            self.painter.outcome(OUTCOME_DENIED)
+            self.painter.tag(OUTCOME_TAG, OUTCOME_DENIED)
         elif progress.stopped:
-            self.painter.outcome("stopped")
+            self.painter.tag(OUTCOME_TAG, "stopped")
         not_live = {asset_of(ref) for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE}
         for asset in self.datasets:
             if asset not in not_live:

@@ -1,1 +1,1 @@
-"""What Dagster's pages show: materializations, partition states, taints, checks and alerts."""
+"""The content of Dagster's pages: materializations, partition states, taints, checks and alerts."""

@@ -50,7 +50,7 @@ def report_taint_checks(instance: DagsterInstance, engine: Engine, assets: Seque
 
 
 def report_tainted(instance: DagsterInstance, found: Mapping[str, tuple[int, Sequence[str]]]) -> None:
-    """The same for a caller that has asked: asset to the number of its tainted refs, and at most `MAX_NAMED` of them."""
+    """The same from known numbers: asset to the number of its tainted refs, and at most `MAX_NAMED` of them."""
     verdicts = {AssetCheckKey(asset_key(asset), TAINT_CHECK): _verdict(*tainted) for asset, tainted in found.items()}
     if verdicts:
         report_changed(instance, verdicts, _COUNT)

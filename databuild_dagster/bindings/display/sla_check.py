@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dagster import (
     AssetCheckExecutionContext,
+    AssetCheckKey,
     AssetCheckResult,
     AssetChecksDefinition,
     AssetCheckSeverity,
@@ -75,10 +76,7 @@ def build_sla_checks(
     def no_missed_slas(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         engine = engine_for(context.instance)
         checks = sorted(context.selected_asset_check_keys)
-        found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
-        whys = _whys(engine, found, from_log_alone=False)
-        for check in checks:
-            verdict = _verdict(found[asset_text(check.asset_key)], whys, severity)
+        for check, verdict in _verdicts(engine, dict.fromkeys(checks, severity), from_log_alone=False).items():
             yield AssetCheckResult(asset_key=check.asset_key, check_name=check.name, **verdict)
 
     return [no_missed_slas]
@@ -96,13 +94,8 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
     # A missed deadline is an event (SPEC 5.5), so without new events no result has changed.
     if follower.is_at_end:
         return
-    found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
     # Which processes are alive is no event: with it in the reason, every tick would report a change.
-    whys = _whys(engine, found, from_log_alone=True)
-    verdicts = {
-        check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()
-    }
-    report_changed(instance, verdicts, _LINES)
+    report_changed(instance, _verdicts(engine, checks, from_log_alone=True), _LINES)
     follower.rest(follower.head)
 
 
@@ -112,6 +105,14 @@ def _severity(spec: AssetCheckSpec) -> AssetCheckSeverity:
 
 def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[AssetKey]:
     return asset.keys if isinstance(asset, AssetsDefinition) else [AssetKey.from_coercible(asset)]
+
+
+def _verdicts(
+    engine: Engine, checks: Mapping[AssetCheckKey, AssetCheckSeverity], *, from_log_alone: bool
+) -> dict[AssetCheckKey, dict[str, Any]]:
+    found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
+    whys = _whys(engine, found, from_log_alone=from_log_alone)
+    return {check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()}
 
 
 def _verdict(

@@ -21,7 +21,7 @@ from dagster import (
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
-from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, PROCESS_TAG
+from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.results import Built
 from databuild_dagster.bindings.declare.gates import Verdict
@@ -132,10 +132,6 @@ class Painter:
         """The output that lets later steps and checks of the run begin; it is no materialization."""
         output_name = self._context.assets_def.get_output_name_for_asset_key(key)
         return Output(None, output_name=output_name, metadata=OBSERVED)
-
-    def outcome(self, outcome: str) -> None:
-        """Tag the run with the reason why it built less than it was asked for, without a failure."""
-        self.tag(OUTCOME_TAG, outcome)
 
     def tag(self, name: str, value: str) -> None:
         """Tag the whole run, where Dagster's list of runs shows it."""

@@ -53,13 +53,13 @@ def end_as_answered(
     tags = ({DELEGATED_TAG: "true"} if served else {}) | ({OUTCOME_TAG: OUTCOME_DENIED} if denied else {})
     instance.add_run_tags(run.run_id, tags)
     for refs, sentence in _kinds(served, joined):
-        say(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
+        log_to_run(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
     for event in _asset_events(instance, request, served):
         instance.report_dagster_event(event, run.run_id)
     for sentence in list(denied.values())[:MAX_SHOWN]:
-        say(instance, run, sentence, logging.ERROR)
+        log_to_run(instance, run, sentence, logging.ERROR)
     if len(denied) > MAX_SHOWN:
-        say(instance, run, f"{len(denied) - MAX_SHOWN} more were denied.", logging.ERROR)
+        log_to_run(instance, run, f"{len(denied) - MAX_SHOWN} more were denied.", logging.ERROR)
     current = instance.get_run_by_id(run.run_id)
     if current is None or current.is_finished or current.status is DagsterRunStatus.STARTING:
         # Deleted, canceled or started just now.
@@ -70,7 +70,7 @@ def end_as_answered(
     _report(instance, run, DagsterEventType.RUN_SUCCESS, "Every partition is live, or was denied with its reason.")
 
 
-def say(
+def log_to_run(
     instance: DagsterInstance,
     run: DagsterRun,
     message: str,

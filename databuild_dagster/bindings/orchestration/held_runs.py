@@ -15,7 +15,7 @@ from databuild_dagster.bindings.claims.queued_request import Request, answers, c
 from databuild_dagster.bindings.display.checks import report_taint_checks
 from databuild_dagster.bindings.display.materialization import Served
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
-from databuild_dagster.bindings.orchestration.finish_run import end_as_answered, say
+from databuild_dagster.bindings.orchestration.finish_run import end_as_answered, log_to_run
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import GiveUpDelegations
@@ -79,7 +79,7 @@ def answer(instance: DagsterInstance, engine: Engine, request: Request) -> bool:
             "built by": sorted(set(builders.values())),
         }
         message = run_messages.joined(list(state.waiting))
-        say(instance, run, f"{message} This run is queued until it is live, and holds nothing.", metadata=links)
+        log_to_run(instance, run, f"{message} This run is queued until it is live, and holds nothing.", metadata=links)
         return False
     end(instance, engine, request, state)
     return True

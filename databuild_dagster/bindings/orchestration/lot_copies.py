@@ -79,13 +79,6 @@ class CopiesCursor(Cursor, frozen=True, kw_only=True):
     waiting: tuple[Ref, ...] = ()
 
 
-class Keys(NamedTuple):
-    """The files that one folder of one ref has to have."""
-
-    folder: str
-    files: dict[str, bytes]
-
-
 @apart("the copies of lots for other tools could not be brought up to date", DiskTrouble, StorageTrouble)
 def keep_copies(
     instance: DagsterInstance,
@@ -178,29 +171,26 @@ class Writer:
         ]
 
     def put(self, canonicals: Sequence[Canonical], present: dict[str, set[str]] | None = None) -> Put:
-        """The same for refs whose canonical instances are known; `present` has what each folder holds."""
-
-        def there(folder: str) -> set[str] | None:
-            return None if present is None else present.get(folder, set())
+        """The same for known canonical instances; `present` has the files of each folder."""
 
         def put(canonical: Canonical) -> Put:
-            """The same for known canonical instances; `present` has the files of each folder."""
-            puts = [
-                put_copies(self.warehouse, keys.folder, keys.files, there(keys.folder))
-                for keys in self.keys_of(canonical)
-            ]
-            return _total(puts)
+            return _total(
+                [
+                    put_copies(self.warehouse, folder, files, None if present is None else present.get(folder, set()))
+                    for folder, files in self.files_of(canonical).items()
+                ]
+            )
 
         return _total(in_threads(put, canonicals))
 
-    def keys_of(self, canonical: Canonical) -> list[Keys]:
+    def files_of(self, canonical: Canonical) -> dict[str, dict[str, bytes]]:
         """The files that each folder of a ref has to have."""
         dataset = self.datasets[asset_of(canonical.ref)]
         record = self._record(canonical)
         of_lot, *of_arc = self.folders_of(canonical.ref)
-        found = [Keys(of_lot, _manifest_files(of_lot, canonical, record))]
         lot = _lot_of(dataset, canonical.ref)
-        return found + [Keys(folder, _arc_files(folder, dataset, lot, canonical, record)) for folder in of_arc]
+        arcs = {folder: _arc_files(folder, dataset, lot, canonical, record) for folder in of_arc}
+        return {of_lot: _manifest_files(of_lot, canonical, record), **arcs}
 
     def folders_of(self, ref: Ref) -> list[str]:
         """The folder of its lot, and for an arc that of its state."""
@@ -353,9 +343,9 @@ def _wrong(
     """Each ref with the problems in its folders; the folders are removed from `left`."""
     for ref, canonical in engine.queries.canonical(refs).items() if refs else ():
         found: dict[str, str] = {}
-        for keys in writer.keys_of(canonical):
-            present = None if left is None else left.pop(keys.folder, set())
-            found |= wrong_copies(writer.warehouse, keys.folder, keys.files, present)
+        for folder, files in writer.files_of(canonical).items():
+            present = None if left is None else left.pop(folder, set())
+            found |= wrong_copies(writer.warehouse, folder, files, present)
         yield ref, found
 
 

@@ -14,7 +14,7 @@ from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_T
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers_by, request_of
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
-from databuild_dagster.bindings.orchestration.finish_run import say
+from databuild_dagster.bindings.orchestration.finish_run import log_to_run
 from databuild_dagster.bindings.orchestration.held_runs import answer, end, release, see_off, state_of
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
@@ -163,7 +163,7 @@ def _continue(
         # A crash interrupted its submission.
         answer(instance, engine, request)
     elif state.free:
-        say(instance, run, run_messages.given_up_elsewhere(state.free))
+        log_to_run(instance, run, run_messages.given_up_elsewhere(state.free))
         release(instance, run.run_id)
     elif not state.waiting:
         end(instance, engine, request, state)
