@@ -100,7 +100,7 @@ class Automation:
 
 @pytest.fixture
 def week(deploy: Deploy) -> Site:
-    """A day in each state: live, stale, leased, tainted, failed, wanted, and one that nobody has touched."""
+    """A day in each state: live, stale, leased, tainted, failed, wanted, and one without a change."""
     site = deploy(orders, copies(fail_on=DAYS[4]))
     site.build(*(f"copy@{day}" for day in (DAYS[0], DAYS[1], DAYS[3], DAYS[4])))
     taint(site, f"orders@{DAYS[1]}", f"copy@{DAYS[3]}")
@@ -257,7 +257,7 @@ def test_an_input_of_a_plain_asset_is_there_when_dagster_has_a_materialization_o
     assert ticks.tick() == {LAST}
 
 
-def test_on_missing_requests_a_day_that_is_new_and_nobody_wants(deploy: Deploy) -> None:
+def test_on_missing_requests_a_new_day_that_no_want_names(deploy: Deploy) -> None:
     shops = dg.DynamicPartitionsDefinition(name="shops")
 
     @databuild_asset(partitions_def=shops, automation_condition=automation.on_missing())
@@ -350,7 +350,7 @@ def test_the_sensor_requests_a_dagster_run_for_what_is_to_be_built(deploy: Deplo
     assert request.partition_key == LAST
 
 
-def test_what_is_stale_is_rebuilt_by_a_sensor_that_says_so(deploy: Deploy) -> None:
+def test_a_sensor_may_rebuild_stale_partitions(deploy: Deploy) -> None:
     """SPEC 8.7: without the tag the Dagster run would only find out that it is live."""
     when_stale = automation.stale().newly_true() & ~automation.any_deps_not_live()
     rebuild_stale = dg.AutomationConditionSensorDefinition(

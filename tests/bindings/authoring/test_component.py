@@ -138,7 +138,7 @@ def deployment(repository: dg.RepositoryDefinition) -> Deployment:
     return found
 
 
-def test_what_the_files_hold_is_defined_with_an_orchestrator(project: Project) -> None:
+def test_the_contents_of_the_files_are_defined_with_an_orchestrator(project: Project) -> None:
     project.component("flights")
 
     repository = project.load()
@@ -169,7 +169,7 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
   limits: {launches: 3, due_refs: 100}
   alerts:
     - {webhook: "https://chat.example/hooks/data", headers: {Authorization: "Bearer {{ env('CHAT_TOKEN') }}"}}
-    - {command: [page-somebody, data]}
+    - {command: [page-oncall, data]}
 """,
     )
 
@@ -184,7 +184,7 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
         limits=TickLimits(launches=3, due_refs=100),
         alerts=(
             WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
-            CommandAlert(("page-somebody", "data")),
+            CommandAlert(("page-oncall", "data")),
         ),
     )
     spark = deployment(repository).spark
@@ -204,7 +204,7 @@ def test_operations_are_named_where_they_are(project: Project) -> None:
     quality = f"{project.package}.quality"
     project.component("flights", f"  operations: [{quality}.RowCount, {quality}.other]\n")
 
-    known = {each.type_name for each in deployment(project.load()).operations}
+    known = {operation.type_name for operation in deployment(project.load()).operations}
 
     assert {"row_count", "other", "validate"} <= known
 
@@ -241,7 +241,7 @@ def test_translated_assets_are_built_under_their_new_keys(project: Project) -> N
     assert set(states.values()) == {InstanceState.LIVE}
 
 
-def test_components_of_a_project_share_the_orchestrator_and_the_store_hears_of_all(project: Project) -> None:
+def test_components_of_a_project_share_the_orchestrator_and_all_are_registered(project: Project) -> None:
     project.component("flights", "  threads: 2\n")
     project.component("weather", "  threads: 2\n")
 
@@ -259,11 +259,11 @@ def test_components_of_a_project_share_the_orchestrator_and_the_store_hears_of_a
         }
 
 
-def test_two_components_in_one_file_are_told_apart(project: Project) -> None:
+def test_two_components_in_one_file_have_different_names(project: Project) -> None:
     folder = project.component("flights")
     (folder / "more.py").write_text(ASSETS.format(name="planes"))
-    told = (folder / "defs.yaml").read_text()
-    (folder / "defs.yaml").write_text(f"{told}---\n{told.replace('assets.py', 'more.py')}")
+    text = (folder / "defs.yaml").read_text()
+    (folder / "defs.yaml").write_text(f"{text}---\n{text.replace('assets.py', 'more.py')}")
 
     repository = project.load()
 
@@ -345,7 +345,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("attributes", "sentence"), WRONG)
-def test_what_cannot_be_is_said_in_a_sentence(project: Project, attributes: str, sentence: str) -> None:
+def test_an_impossible_setting_is_refused_in_a_sentence(project: Project, attributes: str, sentence: str) -> None:
     project.component("flights", attributes)
 
     assert project.trouble().startswith(sentence)
@@ -429,7 +429,7 @@ def test_the_installed_package_names_itself_to_dg() -> None:
     """`dg list components` and `dg scaffold defs` look for components there."""
     named = entry_points(group="dagster_dg_cli.registry_modules")
 
-    assert "databuild_dagster" in [each.value for each in named]
+    assert "databuild_dagster" in [kind.value for kind in named]
 
 
 def test_a_field_that_the_component_has_not_is_refused(project: Project) -> None:

@@ -63,7 +63,7 @@ def test_one_call_builds_every_output_and_a_rebuild_of_one_leaves_its_sibling(de
     assert len(small) == len(big) + 1
 
 
-def test_an_output_that_nobody_wants_is_computed_and_not_kept(deploy: Any) -> None:
+def test_an_unwanted_output_is_computed_and_not_kept(deploy: Any) -> None:
     site = deploy(numbers, halves)
 
     site.build("small@2013-01-01")
@@ -96,7 +96,7 @@ def test_a_dagster_run_builds_the_outputs_that_it_selects_as_one_job_run_per_key
     run = site.launch(["small", "big/numbers"], DAYS[1:3])
 
     assert run.status is SUCCESS
-    assert sorted(len(each.refs) for each in job_runs_of(site, "halves")) == [1, 2, 2]
+    assert sorted(len(run.refs) for run in job_runs_of(site, "halves")) == [1, 2, 2]
 
 
 def test_downstream_of_one_output_waits_for_that_one_alone(deploy: Any) -> None:
@@ -208,12 +208,12 @@ def test_an_answer_that_is_no_dict_of_frames_fails_with_a_sentence(deploy: Any) 
     site.build(*(f"{out}@{key}" for out in outs for key in WRONG_ANSWERS))
 
     found = site.engine.queries.canonical([f"{out}@{key}" for out in outs for key in WRONG_ANSWERS])
-    assert {each.state for each in found.values()} == {FAILED}
+    assert {run.state for run in found.values()} == {FAILED}
     for key, (_, said) in WRONG_ANSWERS.items():
         assert said in str(found[f"a@{key}"].reason)
 
 
-def test_what_cannot_work_is_refused_at_import() -> None:
+def test_an_impossible_declaration_is_refused_at_import() -> None:
     def two() -> dict[str, pd.DataFrame]:
         return {}
 
@@ -293,7 +293,7 @@ def test_a_dagster_run_builds_the_output_that_it_can_and_leaves_the_other_waitin
     assert site.state("bound@2013-01-01") is WAITING
 
 
-def test_a_failed_key_is_named_once_whatever_it_has_of_outputs(deploy: Any) -> None:
+def test_a_failed_key_with_several_outputs_is_named_once(deploy: Any) -> None:
     @databuild_multi_asset(outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b")}, partitions_def=daily)
     def two(context: BuildContext) -> dict[str, pd.DataFrame]:
         if context.partition_key == DAYS[1]:

@@ -49,14 +49,14 @@ def test_a_workspace_file_and_the_working_directory_say_the_same(
         ("import dagster as dg\ndefs = dg.Definitions()", "No code location uses build_definitions"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(tmp_path: Path, source: str, said: str) -> None:
+def test_a_location_that_cannot_be_loaded_is_refused_in_one_sentence(tmp_path: Path, source: str, said: str) -> None:
     (tmp_path / "wrong.py").write_text(source)
 
-    with pytest.raises(CannotLoad) as told:
+    with pytest.raises(CannotLoad) as refused:
         the_code_location(load_code_locations(files=[str(tmp_path / "wrong.py")]))
 
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_nothing_to_load_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

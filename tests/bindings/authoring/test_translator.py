@@ -89,7 +89,7 @@ def changing(**attributes: Any) -> DatabuildTranslator:
     return Changing()
 
 
-def test_what_hangs_on_a_key_follows_it(deploy: Deploy) -> None:
+def test_checks_deps_and_parameters_follow_a_translated_key(deploy: Deploy) -> None:
     """The store's datasets, jobs, inputs and parameters, Dagster's deps and checks."""
     site = deploy(orders, split, shops, report, asset_checks=[there_is_one], translator=Prefixed())
 
@@ -103,7 +103,7 @@ def test_what_hangs_on_a_key_follows_it(deploy: Deploy) -> None:
         "shops",
         "report",
     }
-    assert [(each.asset, each.param) for each in datasets["retail/v2/all_orders"].inputs] == [
+    assert [(source.asset, source.param) for source in datasets["retail/v2/all_orders"].inputs] == [
         ("retail/v2/orders", "sold"),
         ("retail/v2/shops", None),
     ]
@@ -131,12 +131,12 @@ def test_translated_assets_are_built_read_and_checked_under_their_new_keys(deplo
     assert site.state("retail/v2/all_orders@2024-01-13") is InstanceState.FAILED
     assert site.red("retail/v2/all_orders") == ["2024-01-13"]
     key = dg.AssetCheckKey(dg.AssetKey(["retail", "v2", "all_orders"]), "nothing_is_free")
-    (told,) = site.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-    assert told.status.value == "FAILED"
+    (run,) = site.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert run.status.value == "FAILED"
     assert site.launch(["retail/v2/report"], ["2024-01-12"]).is_success
 
 
-def test_what_a_translator_says_is_what_dagster_shows(deploy: Deploy) -> None:
+def test_dagster_shows_the_specs_of_the_translator(deploy: Deploy) -> None:
     site = deploy(orders, shops, dg.AssetSpec("outside"), translator=Prefixed())
 
     for name in ("orders", "outside"):
@@ -201,12 +201,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("translator", "sentence"), REFUSED)
-def test_what_cannot_be_translated_is_refused_with_a_sentence(translator: DatabuildTranslator, sentence: str) -> None:
+def test_an_impossible_translation_is_refused_with_a_sentence(translator: DatabuildTranslator, sentence: str) -> None:
     with pytest.raises(InvalidAsset, match=sentence):
         build_definitions([orders, split, shops], translator=translator)
 
 
-def test_what_is_no_spec_is_refused() -> None:
+def test_a_translation_to_no_spec_is_refused() -> None:
     class Forgetful(DatabuildTranslator):
         def get_asset_spec(self, spec: dg.AssetSpec) -> Any:
             spec.replace_attributes(group_name="retail")

@@ -291,7 +291,7 @@ def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(dep
     site.build(*refs("odd", DAYS[:3]))
 
     canonical = site.engine.queries.canonical(refs("odd", DAYS[:3]))
-    assert [each.manifest_state for each in canonical.values()] == ["complete", "empty", "complete"]
+    assert [instance.manifest_state for instance in canonical.values()] == ["complete", "empty", "complete"]
     warehouse = Warehouse(warehouse_of(site.instance))
     of_two = read_manifest(warehouse, "odd", canonical["odd@2013-01-02"].uuid)
     assert [column.name for column in of_two.schema.columns] == ["day", "n"]
@@ -354,7 +354,7 @@ def test_a_function_that_raises_for_one_key_of_its_batch_fails_that_key_alone(de
 
     states = site.engine.queries.states(refs("picky", DAYS[:16]))
     assert [ref for ref, state in states.items() if state is not LIVE] == ["picky@2013-01-07"]
-    # Halves: as many calls as it takes to find one of 16, and no more.
+    # Halves: as many calls as it takes to find one of 16.
     assert len(calls) <= 2 * 4 + 1
 
 

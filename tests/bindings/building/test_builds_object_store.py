@@ -91,7 +91,7 @@ def test_a_batch_is_read_from_and_split_into_the_bucket(deploy: Any, s3: S3Serve
     assert len(manifests) == len(DAYS)
 
 
-def test_a_bucket_that_disappears_is_told_in_one_sentence_and_is_no_refs_failure(
+def test_a_missing_bucket_is_named_in_one_sentence_and_fails_no_ref(
     deploy: Any,
     s3: S3Server,
     bucket: str,

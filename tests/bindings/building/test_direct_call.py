@@ -111,7 +111,7 @@ def test_resources_and_an_instance_are_there_to_be_used() -> None:
     build_context().instance.add_dynamic_partitions("tails", ["N1"])
 
 
-def test_what_does_not_fit_the_asset_or_needs_a_run_is_refused_in_one_sentence() -> None:
+def test_keys_that_do_not_fit_and_questions_that_need_a_run_are_refused() -> None:
     with pytest.raises(ValueError, match="one of them"):
         build_context(partition_key=DAY, partition_keys=[DAY])
     with pytest.raises(ValueError, match="at least one"):

@@ -44,7 +44,7 @@ def orders(context: BuildContext) -> pd.DataFrame:
 
 
 class Rows(DistributedOperation[Any]):
-    """Counts by Spark, through a file of its own; the argument names partitions to be told that they are bad."""
+    """Counts by Spark, through a file of its own; the argument names partitions that are bad."""
 
     type_name = "rows"
 
@@ -205,7 +205,7 @@ def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_a
     second = tick().requests
 
     assert [request.run_key for request in first] == [request.run_key for request in lost]
-    assert [request.run_key for request in second] == [], "no more than its jobs are work for"
+    assert [request.run_key for request in second] == [], "not more than its jobs can occupy"
     assert len(first) == 1
     manager(site).cancel(id)
 
@@ -254,7 +254,7 @@ def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(si
     manager(site).cancel(id)
 
 
-def test_what_has_to_be_tried_again_is_by_the_same_executor(site: Site) -> None:
+def test_a_job_is_retried_by_the_same_executor(site: Site) -> None:
     id = started(site, "helpless", "later")
     tick = operations_tick(site.instance, site.deployment)
 
@@ -263,7 +263,7 @@ def test_what_has_to_be_tried_again_is_by_the_same_executor(site: Site) -> None:
 
     assert run.status is dg.DagsterRunStatus.SUCCESS
     assert manager(site).operation(id).state is OperationState.SUCCESS
-    said = [each.message for each in site.instance.all_logs(run.run_id) if "is tried again" in each.message]
+    said = [line.message for line in site.instance.all_logs(run.run_id) if "is tried again" in line.message]
     assert sorted(said) == [
         f"orders@{day} is tried again in 5 s, after attempt 1: RetryJob: not yet" for day in ("mon", "tue", "wed")
     ]

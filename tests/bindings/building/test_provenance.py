@@ -63,10 +63,10 @@ def ask(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def made_of(receipt: Any) -> dict[str, Any]:
     """The entry of each ref in it."""
-    return {each["ref"]: each for each in receipt["instances"]}
+    return {instance["ref"]: instance for instance in receipt["instances"]}
 
 
-def test_what_a_receipt_says_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: Callable[..., Any]) -> None:
+def test_a_receipt_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: Callable[..., Any]) -> None:
     """SPEC 4.6: after the config is forgotten, and the input is another one."""
     site = deploy(numbers, scaled)
     FOUND["n"] = 6
@@ -78,19 +78,19 @@ def test_what_a_receipt_says_is_enough_to_build_the_same_rows_again(deploy: Depl
     assert first == [{"n": 42}]
     assert site.rows("scaled") == [{"n": 100}]
 
-    told = made_of(receipt)
-    for uuid in told["scaled"]["inputs"]:
-        (ref,) = [name for name, each in told.items() if each["uuid"] == uuid]
+    made = made_of(receipt)
+    for uuid in made["scaled"]["inputs"]:
+        (ref,) = [name for name, instance in made.items() if instance["uuid"] == uuid]
         ask("revert", ref, "--to", uuid)
-    site.launch(["scaled"], run_config=told["scaled"]["config"], tags={REBUILD_TAG: "true"} | told["scaled"]["tags"])
+    site.launch(["scaled"], run_config=made["scaled"]["config"], tags={REBUILD_TAG: "true"} | made["scaled"]["tags"])
 
     again = made_of(ask("receipt", "scaled"))
     same = ("code", "code_version", "config", "tags", "versions", "inputs", "schema", "rows", "job")
     assert site.rows("scaled") == first
-    assert again["scaled"]["uuid"] != told["scaled"]["uuid"]
-    assert {name: again["scaled"][name] for name in same} == {name: told["scaled"][name] for name in same}
-    assert [each["checksum"] for each in again["scaled"]["files"]] == [
-        each["checksum"] for each in told["scaled"]["files"]
+    assert again["scaled"]["uuid"] != made["scaled"]["uuid"]
+    assert {name: again["scaled"][name] for name in same} == {name: made["scaled"][name] for name in same}
+    assert [file["checksum"] for file in again["scaled"]["files"]] == [
+        file["checksum"] for file in made["scaled"]["files"]
     ]
 
 
@@ -102,31 +102,31 @@ def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, a
     settings = json.dumps({"spark.sql.shuffle.partitions": "3"})
     site.launch(["numbers", "scaled"], run_config=config, tags={SPARK_CONFIG_TAG: settings})
 
-    told = made_of(ask("receipt", "scaled"))
+    made = made_of(ask("receipt", "scaled"))
 
-    assert told["scaled"]["config"] == config
-    assert told["numbers"]["config"] == {}
-    assert told["scaled"]["tags"] == {SPARK_CONFIG_TAG: settings}
-    assert told["scaled"]["dagster_run_id"] == site.runs[-1].run_id
-    assert told["scaled"]["code"].startswith("code-sha256:")
-    assert told["scaled"]["code"] != told["numbers"]["code"]
+    assert made["scaled"]["config"] == config
+    assert made["numbers"]["config"] == {}
+    assert made["scaled"]["tags"] == {SPARK_CONFIG_TAG: settings}
+    assert made["scaled"]["dagster_run_id"] == site.runs[-1].run_id
+    assert made["scaled"]["code"].startswith("code-sha256:")
+    assert made["scaled"]["code"] != made["numbers"]["code"]
     assert (
-        told["scaled"]["versions"] | {"dagster": version("dagster"), "pyspark": version("pyspark")}
-        == (told["scaled"]["versions"])
+        made["scaled"]["versions"] | {"dagster": version("dagster"), "pyspark": version("pyspark")}
+        == (made["scaled"]["versions"])
     )
-    assert {"python", "databuild_dagster"} <= told["scaled"]["versions"].keys()
+    assert {"python", "databuild_dagster"} <= made["scaled"]["versions"].keys()
 
 
-def test_what_the_orchestrator_had_built_has_a_whole_receipt_too(deploy: Deploy, ask: Callable[..., Any]) -> None:
+def test_a_build_of_the_orchestrator_has_a_complete_receipt_too(deploy: Deploy, ask: Callable[..., Any]) -> None:
     """SPEC 4.6: a launch of the tick's, and one event for all that it builds."""
     site = deploy(numbers, scaled)
     FOUND["n"] = 6
     site.build("scaled")
 
-    told = made_of(ask("receipt", "scaled"))
+    made = made_of(ask("receipt", "scaled"))
 
-    assert [each["config"] for each in told.values()] == [{}, {}]
-    assert all(each["code"] and each["versions"]["python"] for each in told.values())
+    assert [instance["config"] for instance in made.values()] == [{}, {}]
+    assert all(instance["code"] and instance["versions"]["python"] for instance in made.values())
 
 
 def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
@@ -136,14 +136,16 @@ def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
     site = deploy(asked, resources={"api": Api(token="none")})
     site.launch(["asked"], run_config={"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}})
 
-    told = made_of(ask("receipt", "asked"))
+    made = made_of(ask("receipt", "asked"))
 
     assert site.rows("asked") == [{"letters": len("hush-hush")}]
-    assert told["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}
+    assert made["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}
     assert "hush-hush" not in str(site.engine.queries.raw_events())
 
 
-def test_what_an_older_version_has_built_is_not_known_and_says_so(deploy: Deploy, ask: Callable[..., Any]) -> None:
+def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(
+    deploy: Deploy, ask: Callable[..., Any]
+) -> None:
     """SPEC 3.1: its events have no such field."""
     site = deploy(numbers)
     FOUND["n"] = 6

@@ -51,14 +51,14 @@ DAYS = dg.StaticPartitionsDefinition(KEYS)
 FILES = 4
 ALL = [f"orders@{key}" for key in KEYS]
 
-#: Rows of a partition that have nobody in `who`, by day; a test may change it and build again.
-NOBODY: dict[str, int] = {}
+#: Rows of a partition without a `who`, by day; a test may change it and build again.
+WITHOUT: dict[str, int] = {}
 
 
 @databuild_asset(partitions_def=DAYS)
 def orders(context: BuildContext) -> DataFrame:
     first = 10 * KEYS.index(context.partition_key)
-    who = f"if(id < {first + NOBODY[context.partition_key]}, null, 'x')"
+    who = f"if(id < {first + WITHOUT[context.partition_key]}, null, 'x')"
     spark: SparkSession = context.spark
     return spark.range(first, first + 2 * FILES, 1, FILES).selectExpr("id AS n", f"{who} AS who")
 
@@ -77,7 +77,7 @@ def grown(context: BuildContext) -> pd.DataFrame:
 
 @databuild_asset(partitions_def=DAYS)
 def never_built() -> pd.DataFrame:
-    raise ValueError("nobody builds this")
+    raise ValueError("this is not built")
 
 
 @dg.asset
@@ -91,7 +91,7 @@ ASSETS = (orders, report, grown, never_built, plain)
 @pytest.fixture(scope="module")
 def given_site(spark_home: str) -> Iterator[Site]:
     """Where the orders, what has grown and the plain asset are live; no test changes that."""
-    NOBODY.update(mon=0, tue=2, wed=1)
+    WITHOUT.update(mon=0, tue=2, wed=1)
     with module_site(spark_home, *ASSETS) as site:
         site.build(*ALL, "grown@mon", "plain")
         site.build("grown@tue", "grown@wed")
@@ -101,7 +101,7 @@ def given_site(spark_home: str) -> Iterator[Site]:
 @pytest.fixture
 def site(deploy: Callable[..., Site]) -> Site:
     """For what changes the orders."""
-    NOBODY.update(mon=0, tue=2, wed=1)
+    WITHOUT.update(mon=0, tue=2, wed=1)
     site = deploy(*ASSETS)
     site.build(*ALL)
     return site
@@ -163,9 +163,9 @@ def remove_what_is_superseded(site: Site) -> None:
 
 
 def left_over(site: Site) -> list[Any]:
-    """What `log check` or `gc --leftovers` find amiss: rules, storage that nobody lists, what a clean-up would take away."""
+    """The findings of `log check` and `gc --leftovers`: rules, unlisted storage, and files that a clean-up would remove."""
     warehouse = warehouse_of(site)
-    # As the next day finds it: what is young may belong to somebody who is at work.
+    # As on the next day: young files may belong to a running process.
     tomorrow = site.engine.clock() + 86_400
     plan = Cleaner(site.engine, warehouse.root).plan_clean()
     return [
@@ -200,14 +200,14 @@ def test_offending_rows_are_counted_and_shown_by_rule_and_partition(given_site: 
     assert (found["outdated"], "tainted" in found) == ([], False)
     nulls, range_ = found["rules"]
     assert (nulls["rule"], nulls["offending"], nulls["n_partitions"]) == ("who is not null", 3, 2)
-    assert [(each["ref"], each["uuid"], each["offending"]) for each in nulls["partitions"]] == [
+    assert [(partition["ref"], partition["uuid"], partition["offending"]) for partition in nulls["partitions"]] == [
         ("orders@tue", uuid_of(given_site, "orders@tue"), 2),
         ("orders@wed", uuid_of(given_site, "orders@wed"), 1),
     ]
     assert [row["n"] for row in nulls["samples"]] == [10, 11, 20]
     assert nulls["partitions"][0]["samples"] == [{"n": 10, "who": None}, {"n": 11, "who": None}]
     assert (range_["rule"], range_["offending"]) == ("0 <= n <= 26", 1)
-    assert [each["ref"] for each in range_["partitions"]] == ["orders@wed"]
+    assert [partition["ref"] for partition in range_["partitions"]] == ["orders@wed"]
     assert [given_site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
     assert left_over(given_site) == []
 
@@ -223,7 +223,7 @@ def test_the_report_is_the_same_however_the_partitions_are_batched(given_site: S
 
     assert reports[0] == reports[1] == reports[2]
     nulls, expression = reports[0]["rules"]
-    assert [(each["ref"], each["offending"]) for each in nulls["partitions"]] == [
+    assert [(partition["ref"], partition["offending"]) for partition in nulls["partitions"]] == [
         ("grown@mon", 2),
         ("grown@tue", 1),
         ("grown@wed", 1),
@@ -250,7 +250,7 @@ def test_rules_from_code_are_the_same(given_site: Site) -> None:
     view = Running(given_site, "validate", arg).end()
 
     assert (view.state, view.report["ok"]) == (OperationState.SUCCESS, True)
-    assert [each["rule"] for each in view.report["rules"]] == ["(n) is unique", "n is not null", "n >= 0"]
+    assert [rule["rule"] for rule in view.report["rules"]] == ["(n) is unique", "n is not null", "n >= 0"]
 
 
 def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted(site: Site) -> None:
@@ -258,7 +258,7 @@ def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted
     running = validate(site, taint=True)
     before = uuid_of(site, "orders@tue")
     running.run_jobs()
-    NOBODY["tue"] = 0
+    WITHOUT["tue"] = 0
     rebuild(site, "orders@tue")
 
     view = running.complete()
@@ -291,13 +291,13 @@ def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_tw
 
 @pytest.mark.extended
 def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(site: Site) -> None:
-    """SPEC 9.6: the process was killed after the taint, and somebody was quick to build anew"""
+    """SPEC 9.6: the process was killed after the taint, and the ref was rebuilt quickly"""
     running = validate(site, taint=True)
     running.run_jobs()
     completion = running.manager.read(running.id).completion()._replace(resources=running.resources)
     arg = running.manager.arg_for(running.id, running.manager.meta.get(running.id.arg).value or b"")
     Validate().complete_operation(arg, "orders", completion)
-    NOBODY["tue"] = 0
+    WITHOUT["tue"] = 0
     site.build("orders@tue")
 
     view = running.complete()
@@ -307,7 +307,7 @@ def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(s
     assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
 
 
-def test_what_a_running_operation_is_about_is_there_until_it_has_ended(site: Site) -> None:
+def test_the_instances_of_a_running_operation_stay_until_it_has_ended(site: Site) -> None:
     """SPEC 9.2, 10.8: its partitions are fixed as it starts, with the instances that they have then."""
     running = validate(site)
     before = uuid_of(site, "orders@tue")
@@ -316,12 +316,12 @@ def test_what_a_running_operation_is_about_is_there_until_it_has_ended(site: Sit
 
     view = running.end()
 
-    assert {each.uuid: each.why for each in kept}[before] == "a running operation works on it"
+    assert {instance.uuid: instance.why for instance in kept}[before] == "a running operation works on it"
     assert (view.state, view.done, view.report["partitions"]) == (OperationState.SUCCESS, 3, 3)
     remove_what_is_superseded(site)
 
 
-def test_data_that_gc_has_removed_is_passed_over_and_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_gc_has_removed_is_skipped_and_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPEC 9.5, 10.8: removed when the operation had looked at what is live, and was not recorded yet."""
     asked = Validate.argument_to_keep
 
@@ -356,7 +356,7 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
 @pytest.mark.parametrize(
     ("type_name", "dataset", "arg", "error", "sentence"),
     [
-        ("validate", "orders", [{"rule": "not_null", "column": "nobody"}], BadConstraint, "no column 'nobody'"),
+        ("validate", "orders", [{"rule": "not_null", "column": "missing"}], BadConstraint, "no column 'missing'"),
         ("validate", "orders", [{"rule": "expression", "sql": "n >"}], BadConstraint, "n > cannot be checked"),
         ("validate", "orders", [{"rule": "range", "column": "n", "low": "x"}], BadConstraint, "cannot be compared"),
         ("validate", "orders", [{"rule": "range", "column": "n"}], BadConstraint, "both ends are open"),
@@ -368,13 +368,13 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
         ("validate", "orders", [{"rule": "unheard"}], InvalidOperation, "its argument is wrong"),
         ("validate", "orders", [], InvalidRequest, "there is nothing to check"),
         ("validate", "never_built", RULES, InvalidOperation, "no live partition"),
-        ("build_index", "orders", {"columns": ["nobody"]}, CannotIndex, "there is none"),
+        ("build_index", "orders", {"columns": ["missing"]}, CannotIndex, "there is none"),
         ("build_index", "never_built", {}, InvalidOperation, "no live partition"),
         ("compact", "orders", {"target_bytes": 0}, InvalidRequest, "at least one byte"),
         ("compact", "never_built", {}, InvalidOperation, "no live partition"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_started(
+def test_an_impossible_operation_is_refused_and_not_started(
     given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], sentence: str
 ) -> None:
     """SPEC 9.3"""
@@ -493,7 +493,7 @@ def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypat
 
 
 def test_it_ends_although_data_is_gone(site: Site) -> None:
-    """SPEC 9.4: it cannot fail, and must not be tried for ever"""
+    """SPEC 9.4: it cannot fail, and must not be tried without end"""
     running = build_index(site)
     warehouse_of(site).remove_instance("orders", uuid_of(site, "orders@tue"))
 
@@ -536,7 +536,7 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
         assert len(manifest_of(site, ref).files) == 1
     report = uuid_of(site, "report@tue")
     assert site.engine.queries.stale([report]) == set()
-    assert {each.uuid for each in site.engine.queries.lineage(report)} == {report, before["orders@tue"][1]}
+    assert {instance.uuid for instance in site.engine.queries.lineage(report)} == {report, before["orders@tue"][1]}
     assert left_over(site) == []
     uuids = [uuid_of(site, ref) for ref in ALL]
 
@@ -547,7 +547,7 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
 
 
 @pytest.mark.extended
-def test_what_was_rebuilt_before_its_job_began_is_left_alone(site: Site) -> None:
+def test_a_partition_that_was_rebuilt_before_its_job_began_is_skipped(site: Site) -> None:
     """SPEC 9.8: the pointer is swung only if the canonical has not moved"""
     running = compact(site)
     uuid = rebuild(site, "orders@tue")
@@ -560,7 +560,7 @@ def test_what_was_rebuilt_before_its_job_began_is_left_alone(site: Site) -> None
 
 
 @pytest.mark.parametrize("happens", ["rebuilt", pytest.param("tainted", marks=pytest.mark.extended)])
-def test_what_moves_while_it_is_written_is_left_alone_and_its_files_are_gone(
+def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_stays(
     site: Site, happens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC 9.8"""

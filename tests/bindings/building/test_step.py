@@ -1,4 +1,4 @@
-"""What a Dagster run over our assets does: whoever starts it, per partition, and for the steps after it."""
+"""A Dagster run over our assets: started by a person or a launch, per partition, and with the steps after it."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_a_week_is_made_of_its_days_and_what_is_live_is_not_built_again(deploy: 
     ]
 
 
-def test_what_is_live_is_not_built_again_by_a_run_from_the_ui(deploy: Any) -> None:
+def test_a_run_from_the_ui_does_not_rebuild_live_partitions(deploy: Any) -> None:
     site = deploy(numbers)
     site.build("numbers@2013-01-01")
     before = site.engine.queries.canonical(["numbers@2013-01-01"])
@@ -187,7 +187,7 @@ def test_a_person_opens_what_has_failed_and_a_schedule_is_refused(deploy: Any) -
     assert site.state("fragile") is LIVE
 
 
-def test_a_transient_failure_is_tried_again_and_not_for_ever(deploy: Any) -> None:
+def test_a_transient_failure_is_retried_a_limited_number_of_times(deploy: Any) -> None:
     @databuild_asset
     def shaky() -> pd.DataFrame:
         raise Transient("the service is down")
@@ -228,7 +228,9 @@ def test_a_wrong_answer_is_one_sentence(deploy: Any) -> None:
 
     site.build(*(f"wrong@{key}" for key in answers))
 
-    said = [str(each.reason) for each in site.engine.queries.canonical([f"wrong@{key}" for key in answers]).values()]
+    said = [
+        str(instance.reason) for instance in site.engine.queries.canonical([f"wrong@{key}" for key in answers]).values()
+    ]
     assert "wrong returned nothing (None); return a DataFrame of Spark or pandas" in said[0]
     assert "wrong returned a builtins.list; return a DataFrame of Spark or pandas" in said[1]
 

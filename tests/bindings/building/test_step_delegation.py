@@ -63,8 +63,8 @@ def uuid(site: Any, key: str = DAY) -> str:
 
 def ledger(site: Any, requester: str) -> dict[str, tuple[str, str]]:
     return {
-        each.ref.partition("@")[2]: (each.kind.value, each.outcome.value)
-        for each in site.engine.ledger.of_requester(requester)
+        entry.ref.partition("@")[2]: (entry.kind.value, entry.outcome.value)
+        for entry in site.engine.ledger.of_requester(requester)
     }
 
 
@@ -99,14 +99,14 @@ def test_a_run_that_says_so_builds_again_what_is_live(site: Any, how: str) -> No
     assert run.status is SUCCESS
     assert uuid(site) != built
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
-    assert [each.state for each in site.engine.queries.history(f"numbers@{DAY}")] == [
+    assert [instance.state for instance in site.engine.queries.history(f"numbers@{DAY}")] == [
         InstanceState.TAINTED,
         InstanceState.LIVE,
     ]
 
 
 def test_a_retry_of_a_run_that_rebuilds_keeps_what_that_one_has_built(instance: dg.DagsterInstance) -> None:
-    """SPEC 8.7: a retry goes on, a person's new run starts anew."""
+    """SPEC 8.7: a retry goes on, a person's new run starts from the beginning."""
     first = dg.DagsterRun(job_name="any", tags={REBUILD_TAG: "true"})
     instance.add_run(first)
     record = instance.get_run_record_by_id(first.run_id)
@@ -171,11 +171,11 @@ class Elsewhere:
         self.site.engine.handle(CancelJobRuns(job_run_ids=(self.job_run,), keep_wants=keep_wants))
 
     def once_joined(self, then: Any) -> Future[None]:
-        """Do it as soon as somebody waits."""
+        """Do it as soon as a run waits."""
 
         def watch() -> None:
             def is_waited_for() -> bool:
-                return any(each.outcome.value == "waiting" for each in joined(self.site))
+                return any(entry.outcome.value == "waiting" for entry in joined(self.site))
 
             try:
                 wait_until(is_waited_for, "a run waits for the build elsewhere", MAX_SECONDS)
@@ -191,7 +191,7 @@ class Elsewhere:
 
 
 def joined(site: Any) -> list[Any]:
-    return [each for each in site.engine.ledger.of_ref(f"numbers@{DAY}") if each.kind.value == "joined"]
+    return [entry for entry in site.engine.ledger.of_ref(f"numbers@{DAY}") if entry.kind.value == "joined"]
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def elsewhere(site: Any) -> Elsewhere:
 def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     site: Any, elsewhere: Elsewhere, in_a_backfill: bool
 ) -> None:
-    """SPEC 8.2, 8.3; ARCHITECTURE: a backfill is told that the others' partitions are materialized."""
+    """SPEC 8.2, 8.3; ARCHITECTURE: a backfill gets materializations of the others' partitions."""
     helper = elsewhere.once_joined(elsewhere.succeed)
 
     run = site.launch(["numbers"], [DAY, NEXT_DAY], tags={BACKFILL_ID_TAG: "b"} if in_a_backfill else {})
@@ -228,7 +228,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
     assert len(site.engine.queries.history(f"numbers@{DAY}")) == 2
     assert ledger(site, run.run_id) == {DAY: ("built", "live")}
     said = [record.user_message for record in site.instance.all_logs(run.run_id)]
-    assert any("is no longer built by another run; this run builds it." in each for each in said)
+    assert any("is no longer built by another run; this run builds it." in line for line in said)
 
 
 def test_a_run_that_has_waited_too_long_fails_and_names_the_stalled_job_run(
@@ -325,14 +325,14 @@ def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dg.Dagste
     return site, site.instance.add_run(submitted)
 
 
-def told(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
+def report(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
     site.instance.report_dagster_event(dg.DagsterEvent(event.value, run.job_name), run.run_id)
 
 
 def test_a_run_in_the_way_of_what_it_waits_for_ends_like_one_that_missed_its_inputs(behind: Any) -> None:
     """SPEC 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
     site, queued = behind
-    told(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
+    report(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
 
     run = site.launch(["sums"], [DAY])
 
@@ -351,8 +351,8 @@ def test_a_run_does_not_give_way_to_a_launch_that_has_a_slot_already(behind: Any
     site, beginning = behind
 
     before = site.launch(["sums"], [DAY])
-    told(site, beginning, dg.DagsterEventType.RUN_ENQUEUED)
-    told(site, beginning, dg.DagsterEventType.RUN_STARTING)
+    report(site, beginning, dg.DagsterEventType.RUN_ENQUEUED)
+    report(site, beginning, dg.DagsterEventType.RUN_STARTING)
     after = site.launch(["sums"], [DAY])
 
     assert [run.status for run in (before, after)] == [FAILURE, FAILURE]
@@ -365,7 +365,7 @@ def test_a_run_does_not_give_way_while_slots_may_just_be_given_out(
     """A launch is queued for some seconds though slots are free."""
     monkeypatch.setattr(waiting, "GIVE_WAY_SECONDS", 60.0)
     site, queued = behind
-    told(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
+    report(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
 
     run = site.launch(["sums"], [DAY])
 

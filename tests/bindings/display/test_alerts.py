@@ -67,10 +67,10 @@ def turn(site: Any) -> None:
     run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
 
 
-def test_a_webhook_and_a_command_hear_once_of_a_missed_sla(deploy: Any, chat: Chat, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+def test_a_webhook_and_a_command_are_sent_once_for_a_missed_sla(deploy: Any, chat: Chat, tmp_path: Path) -> None:
+    received = tmp_path / "received"
     command = CommandAlert(
-        [sys.executable, "-c", f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + chr(10))"]
+        [sys.executable, "-c", f"import sys; open({str(received)!r}, 'a').write(sys.stdin.read() + chr(10))"]
     )
     site = deploy(report, alerts=[WebhookAlert(chat.url), command])
     want = late(site)
@@ -81,10 +81,10 @@ def test_a_webhook_and_a_command_hear_once_of_a_missed_sla(deploy: Any, chat: Ch
     (message,) = chat.messages
     assert (message["want_id"], message["refs"]) == (want, ["report"])
     assert f"Want {want} for report was to be successful by" in message["text"]
-    assert [json.loads(line) for line in told.read_text().splitlines()] == [message]
+    assert [json.loads(line) for line in received.read_text().splitlines()] == [message]
 
 
-def test_who_is_down_is_told_later_and_holds_nobody_up(deploy: Any, chat: Chat) -> None:
+def test_a_failing_alert_is_sent_later_and_delays_no_other(deploy: Any, chat: Chat) -> None:
     chat.is_down = True
     site = deploy(report, alerts=[WebhookAlert(chat.url)])
     want = late(site)
@@ -98,7 +98,7 @@ def test_who_is_down_is_told_later_and_holds_nobody_up(deploy: Any, chat: Chat) 
     assert [message["want_id"] for message in chat.messages] == [want]
 
 
-def test_who_never_answers_is_given_up(deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alert_that_always_fails_is_given_up(deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerts, "MAX_TRIES", 2)
     chat.is_down = True
     site = deploy(report, alerts=[WebhookAlert(chat.url)])
@@ -113,20 +113,20 @@ def test_who_never_answers_is_given_up(deploy: Any, chat: Chat, monkeypatch: pyt
 
 
 class Phone:
-    """Somebody's own alert, which may cost its process the life."""
+    """A user's own alert, which may cost its process the life."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.sent: list[str] = []
         self.dies_before: int | None = None
 
     def send(self, late: Any) -> None:
-        if len(self.told) == self.dies_before:
+        if len(self.sent) == self.dies_before:
             self.dies_before = None
             raise KeyboardInterrupt
-        self.told.append(late.want_id)
+        self.sent.append(late.want_id)
 
 
-def test_who_is_well_hears_once_of_every_want_while_another_is_down(deploy: Any, chat: Chat) -> None:
+def test_a_working_alert_is_sent_once_per_want_while_another_fails(deploy: Any, chat: Chat) -> None:
     """SPEC 5.5"""
     chat.is_down = True
     phone = Phone()
@@ -135,16 +135,16 @@ def test_who_is_well_hears_once_of_every_want_while_another_is_down(deploy: Any,
 
     for _ in range(3):
         turn(site)
-    assert sorted(phone.told) == sorted(wants)
+    assert sorted(phone.sent) == sorted(wants)
 
     chat.is_down = False
     turn(site)
     assert sorted(message["want_id"] for message in chat.messages) == sorted(wants)
-    assert sorted(phone.told) == sorted(wants)
+    assert sorted(phone.sent) == sorted(wants)
 
 
-def test_a_tick_that_is_killed_repeats_nothing_it_had_told(deploy: Any) -> None:
-    """SPEC 5.5: what was told is kept want by want."""
+def test_a_killed_tick_repeats_no_alert(deploy: Any) -> None:
+    """SPEC 5.5: the cursor is stored want by want."""
     phone = Phone()
     site = deploy(report, alerts=[phone])
     wants = [late(site) for _ in range(4)]
@@ -152,13 +152,13 @@ def test_a_tick_that_is_killed_repeats_nothing_it_had_told(deploy: Any) -> None:
     phone.dies_before = 2
     with pytest.raises(KeyboardInterrupt):
         turn(site)
-    assert len(phone.told) == 2
+    assert len(phone.sent) == 2
     turn(site)
 
-    assert sorted(phone.told) == sorted(wants)
+    assert sorted(phone.sent) == sorted(wants)
 
 
-def test_alerts_take_no_more_than_their_time_and_go_on_in_the_next_tick(
+def test_alerts_stop_at_their_time_limit_and_continue_in_the_next_tick(
     deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC 5.5, 11.1: what is due is not held up by many late wants, nor they by who is down."""
@@ -168,17 +168,17 @@ def test_alerts_take_no_more_than_their_time_and_go_on_in_the_next_tick(
     site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
     wants = [late(site) for _ in range(3)]
 
-    told_after = []
+    sent_after = []
     for _ in range(7):
         turn(site)
-        told_after.append(len(phone.told))
+        sent_after.append(len(phone.sent))
 
     # One alert a tick: the log, who is down, the phone; from then on the log and the phone.
-    assert told_after == [0, 0, 1, 1, 2, 2, 3]
-    assert sorted(phone.told) == sorted(wants)
+    assert sent_after == [0, 0, 1, 1, 2, 2, 3]
+    assert sorted(phone.sent) == sorted(wants)
 
 
-def test_an_alert_that_is_new_hears_of_what_is_late_from_now_on(deploy: Any) -> None:
+def test_a_new_alert_is_sent_for_wants_that_become_late_from_now_on(deploy: Any) -> None:
     first, second = Phone(), Phone()
     site = deploy(report, alerts=[first])
     before = late(site)
@@ -188,11 +188,11 @@ def test_an_alert_that_is_new_hears_of_what_is_late_from_now_on(deploy: Any) -> 
     after = late(site)
     turn(site)
 
-    assert first.told == [before, after]
-    assert second.told == [after]
+    assert first.sent == [before, after]
+    assert second.sent == [after]
 
 
-def test_another_locations_wants_are_told_by_it(deploy: Any, chat: Chat) -> None:
+def test_another_location_sends_the_alerts_of_its_wants(deploy: Any, chat: Chat) -> None:
     site = deploy(report, location="here")
     elsewhere = deploy(location="elsewhere", alerts=[WebhookAlert(chat.url)])
     late(site)

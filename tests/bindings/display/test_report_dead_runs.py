@@ -33,7 +33,7 @@ def site(deploy: Any) -> Any:
 
 
 def built_and_not_told(site: Any, holder: str) -> dg.DagsterRun:
-    """A launch that has told our log of its success, and Dagster of nothing but its start."""
+    """A launch that has reported its success to our log, and Dagster of nothing but its start."""
     launch_id, job_run = site.engine.new_id(), site.engine.new_id()
     run = site.instance.create_run_for_job(
         site.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection={dg.AssetKey("numbers")}),
@@ -68,7 +68,7 @@ def status(site: Any, run: dg.DagsterRun) -> dg.DagsterRunStatus:
     return found
 
 
-def test_what_a_dead_process_had_built_is_shown_and_its_dagster_run_ends(site: Any) -> None:
+def test_the_builds_of_a_dead_process_are_shown_and_its_dagster_run_ends(site: Any) -> None:
     run = built_and_not_told(site, dead_process())
     assert site.materialized("numbers") == []
 
@@ -89,7 +89,7 @@ def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site
     assert site.colours("numbers") == {"2013-01-01": "green"}
 
 
-def test_what_a_live_process_is_about_to_tell_is_left_to_it(site: Any) -> None:
+def test_a_live_process_reports_its_builds_itself(site: Any) -> None:
     run = built_and_not_told(site, this_process())
 
     site.build()

@@ -1,4 +1,4 @@
-"""A check that fails while an open want has missed its SLA, executed or told by a tick (SPEC 5.5)."""
+"""A check that fails while an open want has missed its SLA, executed or reported by a tick (SPEC 5.5)."""
 
 from typing import Any
 
@@ -51,14 +51,14 @@ def execute(site: Any, *assets: str) -> dict[str, dg.AssetCheckEvaluation]:
     job = job.get_subset(asset_selection=frozenset(), asset_check_selection=checks)
     result = job.execute_in_process(instance=site.instance)
     assert result.success
-    return {each.asset_key.to_user_string(): each for each in result.get_asset_check_evaluations()}
+    return {check.asset_key.to_user_string(): check for check in result.get_asset_check_evaluations()}
 
 
-def told(site: Any, asset: str) -> list[dg.AssetCheckEvaluation]:
+def reported(site: Any, asset: str) -> list[dg.AssetCheckEvaluation]:
     """What Dagster knows of the check, the newest first."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), SLA_CHECK)
     records = site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
-    return [each.event.dagster_event.event_specific_data for each in records if each.event is not None]
+    return [record.event.dagster_event.event_specific_data for record in records if record.event is not None]
 
 
 def lines(evaluation: dg.AssetCheckEvaluation) -> list[str]:
@@ -66,14 +66,14 @@ def lines(evaluation: dg.AssetCheckEvaluation) -> list[str]:
 
 
 @pytest.mark.parametrize("severity", [WARN, ERROR])
-def test_it_fails_while_somebody_waits_too_long_and_says_for_what(deploy: Any, severity: Any) -> None:
+def test_the_check_fails_while_a_want_is_late_and_names_the_cause(deploy: Any, severity: Any) -> None:
     site = deployed(deploy, severity)
     assert execute(site, "report")["report"].passed
 
     _, deadline = want(site, "report")
     verdict = execute(site, "report", "sales")
 
-    assert verdict["sales"].passed, "nobody has asked for it by a time"
+    assert verdict["sales"].passed, "no want asks for it by a time"
     assert (verdict["report"].passed, verdict["report"].severity) == (False, severity)
     assert verdict["report"].metadata["databuild/late"].value == 1
     (line,) = lines(verdict["report"])
@@ -84,22 +84,22 @@ def test_it_fails_while_somebody_waits_too_long_and_says_for_what(deploy: Any, s
 def test_a_tick_tells_of_it_without_a_run_and_again_when_it_is_otherwise(deploy: Any) -> None:
     site = deployed(deploy)
     turn(site)
-    assert [each.passed for each in told(site, "report")] == [True]
+    assert [check.passed for check in reported(site, "report")] == [True]
 
     _, deadline = want(site, "report")
     turn(site)
-    newest = told(site, "report")[0]
+    newest = reported(site, "report")[0]
     assert not newest.passed
     (line,) = lines(newest)
     assert line.startswith(f"report: late since {when(deadline)}; waits for sales, as job run ")
     assert "; sales: its lease is held by job run " in line
-    n_told = len(told(site, "report"))
+    n_reported = len(reported(site, "report"))
     turn(site)
-    assert len(told(site, "report")) == n_told
+    assert len(reported(site, "report")) == n_reported
 
     site.build("report")
     turn(site)
-    assert [told(site, asset)[0].passed for asset in ("report", "sales")] == [True, True]
+    assert [reported(site, asset)[0].passed for asset in ("report", "sales")] == [True, True]
 
 
 def test_a_run_that_builds_what_was_late_says_so_itself(deploy: Any) -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_builds_what_was_late_says_so_itself(deploy: Any) -> None:
 
     run = site.launch(["sales"])
 
-    (evaluation,) = told(site, "sales")
+    (evaluation,) = reported(site, "sales")
     assert (run.status, evaluation.passed) == (dg.DagsterRunStatus.SUCCESS, True)
 
 
@@ -118,7 +118,7 @@ def test_only_an_open_want_is_late_and_only_for_what_is_not_live(deploy: Any) ->
     want_id, _ = want(site, "sales", "report")
     want(site, "report", is_late=False)
 
-    assert {asset: each.passed for asset, each in execute(site, "sales", "report").items()} == {
+    assert {asset: check.passed for asset, check in execute(site, "sales", "report").items()} == {
         "sales": True,
         "report": False,
     }

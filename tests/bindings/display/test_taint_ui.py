@@ -87,7 +87,7 @@ def taint(site: Any, *refs: str, reason: str = "a shop was missing") -> str:
 
 
 def only_tick(site: Any) -> None:
-    """What is due is launched by nobody."""
+    """Runs no launch of what is due."""
     run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
 
 
@@ -241,7 +241,7 @@ def test_a_rebuild_that_is_canceled_before_it_began_leaves_it_red(live: Any) -> 
     assert live.instance.get_run_by_id(taint_run_id(taint_id)) is not None
 
 
-def test_a_dagster_that_was_never_told_shows_what_is_tainted_now(live: Any) -> None:
+def test_a_new_dagster_instance_shows_the_present_taints(live: Any) -> None:
     taint(live, REFS[1])
     live.instance.daemon_cursor_storage.set_cursor_values(
         {"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'}
@@ -256,15 +256,15 @@ def test_a_dagster_that_was_never_told_shows_what_is_tainted_now(live: Any) -> N
 # The check
 
 
-def test_a_check_counts_the_tainted_partitions_and_is_told_when_the_number_changes(live: Any) -> None:
+def test_a_check_counts_tainted_partitions_and_is_reported_when_the_number_changes(live: Any) -> None:
     assert _check(live) == (True, 0, [])
 
     taint_id = taint(live, *REFS)
     only_tick(live)
     assert _check(live) == (False, 2, REFS)
-    told = _n_told(live)
+    reported = _n_reported(live)
     only_tick(live)
-    assert _n_told(live) == told
+    assert _n_reported(live) == reported
 
     live.engine.handle(UntaintPartitions(taint_id=taint_id))
     only_tick(live)
@@ -315,12 +315,16 @@ def _evaluation(site: Any) -> Any:
     return record.event.dagster_event.event_specific_data
 
 
-def _n_told(site: Any) -> int:
+def _n_reported(site: Any) -> int:
     key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
     return len(site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100))
 
 
 def _check(site: Any) -> tuple[bool, int, list[str]]:
-    """What Dagster was told last."""
-    told = _evaluation(site)
-    return told.passed, told.metadata["databuild/tainted"].value, told.metadata["databuild/refs"].value.split()
+    """The last evaluation in Dagster."""
+    reported = _evaluation(site)
+    return (
+        reported.passed,
+        reported.metadata["databuild/tainted"].value,
+        reported.metadata["databuild/refs"].value.split(),
+    )

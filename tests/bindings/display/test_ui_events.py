@@ -84,7 +84,7 @@ def test_partitions_are_in_progress_until_each_is_live_failed_or_waits(deploy_wa
     assert site.colours("numbers") == {ONE: "green", THREE: "red", FOUR: "green"}
 
 
-def test_what_a_persons_run_finds_live_is_green_at_once_and_the_rest_in_progress(deploy_watched: Any) -> None:
+def test_a_persons_run_shows_live_partitions_green_and_the_rest_in_progress(deploy_watched: Any) -> None:
     watched = Watched()
     site = deploy_watched(watched)
     site.build(REFS[1])
@@ -96,7 +96,7 @@ def test_what_a_persons_run_finds_live_is_green_at_once_and_the_rest_in_progress
     assert site.colours("numbers") == dict.fromkeys(DAYS, "green")
 
 
-def test_what_had_failed_is_not_red_any_more_when_it_waits_for_an_input(deploy_watched: Any) -> None:
+def test_a_failed_partition_is_no_longer_red_when_it_waits_for_an_input(deploy_watched: Any) -> None:
     watched = Watched(bad=ONE)
     site = deploy_watched(watched)
     site.build(REFS[0])
@@ -109,7 +109,7 @@ def test_what_had_failed_is_not_red_any_more_when_it_waits_for_an_input(deploy_w
     assert site.colours("numbers") == {}
 
 
-def test_what_was_served_by_another_run_is_linked_to_it(deploy_watched: Any) -> None:
+def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: Any) -> None:
     site = deploy_watched(Watched())
     site.build(REFS[0])
     (builder,) = site.runs
@@ -168,8 +168,8 @@ def test_of_a_large_launch_some_partitions_and_the_last_one_show_columns_and_row
     newest, *others = _materializations(site, "many")
     assert len(others) == len(keys) - 1
     assert {"dagster/column_schema", "databuild/sample"} <= newest.metadata.keys()
-    assert sum("dagster/column_schema" in each.metadata for each in others) == 3
-    assert all(each.metadata["dagster/row_count"].value == 1 for each in others)
+    assert sum("dagster/column_schema" in event.metadata for event in others) == 3
+    assert all(event.metadata["dagster/row_count"].value == 1 for event in others)
 
 
 def test_a_deployment_may_keep_its_data_out_of_dagster(deploy: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_number_of_sample_rows_below_none_is_refused(deploy: Any) -> None:
         deploy(Watched().asset, sample_rows=-1)
 
 
-def test_what_was_made_of_an_older_instance_is_stale_until_it_is_built_anew(deploy: Any) -> None:
+def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily)
     def numbers(context: BuildContext) -> pd.DataFrame:
         return pd.DataFrame({"day": [context.partition_key]})
@@ -225,7 +225,7 @@ def test_telling_dagster_once_more_of_the_same_instance_makes_nothing_stale(depl
     site = deploy(numbers, report)
     site.build(f"report@{ONE}")
 
-    # A backfill is told that what was live already is materialized.
+    # A backfill gets a materialization of what was live already.
     site.launch(["numbers"], [ONE], tags={"dagster/backfill": "some"})
 
     assert len(_materializations(site, "numbers")) == 2

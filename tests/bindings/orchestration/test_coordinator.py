@@ -1,7 +1,7 @@
 """The run coordinator: what is live, or being built, needs no process; everything else goes on as without us (SPEC 8.1, 8.3).
 
-Runs are submitted as the Launchpad does it, over GraphQL, to an instance whose queue nobody works on unless the test
-says so. What others build is told to the store; nothing here needs Spark.
+Runs are submitted as the Launchpad does it, over GraphQL, to an instance whose queue no daemon works on unless the test
+says so. Builds of others are written to the store; nothing here needs Spark.
 """
 
 import logging
@@ -180,10 +180,10 @@ class Deployment:
         self.engine.clock = lambda: before() + seconds
 
     def log(self, run_id: str) -> str:
-        return "\n".join(each.message for each in self.instance.all_logs(run_id))
+        return "\n".join(entry.message for entry in self.instance.all_logs(run_id))
 
     def events(self, run_id: str, kind: dg.DagsterEventType) -> list[Any]:
-        return [each.dagster_event for each in self.instance.all_logs(run_id, of_type=kind)]
+        return [entry.dagster_event for entry in self.instance.all_logs(run_id, of_type=kind)]
 
     def last_word(self, asset: str) -> str:
         """The Dagster run by whose end Dagster paints the day."""
@@ -192,7 +192,9 @@ class Deployment:
         return attempts[DAY][0]
 
     def ledger(self, requester: str) -> dict[str, tuple[str, str]]:
-        return {each.ref: (each.kind.value, each.outcome.value) for each in self.engine.ledger.of_requester(requester)}
+        return {
+            entry.ref: (entry.kind.value, entry.outcome.value) for entry in self.engine.ledger.of_requester(requester)
+        }
 
     # What others do
 
@@ -301,7 +303,7 @@ def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: D
     assert stats.end_time is not None
 
 
-def test_what_dagster_has_not_heard_of_is_materialized_and_what_it_knows_is_observed(deployment: Deployment) -> None:
+def test_a_partition_unknown_to_dagster_is_materialized_and_a_known_one_observed(deployment: Deployment) -> None:
     """The partition ends green, with the data version of the instance and a link to the run that built it."""
     ref = f"numbers@{DAY}"
     builder = deployment.begin(ref)
@@ -313,11 +315,11 @@ def test_what_dagster_has_not_heard_of_is_materialized_and_what_it_knows_is_obse
 
     (materialized,) = deployment.events(first.run_id, MATERIALIZATION)
     (observed,) = deployment.events(again.run_id, OBSERVATION)
-    told = [materialized.step_materialization_data.materialization, observed.asset_observation_data.asset_observation]
-    for each in told:
-        assert each.partition == DAY
-        assert each.tags["dagster/data_version"] == deployment.uuid(ref)
-        assert each.metadata["databuild/served_by"].value == built_by
+    found = [materialized.step_materialization_data.materialization, observed.asset_observation_data.asset_observation]
+    for event in found:
+        assert event.partition == DAY
+        assert event.tags["dagster/data_version"] == deployment.uuid(ref)
+        assert event.metadata["databuild/served_by"].value == built_by
     assert deployment.events(again.run_id, MATERIALIZATION) == []
     assert deployment.instance.get_materialized_partitions(dg.AssetKey("numbers")) == {DAY}
 
@@ -337,7 +339,7 @@ def test_the_check_for_taints_that_was_asked_for_is_given(deployment: Deployment
     assert record.event.dagster_event.asset_check_evaluation_data.metadata["databuild/tainted"].value == 1
 
 
-def test_a_backfill_is_told_that_what_is_live_is_materialized(deployment: Deployment) -> None:
+def test_a_backfill_gets_materializations_of_live_partitions(deployment: Deployment) -> None:
     """Else it would end failed."""
     deployment.live(f"numbers@{DAY}", f"numbers@{NEXT_DAY}")
     deployment.submit("numbers", keys=[DAY, NEXT_DAY])
@@ -345,8 +347,8 @@ def test_a_backfill_is_told_that_what_is_live_is_materialized(deployment: Deploy
     run = deployment.submit("numbers", keys=[DAY, NEXT_DAY], tags={"dagster/backfill": "b"})
 
     assert run.status is SUCCESS
-    told = [each.partition for each in deployment.events(run.run_id, MATERIALIZATION)]
-    assert told == [DAY, NEXT_DAY]
+    found = [event.partition for event in deployment.events(run.run_id, MATERIALIZATION)]
+    assert found == [DAY, NEXT_DAY]
 
 
 def test_several_assets_and_days_are_answered_together(deployment: Deployment) -> None:
@@ -366,9 +368,9 @@ def test_a_partition_of_two_dimensions_is_answered_by_both(deployment: Deploymen
     run = deployment.submit("sold", keys=[f"{DAY}|x"], tags=dimensions)
 
     assert run.status is SUCCESS
-    (told,) = deployment.events(run.run_id, MATERIALIZATION)
-    assert told.partition == dg.MultiPartitionKey({"day": DAY, "shop": "x"})
-    assert told.step_materialization_data.materialization.tags["dagster/partition/shop"] == "x"
+    (found,) = deployment.events(run.run_id, MATERIALIZATION)
+    assert found.partition == dg.MultiPartitionKey({"day": DAY, "shop": "x"})
+    assert found.step_materialization_data.materialization.tags["dagster/partition/shop"] == "x"
 
 
 def test_an_asset_without_partitions_is_answered_as_a_whole(deployment: Deployment) -> None:
@@ -460,7 +462,7 @@ def test_a_range_that_is_none_any_more_goes_on_and_says_why(deployment: Deployme
     assert "databuild could not check whether other runs build the partitions of this run" in deployment.log(run.run_id)
 
 
-def test_a_store_that_cannot_be_reached_is_told_and_the_run_goes_on(
+def test_an_unreachable_store_is_logged_and_the_run_starts(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.live(f"numbers@{DAY}")
@@ -595,7 +597,7 @@ def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
 
 
 def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Deployment) -> None:
-    """SPEC 4.5: not schedulable before its backoff has passed; then whoever comes first builds it."""
+    """SPEC 4.5: not schedulable before its backoff has passed; then the first run builds it."""
     builder = deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
 
@@ -650,7 +652,7 @@ def test_a_held_run_that_is_deleted_leaves_nothing_behind(deployment: Deployment
     assert deployment.instance.get_run_by_id(run.run_id) is None
 
 
-def test_a_held_run_whose_asset_is_ours_no_more_starts(deployment: Deployment) -> None:
+def test_a_held_run_starts_when_its_asset_is_no_longer_ours(deployment: Deployment) -> None:
     deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
     known = deployment.engine.queries.datasets("tests").values()
@@ -711,7 +713,7 @@ def test_priorities_are_kept(deployment: Deployment) -> None:
 
 
 def unsubmitted(deployment: Deployment, run: dg.DagsterRun) -> dg.DagsterRun:
-    """The same request as a run that nobody has submitted yet."""
+    """The same request as a run that is not submitted yet."""
     again = dg.DagsterRun(
         job_name=run.job_name,
         run_config=run.run_config,

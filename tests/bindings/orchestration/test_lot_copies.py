@@ -1,4 +1,4 @@
-"""The keys that other tools look at are copies, and follow the log whoever dies when (SPEC 10.2)."""
+"""The keys that other tools look at are copies, and follow the log, also after a crash (SPEC 10.2)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def report() -> pd.DataFrame:
 
 
 class Place(World):
-    """A location over a Dagster instance of its own, whose job runs write manifests, and whose ticks are told."""
+    """A location over a Dagster instance of its own, whose job runs write manifests, and whose ticks are recorded."""
 
     def __init__(self, instance: dg.DagsterInstance, root: str) -> None:
         self.instance = instance
@@ -138,7 +138,7 @@ class Place(World):
 
     def wrong(self) -> list[tuple[str, str]]:
         return sorted(
-            (os.path.relpath(each.path, self.warehouse.root), each.why) for each in wrong_lot_copies(self.instance)
+            (os.path.relpath(wrong.path, self.warehouse.root), wrong.why) for wrong in wrong_lot_copies(self.instance)
         )
 
 
@@ -164,7 +164,7 @@ def test_a_lot_is_found_by_its_dataset_version_lot_and_state(place):
     ), "the files are named by their whole paths, for the copy lies elsewhere"
 
 
-def test_what_is_no_interval_stands_in_the_lots_place_and_never_leaves_it(place):
+def test_a_partition_key_without_an_interval_takes_the_place_of_the_lot(place):
     for ref in ("raw/regions@eu/west", "raw/regions@..", "report"):
         place.build(ref)
 
@@ -197,7 +197,7 @@ def test_a_tainted_lot_has_no_manifest_for_others_until_the_taint_is_taken_back(
     assert place.tick() == keys
 
 
-def test_whoever_goes_back_to_an_instance_has_its_copy_there_again(place):
+def test_a_revert_to_an_instance_brings_its_copy_back(place):
     first = place.arrive_with(FLIGHTS, "file:///a")
     place.arrive_with(FLIGHTS, "file:///b")
     place.tick()
@@ -220,7 +220,7 @@ def test_an_attempt_that_failed_has_a_key_of_its_own_and_its_retry_takes_it_away
     assert place.tick()[:2] == [f"{ARC}/complete.arc", f"{OF_DELAYS}/state=complete/manifest.json"]
 
 
-def test_what_was_removed_says_so_and_its_arc_is_missing(place):
+def test_the_copy_of_removed_data_has_that_state_and_its_arc_is_missing(place):
     """SPEC 10.8"""
     removed = place.fail_with(DELAYS, ManifestState.REMOVED)
 
@@ -234,7 +234,7 @@ def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(p
     place.miss(DELAYS, FLIGHTS)
     assert place.tick() == [f"{ARC}/running.arc"]
     place.arrive_with(FLIGHTS, "file:///a")
-    assert place.tick()[0] == f"{ARC}/missing.arc", "nobody is at work on it before the next tick begins it anew"
+    assert place.tick()[0] == f"{ARC}/missing.arc", "no process works on it before the next tick starts it again"
 
     uuid = place.build(DELAYS)
     assert place.tick()[0] == f"{ARC}/complete.arc"
@@ -249,7 +249,7 @@ def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(p
 
 
 def test_a_manifest_without_its_event_has_no_key(place):
-    """SPEC 10.2: the log is the authority; who was lost may have finished, and nobody reads that."""
+    """SPEC 10.2: the log is the authority; a lost process may have finished, and its manifest is not read."""
     job_run = place.job_run(DELAYS)
     place.write(DELAYS, place.uuid(DELAYS), job_run, ManifestState.COMPLETE)
     place.lose(DELAYS)
@@ -257,7 +257,7 @@ def test_a_manifest_without_its_event_has_no_key(place):
     assert place.tick() == [f"{ARC}/partial.arc"]
 
 
-def test_a_live_lot_whose_manifest_nobody_can_read_has_no_key_and_stops_no_other(place):
+def test_a_live_lot_with_an_unreadable_manifest_has_no_copy_and_stops_no_other(place):
     uuid = place.arrive_with(FLIGHTS, "file:///a")
     Path(place.warehouse.manifest_path("flights", uuid)).write_bytes(b"{")
     place.build("report")
@@ -280,7 +280,7 @@ def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(place, mon
 
 
 @pytest.mark.databases("sqlite", "postgres")
-def test_a_tick_does_no_more_than_its_share_and_the_next_one_goes_on(place, monkeypatch):
+def test_a_tick_stops_at_its_limit_and_the_next_one_continues(place, monkeypatch):
     """One event may have more refs than a tick may write."""
     keys = [f"2023-02-27-{hour:02}:00" for hour in range(9)]
     arrivals = []
@@ -319,7 +319,7 @@ def test_many_lots_that_stop_waiting_at_once_are_written_in_shares_too(place, mo
     assert place.wrong() == []
 
 
-def test_what_a_tick_has_not_come_to_is_not_wrong(place, monkeypatch):
+def test_a_copy_that_a_tick_will_rewrite_is_not_wrong(place, monkeypatch):
     place.arrive_with(FLIGHTS, "file:///a")
     place.tick()
     place.arrive_with(FLIGHTS, "file:///b", ManifestState.EMPTY)
@@ -328,7 +328,7 @@ def test_what_a_tick_has_not_come_to_is_not_wrong(place, monkeypatch):
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_whoever_dies_between_two_writes_the_next_one_makes_it_good(place, monkeypatch, after):
+def test_a_death_between_two_writes_is_repaired_by_the_next_writer(place, monkeypatch, after):
     place.arrive_with(FLIGHTS, "file:///a", ManifestState.EMPTY)
     place.tick()
     place.arrive_with(FLIGHTS, "file:///b")
@@ -362,7 +362,7 @@ def test_whoever_dies_between_two_writes_the_next_one_makes_it_good(place, monke
     assert place.wrong() == []
 
 
-def test_who_writes_last_has_seen_the_newest(place, monkeypatch):
+def test_the_last_writer_has_seen_the_newest_instance(place, monkeypatch):
     """Two orchestrators: one has looked, then the other has written what came meanwhile."""
     place.arrive_with(FLIGHTS, "file:///a")
     put, late = lot_copies.put_copies, []
@@ -408,7 +408,7 @@ def test_trouble_with_the_warehouse_is_logged_and_made_good_by_the_next_tick(pla
 
 
 def spoilt(place: Place) -> None:
-    """One key is lost, one says something else, one is another version's, one nobody's, and one half written."""
+    """One key is lost, one says something else, one is another version's, one of no ref, and one half written."""
     root = Path(place.warehouse.root)
     (root / OF_FLIGHTS / "state=complete/manifest.json").unlink()
     (root / ARC / "complete.arc").write_bytes(b"{}")
@@ -423,7 +423,7 @@ def spoilt(place: Place) -> None:
     (root / "datasets" / "mine.txt").write_bytes(b"not among the keys")
 
 
-def test_what_disagrees_with_the_log_is_found(place):
+def test_a_copy_that_disagrees_with_the_log_is_found(place):
     place.arrive_with(FLIGHTS, "file:///a")
     place.build(DELAYS)
     place.tick()
@@ -457,7 +457,7 @@ def test_a_repair_puts_all_of_it_right_and_says_how_many(place):
     assert repair_lot_copies(place.instance)._asdict() == {"written": 0, "removed": 0, "refs": 2}
 
 
-def test_a_new_version_of_a_dataset_is_told_by_check_and_a_repair_moves_all_keys(place):
+def test_check_names_a_new_version_of_a_dataset_and_a_repair_moves_all_copies(place):
     place.build("report")
     place.tick()
 

@@ -74,9 +74,9 @@ def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> 
     assert (want.source, want.data_timestamp, want.deadline) == ("sensor", None, want.created_at + HOUR)
 
 
-@pytest.mark.parametrize("told", [datetime(2024, 3, 1), "2024-03-01T00:00:00Z", 1.0])
-def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(deploy: Deploy, told: Any) -> None:
-    schedule = scheduled(sla_seconds=HOUR, data_timestamp=lambda _: told)
+@pytest.mark.parametrize("at", [datetime(2024, 3, 1), "2024-03-01T00:00:00Z", 1.0])
+def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(deploy: Deploy, at: Any) -> None:
+    schedule = scheduled(sla_seconds=HOUR, data_timestamp=lambda _: at)
     site = deploy(report, schedules=[schedule])
 
     with pytest.raises(InvalidRequest, match="data_timestamp is .*: it must be a datetime with a time zone"):
