@@ -1,6 +1,6 @@
-"""The log read event by event: what can be seen of each by itself, and by the event before it (SPEC 3.1).
+"""The log checked event by event, each alone and with the event before it (SPEC 3.1).
 
-What an event means is not asked here: the fold finds out. Seqs and times are questions to the table, in `invariants`.
+The fold checks the meaning of events; `invariants` checks seqs and times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.codec import decode, unknown_fields
 from databuild_dagster.store.invariants import Violation
 
-#: Events that are reported one by one; where there are more, the log as a whole is wrong.
+#: Faulty events that are listed; with more the log as a whole is wrong.
 MOST_EVENTS = 20
 #: Events read at once.
 PAGE = 1000
@@ -34,15 +34,15 @@ class _Stored(NamedTuple):
 
 
 def audit(connection: Connection) -> list[Violation]:
-    """Events that cannot be read, say what has no meaning, or do not go with the one before them."""
+    """Events that cannot be read, have unknown fields, or do not follow the one before."""
     found: list[Violation] = []
     before: _Stored | None = None
     for event in _stored(connection):
         wrong = [*_misread(event), *_misplaced(event, before)]
-        found += [Violation("SPEC 3.1", f"seq {event.seq}", f"{event.type}: {each}") for each in wrong]
+        found += [Violation("SPEC 3.1", f"seq {event.seq}", f"{event.type}: {fault}") for fault in wrong]
         before = event
         if len(found) >= MOST_EVENTS:
-            found.append(Violation("SPEC 3.1", "log", f"is not looked at behind seq {event.seq}"))
+            found.append(Violation("SPEC 3.1", "log", f"is not checked after seq {event.seq}"))
             break
     return found
 
@@ -65,12 +65,12 @@ def _misread(event: _Stored) -> Iterator[str]:
 
 
 def _misplaced(event: _Stored, before: _Stored | None) -> Iterator[str]:
-    """The events of one command stand together, counted up, at one time, by one actor."""
+    """The events of one command are consecutive and numbered, with one time and one actor."""
     command, mark, place = event.command_id.partition(log.CONTINUATION)
     if not mark:
         return
     if before is None or before.command_id != _event_before(command, place):
-        yield f"it is event {place} of command {command}, and what stands before it is not the event before that"
+        yield f"it is event {place} of command {command}, and the event before it is not the one before that"
     elif (event.at, event.actor) != (before.at, before.actor):
         yield f"command {command} has another time or actor in it than in the event before"
 

@@ -19,14 +19,14 @@ from databuild_dagster.store.rebuild import differences
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import lacking
 
-#: Damaged places of the file that are reported one by one.
+#: Damaged places of the file that are listed.
 MOST_DAMAGED = 20
 
 Question = Callable[[Connection], list[Violation]]
 
 
 def check(store: Store, *, deep: bool = False) -> list[Violation]:
-    """All violations, in one consistent look; `deep` has the database look at its own file too."""
+    """All violations, in one consistent snapshot; `deep` also has the database check its own file."""
     found: list[Violation] = []
     try:
         with store.reading() as connection:
@@ -43,7 +43,7 @@ def check(store: Store, *, deep: bool = False) -> list[Violation]:
 
 
 def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Question]:
-    """Those that can be asked of what is left."""
+    """The questions that the existing tables can answer."""
     if deep:
         yield partial(_damage, database)
     if schema.events.name not in gone:
@@ -54,7 +54,7 @@ def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Qu
 
 
 class _Asked(NamedTuple):
-    """Asks; what the database itself cannot read is a violation too."""
+    """Asks a question; a table that the database cannot read is a violation too."""
 
     database: Database
     connection: Connection
@@ -69,7 +69,7 @@ class _Asked(NamedTuple):
     def _torn(self) -> Iterator[tuple[str, Exception]]:
         """The tables of which not every row can be read."""
         for name, table in schema.metadata.tables.items():
-            # In the order of the table itself, for an index may happen to hold all columns.
+            # In the order of the table itself, because an index may hold all columns.
             key = ", ".join(column.name for column in table.primary_key)
             try:
                 with self.database.apart(self.connection):
@@ -81,7 +81,7 @@ class _Asked(NamedTuple):
 
 def _unreadable(entity: str, why: object) -> Violation:
     if entity == schema.events.name:
-        what_to_do = "put the last copy of the database in its place"
+        what_to_do = "restore the last copy of the database"
     else:
         what_to_do = (
             "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
@@ -90,7 +90,7 @@ def _unreadable(entity: str, why: object) -> Violation:
 
 
 def _damage(database: Database, connection: Connection) -> list[Violation]:
-    """What the file's own structure tells: pages, the order of rows, an index that does not go with its table."""
+    """Faults of the file's structure: pages, the order of rows, an index that does not match its table."""
     found = database.damage(connection, MOST_DAMAGED)
     return [Violation("SPEC 3.4", "database", f"its file is damaged: {detail}") for detail in found]
 
@@ -106,5 +106,5 @@ def _differences(connection: Connection) -> list[Violation]:
 def _stopped(connection: Connection, broken: IllegalMove) -> Iterator[Violation]:
     seq = broken.facts["seq"]
     for (name,) in connection.execute(f"SELECT type FROM {schema.events.name} WHERE seq = ?", (seq,)):
-        why = f"the log does not fold: {name} at seq {seq} is where it stops. {broken.message}"
+        why = f"the log does not fold: {name} at seq {seq} stops it. {broken.message}"
         yield Violation("I5", f"seq {seq}", why)

@@ -1,4 +1,4 @@
-"""Events to versioned JSON and back. A stored shape lives for ever: old versions are raised to today's by upcasters."""
+"""Events to versioned JSON and back. A stored shape is permanent: upcasters raise old versions to the present one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = 
 
 
 class UnknownShape(msgspec.ValidationError):
-    """Not a type, or not a version, that is known here: newer code wrote it, or something else did."""
+    """An unknown type or version: newer code or another program wrote it."""
 
 
 def encode(fact: Fact) -> tuple[str, int, str]:
@@ -31,7 +31,7 @@ def encode(fact: Fact) -> tuple[str, int, str]:
 
 
 def decode(name: str, version: int, payload: str) -> Fact:
-    """Today's fact behind a stored one, raised version by version. Raises `msgspec.MsgspecError`."""
+    """The fact of a stored event, raised version by version. Raises `msgspec.MsgspecError`."""
     if name not in _decoders:
         raise UnknownShape("no event of this type is known here")
     newest = _versions.get(name, 1)
@@ -46,28 +46,28 @@ def decode(name: str, version: int, payload: str) -> Fact:
 
 
 def unknown_fields(name: str, version: int, payload: str) -> list[str]:
-    """What a payload says that its shape has no field for, which decoding passes over in silence.
+    """Names in a payload without a field of its shape, which decoding ignores.
 
-    Nobody of ours writes such a thing, so it is a field whose name was damaged. Old versions are not asked: what was
-    known of their shapes is in their upcasters.
+    Our code writes no such name, so it is a damaged one. Old versions are not checked, because only their upcasters know their
+    shapes.
     """
     if version != _versions.get(name, 1):
         return []
     return list(_unknown(_shapes[name], msgspec.json.decode(payload), ""))
 
 
-def _unknown(shape: inspect.Type, said: Any, path: str) -> Iterator[str]:
+def _unknown(shape: inspect.Type, value: Any, path: str) -> Iterator[str]:
     match shape:
-        case inspect.StructType(fields=fields, tag_field=tag) if isinstance(said, dict):
+        case inspect.StructType(fields=fields, tag_field=tag) if isinstance(value, dict):
             types = {field.encode_name: field.type for field in fields}
-            for key, value in said.items():
+            for key, inner in value.items():
                 if key in types:
-                    yield from _unknown(types[key], value, f"{path}{key}.")
+                    yield from _unknown(types[key], inner, f"{path}{key}.")
                 elif key != tag:
                     yield f"{path}{key}"
         case inspect.VarTupleType(item_type=item_type):
-            for each in said:
-                yield from _unknown(item_type, each, path)
-        case inspect.UnionType(types=choices) if said is not None:
+            for item in value:
+                yield from _unknown(item_type, item, path)
+        case inspect.UnionType(types=choices) if value is not None:
             for choice in choices:
-                yield from _unknown(choice, said, path)
+                yield from _unknown(choice, value, path)

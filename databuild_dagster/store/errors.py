@@ -1,4 +1,4 @@
-"""What can go wrong with the database itself."""
+"""Errors of the database itself."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from databuild_dagster.model.errors import DatabuildError
 class StoreUnusable(DatabuildError):
     """The build state in {url} cannot be used: {why}."""
 
-    hint = (
-        "Look at its rights, and at the space on its disk or at the server, then try again: nothing was half-recorded."
-    )
+    hint = "Check its permissions and the free space of its disk or server, then try again: nothing was half-recorded."
 
 
 class ForeignDatabase(StoreUnusable):
     """The build state in {url} cannot be used: {why}."""
 
-    hint = "Name another place in DATABUILD_DB_URL; if this was ours once, put the last copy in its place."
+    hint = "Name another place in DATABUILD_DB_URL; if this was the build state, restore its last copy."
 
 
 class NetworkFileSystem(StoreUnusable):
-    """The build state in {url} would lie on a network file system ({kind}), where SQLite's locks do not hold."""
+    """The build state in {url} would be on a network file system ({kind}), where SQLite's locks do not hold."""
 
     hint = "Keep it on a disk of this machine, or in PostgreSQL when several machines need it: set DATABUILD_DB_URL."
 
 
 class StoreInMemory(DatabuildError):
-    """DATABUILD_DB_URL is {url}, a database in memory, so what is recorded would be gone with the process."""
+    """DATABUILD_DB_URL is {url}, a database in memory, which would be lost with the process."""
 
     hint = "Name a file, sqlite:////path/to/databuild.db, or a PostgreSQL database, or leave it unset."
 
@@ -46,7 +44,7 @@ class NewerStore(DatabuildError):
 class OlderProjection(DatabuildError):
     """The build state in {url} is an older version's ({found}; this one needs {known})."""
 
-    hint = "Run `databuild log migrate`: the log is untouched, the tables are computed anew from it."
+    hint = "Run `databuild log migrate`: the log is untouched, the tables are computed again from it."
 
 
 class BackupRefused(DatabuildError):
@@ -62,7 +60,7 @@ class NotOneFile(DatabuildError):
 
 
 class UnsupportedDatabase(DatabuildError):
-    """{url} is no database this version can keep its log in."""
+    """{url} is not a database that this version supports."""
 
     hint = (
         "Use sqlite:////path/to/databuild.db or postgresql+psycopg://user:password@host/database in DATABUILD_DB_URL, "

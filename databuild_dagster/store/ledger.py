@@ -1,7 +1,7 @@
-"""The ledger of requests: who asked for which ref, and who built it; and what a job's builds, and those not built, add up to.
+"""The ledger of requests: each request for a ref with the job run that built it; and the metrics of jobs.
 
-What others built for a request stands in the table of delegations. What was built for it is told by its own job runs,
-or by its wants, so that the common case, asking for what is not there, writes nothing for the ledger's sake.
+The table of delegations has builds of others for a request. The request's own builds follow from its job runs or its wants, so
+that the common case, a request for missing refs, writes no row for the ledger.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from databuild_dagster.store.store import Store
 
 
 class LedgerEntry(NamedTuple):
-    """What one request got for one ref (SPEC 8.1, 15)."""
+    """The answer to one request for one ref (SPEC 8.1, 15)."""
 
     #: The request id of wants, or a Dagster run.
     requester: str
     ref: Ref
     kind: Answer
-    #: The job run that builds it, or built it: at present, for what is still waited for.
+    #: The job run that builds it, or built it; the present one while the request waits.
     job_run: str | None
     uuid: str | None
     outcome: DelegationOutcome
     asked_at: float
     ended_at: float | None
-    #: Why it was refused, failed, or was waited for no longer.
+    #: The reason of a refusal, a failure, or the end of the waiting.
     reason: str
-    #: The Dagster run that executed the job run; None for what was never one, as data from outside.
+    #: The Dagster run that executed the job run; None for data from outside.
     dagster_run_id: str | None
 
     @property
     def message(self) -> str:
-        """The delegation seed's words for it; empty for what was built."""
+        """The message of the answer; empty for a build."""
         return MESSAGES.get(self.kind, "")
 
 
 class JobMetrics(NamedTuple):
-    """What became of a job's runs (SPEC 8.5)."""
+    """The results of a job's runs (SPEC 8.5)."""
 
     job: str
     #: State to how many job runs are in it.
     counts: dict[str, int]
-    #: Share of the ended job runs that succeeded or had nothing to do; None when none ended.
+    #: Share of the ended job runs that succeeded or were skipped; None when none ended.
     success_rate: float | None
-    #: Builds that were not needed because another's served.
+    #: Builds that a delegation replaced.
     avoided: int
-    #: Of one job run; None when none succeeded.
+    #: The median of one job run; None when none succeeded.
     median_seconds: float | None
 
     @property
@@ -68,22 +68,21 @@ _Outcome = DelegationOutcome
 _GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)
 _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
 
-# The tables are joined in the order in which they are written, each by its key: what is known of how many rows there are
-# would lead SQLite to begin with the largest.
+# CROSS JOIN keeps the order of the tables, each by its key: by its statistics SQLite would begin with the largest.
 
-#: The last want that a Dagster run left for a ref that it could not build, where nobody builds it now: when that was taken
-#: back, or its time has ended, nobody will for its sake.
+#: The last want of a Dagster run for a ref that it could not build and that no job run builds now: when the want was canceled
+#: or has expired, the request waits in vain.
 _LAST_WANT = f"""
 LEFT JOIN {P}wants w ON i.state = '{InstanceState.UP_FOR_RETRY}' AND {{joined}} w.id = (
     SELECT max(x.want_id) FROM {P}holds x CROSS JOIN {P}wants own_w ON own_w.id = x.want_id
     WHERE x.ref_id = r.id AND own_w.request_id = {{run}})"""
 _UNWANTED = f"w.state IN {one_of([WantState.CANCELED, WantState.EXPIRED])}"
-#: What an attempt has come to that gave its ref nothing to read.
+#: States of an attempt without data to read.
 _IN_VAIN = one_of([*FAILING, InstanceState.TAINTED])
 _WANT_ENDED = "its want ended"
 
-#: What was not built for it. One that waits, or has ended, follows the ref to whatever instance it has, or had then. Who
-#: joined a build and claimed the ref later stands here too.
+#: Delegations. One that waits follows the ref to its present instance; one that has ended, to the instance of that time. A
+#: requester that joined a build and claimed the ref later is here too.
 _DELEGATED_ENTRY = Selection(
     LedgerEntry,
     "d",
@@ -104,8 +103,8 @@ CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id
 {_LAST_WANT.format(joined=f"d.kind = '{Answer.BUILD}' AND d.outcome = '{_Outcome.WAITING}' AND", run="d.requester")}
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 
-#: A Dagster run that claimed is the owner of its launch. What it could not finish, its wants have others build: `i` is
-#: what became of the ref then. What it had joined before it could claim it stands among the delegations.
+#: Claims: a Dagster run that claimed owns its launch. Its wants have others build the refs that it could not finish: `i` is the
+#: instance of the ref then. A ref that it had joined before the claim is among the delegations.
 _CLAIMED_ENTRY = Selection(
     LedgerEntry,
     "l",
@@ -133,14 +132,13 @@ WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
     WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = '{Answer.BUILD}')
 ORDER BY own_l.id DESC, r.ref LIMIT :most"""
 
-#: Numbered right behind their job runs, and these behind their launch. With a plus, lest SQLite makes an index over all of
-#: them for this one question.
+#: Instances are numbered after their job run, and job runs after their launch. The plus keeps SQLite from making an index over
+#: all of them for this one query.
 _OUTPUTS = f"""
 CROSS JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND +j.launch_id = l.id
 CROSS JOIN {P}instances i ON i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND +i.job_run_id = j.id"""
 
-#: Of a want that nobody delegated for, what was made of its ref, as long as the want was open: the others of its refs
-#: may have ended otherwise.
+#: Wants without a delegation, with the build of their ref while the want was open; its other refs may have ended otherwise.
 _WANTED_ENTRY = Selection(
     LedgerEntry,
     "l",
@@ -176,7 +174,7 @@ _WANTS = f"{P}wants w CROSS JOIN {P}want_refs x ON x.want_id = w.id CROSS JOIN {
 
 #: The three parts of the ledger, and how each is read.
 _ENTRIES = (_DELEGATED_ENTRY, _CLAIMED_ENTRY, _WANTED_ENTRY)
-#: The parts, by what is asked of the ledger. Only for the newest of all is each delegation looked at.
+#: The parts, by question. Only the newest of all read each delegation.
 _ALL = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations ORDER BY asked_at DESC LIMIT :most)"),
     _CLAIMED.format(
@@ -221,11 +219,11 @@ class Ledger:
         return self._entries(_ALL, None, most)
 
     def of_requester(self, requester: str, *, most: int = 100_000) -> list[LedgerEntry]:
-        """What a request, or a Dagster run, got for each ref that it asked for."""
+        """The answers to a request, or a Dagster run, for each of its refs."""
         return self._entries(_OF_REQUESTER, requester, most)
 
     def of_ref(self, ref: Ref, *, most: int = 100) -> list[LedgerEntry]:
-        """Who asked for a ref."""
+        """The requests for a ref."""
         return self._entries(_OF_REF, ref, most)
 
     def _entries(self, parts: tuple[str, ...], key: str | None, most: int) -> list[LedgerEntry]:
@@ -237,14 +235,14 @@ class Ledger:
                 for entry in selection.rows(connection.execute(sql, asked).fetchall())
             ]
         entries.sort(key=lambda entry: (-entry.asked_at, entry.ref))
-        # Who claimed a ref again, because its own build was lost, or wanted it again, has still one entry: the latest.
+        # A requester that claimed or wanted a ref again has one entry: the latest.
         latest: dict[tuple[str, str, Answer], LedgerEntry] = {}
         for entry in entries:
             latest.setdefault((entry.requester, entry.ref, entry.kind), entry)
         return list(latest.values())[:most]
 
     def metrics(self) -> list[JobMetrics]:
-        """Every job that has run, or was spared it, by name."""
+        """Every job with runs or delegations, by name."""
         counts: dict[str, dict[str, int]] = defaultdict(dict)
         seconds: dict[str, list[float]] = defaultdict(list)
         with self._store.reading() as connection:
@@ -259,12 +257,12 @@ class Ledger:
         ]
 
 
-#: Data from outside was never a run of a job.
+#: Without data from outside, which no job built.
 _COUNTS = f"""
 SELECT l.job, j.state, count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
 WHERE l.location <> '' GROUP BY l.job, j.state"""
 
-#: Of one job run: those of a launch run at the same time, so each has its share.
+#: The seconds of a launch divided by its job runs, which run at the same time.
 _SECONDS = f"""
 SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
 WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL GROUP BY l.id"""

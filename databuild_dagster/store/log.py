@@ -21,7 +21,7 @@ READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
 
-#: As JSON writes it; behind an even number of backslashes, for else one of them belongs to it.
+#: NUL in JSON, after an even number of backslashes; after an odd number the last one escapes its own.
 _NUL = "\\u0000"
 _NULS = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
@@ -42,7 +42,7 @@ def head(connection: Connection) -> Head:
 
 
 def append(connection: Connection, event: Event) -> Event:
-    """The event as it can be stored: a text with a NUL in it, of a process that failed for instance, PostgreSQL has none."""
+    """Append an event and return it as stored: PostgreSQL has no NUL in a text, such as the output of a failed process."""
     name, version, payload = encode(event.fact)
     if _NUL in payload:
         payload = _NULS.sub(r"\1\\ufffd", payload)
@@ -57,7 +57,7 @@ def event_command_id(command_id: str, place: int) -> str:
 
 
 def events_of_command(connection: Connection, command_id: str) -> list[Event]:
-    """What a command became when it was first handled, in order."""
+    """The events of a command, in order."""
     rows = connection.execute(
         f"{READ} WHERE command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq",
         (command_id, command_id + CONTINUATION, command_id + chr(ord(CONTINUATION) + 1)),
@@ -71,7 +71,7 @@ def events_after(connection: Connection, seq: int, limit: int) -> list[Event]:
 
 
 def events_named(connection: Connection, names: Keys, after_seq: int, last_seq: int) -> list[Event]:
-    """Within a stretch of the log, those of some types."""
+    """The events of some types in a range of the log."""
     rows = connection.execute(
         f"{READ} WHERE seq > ? AND seq <= ? AND type IN (SELECT value FROM json_each(?)) ORDER BY seq",
         (after_seq, last_seq, names),
@@ -85,7 +85,7 @@ def events_at(connection: Connection, seqs: Keys) -> list[Event]:
 
 
 def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
-    """In small pages, taken apart one by one: an event may be of ten thousand refs, and there may be a thousand of those."""
+    """In small pages, decoded one by one: an event may have ten thousand refs."""
     seq = 0
     while rows := connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, page)).fetchall():
         for row in rows:

@@ -1,7 +1,4 @@
-"""Reading the meta storage (SPEC 9.1): each answer is of one moment, and says of which revision.
-
-Nothing here changes anything; what does is a command, as everything else.
-"""
+"""Queries to the meta storage (SPEC 9.1). Each answer is of one moment and has its revision."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.work.meta_entries import from_stored
 
-#: Revisions that one answer tells of at most.
+#: Revisions of one answer at most.
 MAX_BATCHES = 1_000
 
-#: One statement, so that what it finds is of one moment. A row is there also when no entry is.
+#: One statement, so that the answer is of one moment. It has a row also without an entry.
 _HEAD = f"(SELECT coalesce(max(seq), 0) AS seq FROM {PREFIX}events) head"
 _GET = (
     f"SELECT head.seq, m.key, m.revision, m.value FROM {_HEAD} LEFT JOIN {PREFIX}meta_entries m "
@@ -37,19 +34,19 @@ _CHANGES = (
     "WHERE revision > ? AND key >= ? AND key < ? ORDER BY revision LIMIT ?) l) "
     "ORDER BY m.revision, m.key"
 )
-#: More entries than anybody has.
+#: More entries than exist.
 _ALL = 1 << 40
 
 
 class Look(NamedTuple):
-    """Entries as they stood when the log had come to `revision`."""
+    """Entries at a revision of the log."""
 
     revision: int
     entries: tuple[Entry, ...]
 
 
 class Changes(NamedTuple):
-    """What has happened to keys, and up to where this is all of it."""
+    """Changes of keys, complete up to a revision."""
 
     up_to: int
     batches: tuple[Batch, ...]
@@ -62,14 +59,14 @@ class MetaQueries:
         self._store = store
 
     def get_all(self, keys: Iterable[str]) -> Look:
-        """An entry for each key, in their order; one that never was has revision 0."""
+        """An entry for each key, in their order; a key that never was has revision 0."""
         wanted = [check_key(key) for key in keys]
         rows = self._store.ask(_GET, (Keys(wanted),))
         found = {key: Entry(key, from_stored(value), revision) for _, key, revision, value in rows if key is not None}
         return Look(rows[0][0], tuple(found.get(key) or Entry(key, None, 0) for key in wanted))
 
     def range(self, start: str, end: str, limit: int = _ALL) -> Look:
-        """Keys with a value from `start` up to, without, `end`."""
+        """Keys with a value from `start` up to `end`, exclusive."""
         rows = self._store.ask(_RANGE, (start, end, limit))
         found = tuple(Entry(key, from_stored(value), revision) for _, key, revision, value in rows if key is not None)
         return Look(rows[0][0], found)
@@ -78,7 +75,7 @@ class MetaQueries:
         return self.range(prefix, prefix + LAST)
 
     def changes(self, after: int, start: str, end: str, limit: int = MAX_BATCHES) -> Changes:
-        """What happened to keys of a range behind a revision, the oldest first. Raises `CompactedRevision`."""
+        """Changes of keys of a range after a revision, the oldest first. Raises `CompactedRevision`."""
         place = (after, start, end)
         rows = self._store.ask(_CHANGES, (*place, *place, limit))
         head, compacted = rows[0][0], rows[0][1]
@@ -92,5 +89,5 @@ class MetaQueries:
         return Changes(batches[-1].revision if len(batches) >= limit else max(head, after), batches)
 
     def compacted(self) -> int:
-        """Up to which revision changes are forgotten; 0 for none."""
+        """The revision up to which changes are compacted; 0 for none."""
         return int(self._store.ask(f"SELECT coalesce(max(revision), 0) FROM {PREFIX}meta_compactions")[0][0])

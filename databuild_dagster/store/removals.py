@@ -1,7 +1,4 @@
-"""What is to be known of instances before their data is taken away (SPEC 10.8): of those with a name, and of a dataset's.
-
-Nothing here is on the way of a build. A whole dataset is read by its refs' chains of instances, as history is.
-"""
+"""Queries of the clean-up: the facts about instances on which their removal depends (SPEC 10.8)."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from databuild_dagster.store.work.taints import OLDEST_OPEN, POINTINGS
 
 
 class Removable(NamedTuple):
-    """One instance, with what holds its data and what that is."""
+    """One instance with its data and the facts that keep it."""
 
     uuid: str
     ref: Ref
@@ -32,7 +29,7 @@ class Removable(NamedTuple):
     manifest_uri: str | None
     files: int
     bytes: int
-    #: Since when nobody begins to read it, if nobody does.
+    #: The time since which no reader begins with it.
     left_at: float
     job_run: str
     job_run_state: JobRunState
@@ -40,7 +37,7 @@ class Removable(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An instance, and where its manifest is, as far as that is known."""
+    """An instance and the place of its manifest, if that is known."""
 
     uuid: str
     ref: Ref
@@ -48,7 +45,7 @@ class Stored(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """An instance as its row, its ref's, its job run's and its launch's tell of it."""
+    """An instance with fields of its ref, its job run and its launch."""
 
     uuid: str
     ref: Ref
@@ -95,9 +92,13 @@ SELECT {_FOUND.columns}
 FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id JOIN {P}job_runs j ON j.id = i.job_run_id
 JOIN {P}launches l ON l.id = j.launch_id """
 
+#: Fields of the results that are columns of the query.
+_HELD_AS_FOUND = [name for name in Held._fields if name in _Found._fields]
+_REMOVABLE_AS_FOUND = [name for name in Removable._fields if name in _Found._fields]
+
 _STORED = Selection(Stored, "i", ref="r.ref")
 
-#: Refs that have more than one instance, or whose only one is tainted, and all their instances.
+#: All instances of refs that have more than one, or a tainted one.
 _CHAINS = f"""
 WITH RECURSIVE chain(id) AS (
     SELECT r.last_id FROM {P}refs r JOIN {P}instances n ON n.id = r.last_id
@@ -108,14 +109,14 @@ WITH RECURSIVE chain(id) AS (
 
 
 class Removals:
-    """Every question that a clean-up asks of the store."""
+    """The queries of the clean-up."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._meta = MetaQueries(store)
 
     def of_uuids(self, uuids: Iterable[str]) -> dict[str, Removable]:
-        """Those that exist."""
+        """The existing ones of these instances."""
         answer = self._store.ask(_SELECT + "WHERE i.uuid IN (SELECT value FROM json_each(?))", (Keys(uuids),))
         return {removable.uuid: removable for removable in self._removable(answer)}
 
@@ -125,21 +126,21 @@ class Removals:
         return self._removable(self._store.ask(sql, dataset_range(asset)))
 
     def unfinished(self) -> list[Stored]:
-        """Data that is being taken away, perhaps by somebody who has died; by the index of what is not finished."""
+        """Removals in progress, perhaps of a dead process; by the index of unfinished ones."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.manifest_state = '{REMOVED}' AND i.cleared_at IS NULL ORDER BY i.id"""
         return _STORED.rows(self._store.ask(sql))
 
     def outside(self) -> list[Stored]:
-        """Instances whose files lie where somebody else has put them."""
+        """Instances whose files belong to another program."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.origin IS NOT NULL AND i.manifest_state = 'complete' ORDER BY i.id"""
         return _STORED.rows(self._store.ask(sql))
 
     def assets(self) -> list[str]:
-        """Every dataset that was ever registered: the data of those that no location tells of any more is there."""
+        """Every dataset that was ever registered, because the data of unregistered ones exists."""
         return [asset for (asset,) in self._store.ask(f"SELECT asset FROM {P}datasets ORDER BY asset")]
 
     def _removable(self, answer: list[tuple[Any, ...]]) -> list[Removable]:
@@ -152,39 +153,21 @@ class Removals:
         assets = {asset_of(found.ref) for found in instances}
         operated = operated_on(assets, lambda keys: self._meta.get_all(keys).entries)
         left = [left_by(found.instance_id, pointings[found.ref_id], found.moved_seq) for found in instances]
-        at = dict(
-            self._store.ask(
-                f"SELECT seq, at FROM {P}events WHERE seq IN (SELECT value FROM json_each(?))", (Keys(left),)
+        times = f"SELECT seq, at FROM {P}events WHERE seq IN (SELECT value FROM json_each(?))"
+        at = dict(self._store.ask(times, (Keys(left),)))
+        removable = []
+        for found, left_seq in zip(instances, left, strict=True):
+            fields = found._asdict()
+            held = Held(
+                **{name: fields[name] for name in _HELD_AS_FOUND},
+                has_manifest=found.manifest_uri is not None,
+                is_operated_on=found.uuid in operated,
+                left_seq=left_seq,
+                building_since=building_since,
             )
-        )
-        return [
-            Removable(
-                uuid=found.uuid,
-                ref=found.ref,
-                held=Held(
-                    state=found.state,
-                    canonical_state=found.canonical_state,
-                    is_canonical=found.is_canonical,
-                    was_live=found.was_live,
-                    manifest_state=found.manifest_state,
-                    has_manifest=found.manifest_uri is not None,
-                    is_from_outside=found.is_from_outside,
-                    job_run_has_ended=found.job_run_has_ended,
-                    is_wanted=found.is_wanted,
-                    is_operated_on=found.uuid in operated,
-                    left_seq=left_seq,
-                    building_since=building_since,
-                ),
-                manifest_uri=found.manifest_uri,
-                files=found.files,
-                bytes=found.bytes,
-                left_at=at[left_seq],
-                job_run=found.job_run,
-                job_run_state=found.job_run_state,
-                launch_id=found.launch_id,
-            )
-            for found, left_seq in zip(instances, left, strict=True)
-        ]
+            as_found = {name: fields[name] for name in _REMOVABLE_AS_FOUND}
+            removable.append(Removable(**as_found, held=held, left_at=at[left_seq]))
+        return removable
 
     def _building_since(self) -> int | None:
         ((oldest,),) = self._store.ask(OLDEST_OPEN)

@@ -1,4 +1,4 @@
-"""What a statement selects is written once, as an expression for each field of a row type; the rows are read by it.
+"""The columns of a statement are written once, as an expression for each field of a row type, which also reads the rows.
 
 The list of columns and the reading of rows have the same source, so no column can shift: an expression without a
 field, and an answer with more or fewer columns than fields, raise.
@@ -38,18 +38,18 @@ class Selection(Generic[T]):
         self._new: Callable[[Iterable[Any]], T] = partial(tuple.__new__, row_type)
 
     def rows(self, answer: Sequence[tuple[Any, ...]]) -> list[T]:
-        """The rows of an answer. Raises `AssertionError` where it has other columns than these."""
+        """The rows of an answer. Raises `AssertionError` for other columns than these."""
         if not answer:
             return []
         assert len(answer[0]) == len(self._places), f"{answer[0]} are not {list(self._places)}"
         return list(map(self._row if self._readers else self._new, answer))
 
     def by(self, answer: Sequence[tuple[Any, ...]]) -> list[tuple[Any, T]]:
-        """Each row behind what was selected before its columns: `SELECT key, {selection.columns} …`."""
+        """Pairs of the key before the columns and the row: `SELECT key, {selection.columns} …`."""
         return list(zip((row[0] for row in answer), self.rows([row[1:] for row in answer]), strict=True))
 
     def getter(self, *names: str) -> Callable[[tuple[Any, ...]], Any]:
-        """What picks some of the columns out of a row as the database has it."""
+        """A function from a row of the database to some of its columns."""
         return itemgetter(*(self._places[name] for name in names))
 
     def _row(self, row: tuple[Any, ...]) -> T:

@@ -1,4 +1,4 @@
-"""One event log with its projections: opening and refusing, transactions, consistent looks."""
+"""One event log with its projections: opening and refusing, transactions, consistent snapshots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 class Store:
     """One event log with its projections. Thread-safe; a transaction belongs to one thread.
 
-    One that is not `shared` is opened by nobody else.
+    No other process opens one that is not `shared`.
     """
 
     def __init__(self, url: str, *, check_projections: bool = True, shared: bool = True) -> None:
@@ -24,7 +24,7 @@ class Store:
         self.database = database_of(url)
         if shared:
             self.database.check_place()
-        #: Of the file, for a database that is one.
+        #: The path of the file, for a database that is one.
         self.path = self.database.path
         try:
             self._prepare(check_projections)
@@ -41,16 +41,16 @@ class Store:
             self._create(connection)
         log_version, tables_version = found = self.versions()
         if log_version > schema.LOG_VERSION or tables_version > schema.PROJECTION_VERSION:
-            raise NewerStore(url=self.database.place, found=_told(found), known=_told(self.known_versions))
+            raise NewerStore(url=self.database.place, found=_named(found), known=_named(self.known_versions))
         if check_projections and found != self.known_versions:
-            raise OlderProjection(url=self.database.place, found=_told(found), known=_told(self.known_versions))
+            raise OlderProjection(url=self.database.place, found=_named(found), known=_named(self.known_versions))
 
     known_versions = (schema.LOG_VERSION, schema.PROJECTION_VERSION)
 
     def versions(self) -> tuple[int, int]:
-        """Of the log, and of the tables that are computed from it."""
+        """The versions of the log and of the tables that are computed from it."""
         found = self._versions(self._connection())
-        assert found is not None, "it has been made"
+        assert found is not None, "the tables were created"
         return found
 
     def _versions(self, connection: Connection) -> tuple[int, int] | None:
@@ -60,11 +60,11 @@ class Store:
         try:
             return int(found["log_version"]), int(found["projection_version"])
         except (KeyError, ValueError):
-            why = f"its table {schema.meta.name} does not tell its version"
+            why = f"its table {schema.meta.name} does not have its version"
             raise ForeignDatabase(url=self.database.place, why=why) from None
 
     def _create(self, connection: Connection) -> None:
-        """All tables or none; of two who come at once one finds them."""
+        """All tables or none; of two processes at once the second finds them."""
         self.database.begin(connection)
         try:
             if self._versions(connection) is None:
@@ -84,7 +84,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
-        """One transaction: written when the block ends, undone when it raises, whatever it raises."""
+        """One transaction: committed when the block ends, rolled back when it raises."""
         database = self.database
         try:
             connection = self._connection()
@@ -102,13 +102,13 @@ class Store:
             try:
                 database.end(connection)
             except BaseException:
-                # Interrupted: all others would wait for whatever this thread does next.
+                # After an interrupt all writers would wait for this thread.
                 database.end(connection)
                 raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent look at the state, that no writer waits for. Inside of a transaction of this thread it sees that."""
+        """A consistent snapshot that never blocks writers; inside a transaction of this thread it sees its changes."""
         try:
             with self.database.looking() as connection:
                 yield connection
@@ -116,7 +116,7 @@ class Store:
             self.database.raise_trouble(error)
 
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """The answer to one question, by the state as it is now."""
+        """The answer to one query."""
         try:
             return self.database.ask(sql, parameters)
         except BaseException as error:
@@ -127,7 +127,7 @@ class Store:
         self.database.close()
 
 
-def _told(versions: tuple[int, int]) -> str:
+def _named(versions: tuple[int, int]) -> str:
     return f"log {versions[0]}, tables {versions[1]}"
 
 

@@ -1,7 +1,7 @@
-"""What a database is made of beside its rows, and what of it is gone: tables, indexes, views, triggers.
+"""Missing parts of a database: tables, indexes, views, triggers.
 
-Nothing works wrongly at once without an index or a trigger. So it is `check` that has to say so, and `rebuild` that
-puts it back: tables, indexes and views because it makes them again, the log's triggers by `guard_log`.
+Without an index or a trigger no result is wrong at once, so `check` reports it. `rebuild` makes tables, indexes and views
+again, and the log's triggers by `guard_log`.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.invariants import Violation
 
 _CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (?:IF NOT EXISTS )?(\w+)(?:.* ON (\w+))?")
-_REBUILD = "run `databuild log rebuild`, which makes it anew"
-#: What it means when one of a kind is gone, and what to do.
+_REBUILD = "run `databuild log rebuild`, which makes it again"
+#: By kind, the effect of a missing part and the remedy.
 _GONE = {
     "table": f"is gone, and is computed from the log: {_REBUILD}",
-    "index": f"is gone, so what it is for is slow: {_REBUILD}",
+    "index": f"is gone, so its queries are slow: {_REBUILD}",
     "view": f"is gone, so tools that read it fail: {_REBUILD}",
-    "trigger": f"is gone, so nothing keeps others from changing the log: {_REBUILD}, and look at who may write to the database",
+    "trigger": f"is gone, so the log is not protected against changes: {_REBUILD}, and check who may write to the database",
 }
-_LOG_GONE = "is gone, and cannot be computed from anything: put the last copy of the database in its place"
+_LOG_GONE = "is gone, and cannot be computed: restore the last copy of the database"
 
 
 class _Part(NamedTuple):
     kind: str
     name: str
-    #: Of an index and a trigger, which go with it.
+    #: The table of an index or a trigger.
     table: str | None
     sql: str
 
 
 def lacking(database: Database, connection: Connection) -> list[Violation]:
-    """Parts that are gone, or say something else than ours do."""
+    """Parts that are gone or changed."""
     present = database.parts(connection)
     found = []
     for part in _parts(database):
@@ -53,13 +53,13 @@ def lacking(database: Database, connection: Connection) -> list[Violation]:
 
 
 def guard_log(database: Database, connection: Connection) -> None:
-    """Put the log's triggers in place: gone ones, changed ones, and those that an older version did not have."""
+    """Make the log's triggers that are gone, changed, or new since an older version."""
     for statement in schema.GUARDS[database.dialect]:
         connection.execute(statement)
 
 
 def _parts(database: Database) -> tuple[_Part, ...]:
-    """As the DDL makes them."""
+    """The parts that the DDL makes."""
     found = ((_CREATE.match(statement), statement) for statement in database.ddl())
     return tuple(_Part(match[1].lower(), match[2], match[3], statement) for match, statement in found if match)
 

@@ -1,7 +1,7 @@
 """The view of one transaction: rows loaded by key in bulk, changed in memory, written in bulk where they changed.
 
-One transition function serves commands, rebuild and tests because of this package; it was measured against set-based
-SQL, whose plans flip, and against an ORM, which is five to fifteen times slower. Each subject has a module of its own.
+It lets one transition function serve commands, rebuild and tests. Set-based SQL was measured, whose plans flip, and an ORM,
+which is five to fifteen times slower. Each subject has a module in `work`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
         self.unsettled: set[int] = set()
 
     def flush(self) -> None:
-        """Write what changed. What is due is derived here, so that no transition can forget it."""
+        """Write the changed rows. `due` is computed here, so that no transition can forget it."""
         for ref in self._refs.by_id.values():
             ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
         for rows in self._rows.values():

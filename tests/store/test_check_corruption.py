@@ -209,7 +209,7 @@ def is_text(column: sa.Column) -> bool:
             "only in the tables",
         ),
         ("INSERT INTO {events} SELECT {last} + 1, at, type, version, 'x', actor, payload FROM {events} WHERE seq = 2",
-         "seq {next}", "the log does not fold: WantCreated at seq {next} is where it stops"),
+         "seq {next}", "the log does not fold: WantCreated at seq {next} stops it"),
         ("INSERT INTO {events} SELECT {last} + 2, at, type, version, 'x', actor, payload FROM {events} WHERE seq = {last}",
          "seq {over}", "the seq before it is missing"),
     ],

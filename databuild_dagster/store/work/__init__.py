@@ -1,1 +1,1 @@
-"""A unit of work by subject: what one transaction has read, and what it will write."""
+"""A unit of work by subject: the rows that one transaction has read, and those that it will write."""

@@ -1,4 +1,4 @@
-"""Refs, instances, job runs and launches of a unit of work, and which waits for which."""
+"""Refs, instances, job runs and launches of a unit of work, and its waiting instances."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BuildWork(DatasetWork):
         self._instances = self._set_of(INSTANCES)
         self._job_runs = self._set_of(JOB_RUNS)
         self._launches = self._set_of(LAUNCHES)
-        #: The instances of job runs, as far as they were met.
+        #: The instances of the job runs that were loaded.
         self._outputs: dict[int, list[InstanceRow]] = {}
 
     def refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]:
@@ -81,14 +81,14 @@ class BuildWork(DatasetWork):
         return self._instances.keys(uuids)
 
     def instances_of_job_runs(self, job_run_ids: Iterable[int]) -> list[InstanceRow]:
-        """Numbered right behind their job run, so they are found without an index. Remembered: decide and evolve both ask."""
+        """Their ids follow that of their job run, so no index is needed. Kept, because decide and evolve both ask."""
         ids = list(job_run_ids)
         if unknown := [i for i in ids if i not in self._outputs]:
             self._meet_outputs(unknown)
         return [instance for i in ids for instance in self._outputs[i]]
 
     def _meet_outputs(self, job_run_ids: list[int]) -> None:
-        """With their refs, which whoever asks for outputs looks at next."""
+        """With their refs, which callers read next."""
         known = self._instances.by_id
         numbers = {
             job_run.id + 1 + place: job_run.id
@@ -113,7 +113,7 @@ class BuildWork(DatasetWork):
         return self._job_runs.ids(ids)
 
     def job_runs_of_launches(self, launch_ids: Iterable[int]) -> list[JobRunRow]:
-        """Born of the same event as their launch, so found by the range of its ids."""
+        """Found by the range of ids of the event that made their launch."""
         rows = self._job_runs
         rows.flush()
         return [
@@ -132,7 +132,7 @@ class BuildWork(DatasetWork):
         return {name for (name,) in _IDS_TAKEN.ask(self.connection, list(job_run_ids), launch_id)}
 
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]:
-        """Refs know how many wait for them: mostly nobody, and then there is nothing to ask."""
+        """Refs keep the number of their waiters; mostly it is 0, and no query is needed."""
         return self._pairs(_WAITERS, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_waiters])
 
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:

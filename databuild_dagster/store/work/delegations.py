@@ -40,12 +40,12 @@ class DelegationWork(BuildWork):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        #: How the delegations of (requester, ref) stand, as far as they were met; None where there is none.
+        #: Outcomes of the delegations of (requester, ref) that were loaded; None for no delegation.
         self._outcomes: dict[tuple[str, int], str | None] = {}
 
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None:
         known = self._outcomes
-        pairs = [(who, ref_id) for who, ref_ids in asked.items() for ref_id in ref_ids if (who, ref_id) not in known]
+        pairs = [pair for who, ids in asked.items() for ref_id in ids if (pair := (who, ref_id)) not in known]
         if not pairs:
             return
         known.update(dict.fromkeys(pairs))
@@ -60,7 +60,7 @@ class DelegationWork(BuildWork):
         return {ref_id: outcome for ref_id in wanted if (outcome := known[requester, ref_id]) is not None}
 
     def waiting_delegations(self, ref_ids: Iterable[int]) -> list[tuple[int, str]]:
-        """Refs know how many wait: mostly nobody, and then there is nothing to ask."""
+        """Refs keep the number of their delegations; mostly it is 0, and no query is needed."""
         return sorted(self._linked(_WAITING_FOR, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_joined]))
 
     def waiting_delegations_of(self, requester: str) -> list[int]:
@@ -69,7 +69,7 @@ class DelegationWork(BuildWork):
         return sorted(ref_id for (ref_id,) in found)
 
     def put_delegations(self, rows: Iterable[DelegationRow]) -> None:
-        """One that ended earlier in this transaction is put anew, so the end is written first."""
+        """The end of an earlier delegation is written first, because this one replaces it."""
         if _END_DELEGATION in self._links:
             self._flush_links()
         put = list(rows)

@@ -1,4 +1,4 @@
-"""Keys of the meta storage within a unit of work, and how the tables hold their values."""
+"""Keys of the meta storage in a unit of work, and the stored form of their values."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class MetaWork(Tables):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        #: Keys, as far as they were met; None for those that never were.
+        #: The keys that were loaded; None for a key that never was.
         self._entries: dict[str, Entry | None] = {}
-        #: Of these, what is not written yet, and whether it is new; and every change of it.
+        #: Keys to write, with true for a new one; and all their changes.
         self._entries_written: dict[str, bool] = {}
         self._changes: list[tuple[int, str, str | None]] = []
 
@@ -70,7 +70,7 @@ class MetaWork(Tables):
             self._changes.append((self.seq, key, to_stored(value)))
 
     def clear_meta(self, prefix: str, but: Iterable[str]) -> None:
-        """By whole statements: there may be very many."""
+        """By statements over the whole prefix, because it may have very many keys."""
         self._flush_meta()
         place = (prefix, prefix + LAST, Keys(but))
         self.connection.execute(_CLEAR_CHANGES, (self.seq, *place))

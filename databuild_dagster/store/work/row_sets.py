@@ -1,4 +1,4 @@
-"""The rows of one class within a transaction: read by key in bulk, changed in memory, written where they changed."""
+"""The rows of one class in a transaction: read by key in bulk, changed in memory, written where they changed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ R = TypeVar("R", bound=Row)
 
 
 class Lookup:
-    """A question by key: one key by equality, many by a list that is one parameter; two statements in all."""
+    """A query by key: one key by equality, many by a list in one parameter; two statements in all."""
 
     def __init__(self, select: str, column: str) -> None:
         self.one = f"{select} {column} = ?"
         self.many = f"{select} {column} IN (SELECT value FROM json_each(?))"
 
     def ask(self, connection: Connection, keys: list[Any], *before: Any) -> Iterable[Any]:
-        """`before` stands for the marks in front of the keys'."""
+        """`before` has the parameters in front of the keys."""
         if len(keys) == 1:
             return connection.execute(self.one, (*before, keys[0]))
         return connection.execute(self.many, (*before, Keys(keys)))
 
 
 class Shape(Generic[R]):
-    """How one class of rows is read and written; made once."""
+    """The statements that read and write one class of rows; made once."""
 
     def __init__(self, cls: type[R], key: str, states: type[Enum] | None = None) -> None:
         self.cls = cls
@@ -42,16 +42,16 @@ class Shape(Generic[R]):
         self.key = key
         self.key_at = self.names.index(key)
         self.table = PREFIX + cls.TABLE
-        #: Its columns under a letter for the table, for statements that join.
+        #: Its columns with the first letter of the table, for joins.
         self.columns = ", ".join(f"{cls.TABLE[0]}.{name}" for name in self.names)
         self.select = f"SELECT {', '.join(self.names)} FROM {self.table} WHERE"
         self.by_id = Lookup(self.select, "id")
         self.by_key = Lookup(self.select, key)
         self.states = {state.value: state for state in states or ()}
         self.state_at = self.names.index("state") if states else -1
-        #: What a row that is not written yet is compared with.
+        #: The stored values of a row that is not written yet.
         self.unborn = (None,) * len(self.names)
-        #: By what is written, whether the row is new and which of its columns: the statement, and what picks its values.
+        #: By (new, changed columns): the statement, and the function that picks its values.
         self._writes: dict[tuple[bool, bytes], tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {}
 
     def row(self, values: tuple[Any, ...]) -> R:
@@ -61,7 +61,7 @@ class Shape(Generic[R]):
         return row
 
     def write(self, new: bool, changed: bytes) -> tuple[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
-        """What writes some columns, a byte each. Few sets of columns change together, so they are few."""
+        """The statement for some columns, one byte each. Few sets of columns change together, so they are few."""
         found = self._writes.get((new, changed))
         if found is None:
             names = list(compress(self.names, changed))
@@ -78,20 +78,20 @@ class Shape(Generic[R]):
 
 
 class RowSet(Generic[R]):
-    """The rows of one class seen in this unit of work: the same object for the same key, every time."""
+    """The loaded rows of one class: the same object for the same key, every time."""
 
     def __init__(self, connection: Connection, shape: Shape[R]) -> None:
         self.shape = shape
         self.connection = connection
         self.by_id: dict[int, R] = {}
         self.by_key: dict[Any, R] = {}
-        #: What was asked for in vain: only this transaction writes, so nobody else can have made it since.
+        #: Keys without a row. Only this transaction writes, so none appears.
         self.absent: set[Any] = set()
-        #: The columns of each row as the database has them.
+        #: The stored columns of each row.
         self.stored: dict[int, tuple[Any, ...]] = {}
 
     def take(self, values: tuple[Any, ...]) -> R:
-        """The row behind a database's row: as this unit of work has it, if it was met before."""
+        """The row of stored values: the object of this unit of work, if it was loaded before."""
         row = self.by_id.get(values[0])
         if row is None:
             shape = self.shape
@@ -110,13 +110,13 @@ class RowSet(Generic[R]):
         return self._known(keys, self.by_key, self.shape.by_key)
 
     def _known(self, keys: Iterable[K], known: dict[K, R], lookup: Lookup) -> dict[K, R]:
-        """In the order of the keys, whatever was known before, so that a rebuild meets them in the same order."""
+        """In the order of the keys, also for loaded rows, so that a rebuild has the same order."""
         found: dict[K, R] = {}
         unknown: dict[K, None] = {}
         for key in keys:
             if (row := known.get(key)) is None and key not in self.absent:
                 unknown[key] = None
-            found[key] = row  # type: ignore[assignment]  # None keeps its place, and is gone below
+            found[key] = row  # type: ignore[assignment]  # None keeps its place and is removed below
         if unknown:
             for values in lookup.ask(self.connection, list(unknown)):
                 self.take(values)
@@ -131,7 +131,7 @@ class RowSet(Generic[R]):
         self.stored[row.id] = self.shape.unborn
 
     def flush(self) -> None:
-        """Write what differs from what is stored, so that no index over anything else is touched."""
+        """Write only the columns that differ, so that no index over others is touched."""
         shape, by_id, stored = self.shape, self.by_id, self.stored
         unborn = shape.unborn
         alike: dict[tuple[bool, bytes], list[tuple[Any, ...]]] = {}

@@ -61,7 +61,7 @@ class Tables(ABC):
         return [name for (name,) in found]
 
     def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
-        """In order of writing: a want that is linked and ended by one event is linked first."""
+        """Written in `LINK_ORDER`: a want that one event links and ends is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
     def _linked(self, lookup: Lookup, keys: Iterable[int], *before: Any) -> Iterable[Any]:
@@ -73,7 +73,7 @@ class Tables(ABC):
         return lookup.ask(self.connection, wanted, *before)
 
     def _pairs(self, lookup: Lookup, keys: Iterable[int], *before: Any) -> list[tuple[int, int]]:
-        """Sorted, so that a rebuild meets them in the same order whatever plan the database chooses."""
+        """Sorted, so that a rebuild has the same order for any plan of the database."""
         return sorted(self._linked(lookup, keys, *before))
 
     def _flush_links(self) -> None:
@@ -84,7 +84,7 @@ class Tables(ABC):
 
     @property
     def n_moves(self) -> int:
-        """How many moves are not written yet."""
+        """The number of moves that are not written yet."""
         return len(self._moves)
 
     @property

@@ -33,7 +33,7 @@ WITH RECURSIVE chain(ref_id, id) AS (
 SELECT ref_id, id >> {BITS}, id FROM chain
 UNION ALL
 SELECT ref_id, seq, instance_id FROM {PREFIX}reverts WHERE ref_id IN (SELECT value FROM json_each(?))"""
-#: What was compacted names the first of its kind, however often it was compacted since.
+#: A compacted instance names the first with its rows, after any number of compactions.
 _SAME_AS = f"""
 WITH roots(id) AS (
     SELECT coalesce(same_as_id, id) FROM {PREFIX}instances WHERE id IN (SELECT value FROM json_each(?))
@@ -43,7 +43,7 @@ _MOVED_BY = (
     f"SELECT entity_id, max(seq) FROM {PREFIX}history WHERE kind = 'instances' "
     "AND entity_id IN (SELECT value FROM json_each(?)) GROUP BY entity_id"
 )
-#: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
+#: An open job run holds the lease of each of its refs, and refs that are being built have an index.
 OLDEST_OPEN = (
     f"SELECT min(i.job_run_id) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id "
     f"WHERE r.due = 0 AND r.state = '{InstanceState.BUILDING}'"
@@ -79,7 +79,7 @@ class TaintWork(Tables):
         self._link(_ADD_TAINT, ((taint_id, instance_id) for instance_id in instance_ids))
 
     def cancel_taint_links(self, pairs: Iterable[tuple[int, int]], at: float) -> None:
-        """Of (instance, taint) pairs."""
+        """Takes (instance, taint) pairs."""
         self._link(_CANCEL_TAINT, [(at, taint_id, instance_id) for instance_id, taint_id in pairs])
 
     def instances_built_from(self, instance_ids: Iterable[int]) -> list[int]:

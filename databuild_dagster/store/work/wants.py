@@ -1,4 +1,4 @@
-"""Wants of a unit of work, and how they hold their refs."""
+"""Wants of a unit of work, and their holds on refs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WANTS_HOLDING_ONE = {
     )
     for openness in Openness
 }
-#: Among what is asked for here most has been over for long, so it is left out before it is read.
+#: Most successful wants have expired, so the query leaves these out.
 _WANTS_TO_REOPEN = Lookup(
     f"SELECT x.ref_id, x.want_id, {WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
     f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
@@ -47,9 +47,9 @@ class WantWork(Tables):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._wants = self._set_of(WANTS)
-        #: Wants whose hold on their refs turned, in order.
+        #: Wants whose holds changed, in order.
         self._turned: list[tuple[int, Openness]] = []
-        #: Refs of wants, as far as they were met.
+        #: The refs of wants that were loaded.
         self._seen_links: dict[int, Collection[int]] = {}
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
@@ -66,7 +66,7 @@ class WantWork(Tables):
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]:
         ids = list(ref_ids)
         if len(ids) == 1 and not self._wants.by_id:
-            # The wants come with the answer: one statement less in each command on one ref.
+            # The wants are part of the answer: one statement less in each command on one ref.
             found = sorted(self._linked(_WANTS_HOLDING_ONE[openness], ids))
             for values in found:
                 self._wants.take(values[2:])
@@ -88,7 +88,7 @@ class WantWork(Tables):
 
     def _meet_link(self, want: WantRow, ref_id: int) -> None:
         if want.n_refs == 1:
-            # Mostly so; and a hundred thousand sets are a lot to look through for the garbage collector.
+            # A tuple for the common case: a hundred thousand sets would slow the garbage collector.
             self._seen_links[want.id] = (ref_id,)
         else:
             seen = self._seen_links.setdefault(want.id, set())
@@ -100,7 +100,7 @@ class WantWork(Tables):
         return sorted((want_id, ref_id) for want_id, refs in links for ref_id in refs)
 
     def _links_of(self, want_ids: Iterable[int]) -> list[tuple[int, Collection[int]]]:
-        """A want keeps its refs for ever, so one of which all have been met is not asked for: mostly it has but one."""
+        """The refs of a want never change, so a want with all of them loaded needs no query."""
         seen, wants = self._seen_links, self._wants.ids(want_ids)
         unknown = [want.id for want in wants.values() if len(seen.get(want.id, ())) < want.n_refs]
         for want_id, ref_id in self._pairs(_REFS_OF_WANTS, unknown):
@@ -114,7 +114,7 @@ class WantWork(Tables):
 
     def set_openness(self, want_id: int, openness: Openness) -> None:
         self._turned.append((want_id, openness))
-        # Nothing to write by itself: a look-up that follows sees that links are not written yet.
+        # An empty list, by which a lookup that follows writes the links first.
         self._links.setdefault(_TURN_HOLD, [])
 
     def _flush_links(self) -> None:
@@ -124,7 +124,7 @@ class WantWork(Tables):
             self.connection.executemany(_TURN_HOLD, self._turns(turned))
 
     def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
-        """What was open ends, well or not; what is opened again had ended well (SPEC 5.3)."""
+        """An open want ends; a want that opens again was successful (SPEC 5.3)."""
         refs = dict(self._links_of(want_id for want_id, _ in turned))
         for want_id, openness in turned:
             before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN

@@ -183,7 +183,7 @@ def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
     """SPEC 3.5"""
     set_meta(on_disk, "projection_version", "")
 
-    with pytest.raises(ForeignDatabase, match="does not tell its version"):
+    with pytest.raises(ForeignDatabase, match="does not have its version"):
         open_store(on_disk.store.url)
 
     set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION))
