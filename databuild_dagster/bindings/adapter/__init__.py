@@ -1,1 +1,1 @@
-"""What this package needs of Dagster itself: private names, tags, asset keys, and settings of its processes."""
+"""Access to Dagster itself: private names, tags, asset keys, and settings of its processes."""

@@ -188,7 +188,7 @@ class HostedLaunch:
             log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
         self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
-            progress.live[output.fact.ref] = output.instance.uuid
+            progress.live[output.fact.ref] = output.manifest.instance_uuid
             progress.verdicts[output.fact.ref] = output.verdicts
         yield from self.painter.built(built)
 

@@ -160,7 +160,7 @@ class Outputs:
         for ref in run.refs:
             used = call.used[ref]
             lot = lot_id_of(self._tools.datasets[asset_of(ref)], run.partition_key)
-            instance = self._frames.writer.publish(
+            manifest, uri = self._frames.writer.publish(
                 call.staged[ref],
                 run.id,
                 ref,
@@ -174,13 +174,13 @@ class Outputs:
                 ref=ref,
                 inputs=used,
                 code_version=self._tools.datasets[asset_of(ref)].code_version,
-                manifest=manifest_fact(instance.manifest, instance.uri),
+                manifest=manifest_fact(manifest, uri),
             )
             passed = tuple(call.verdicts.get(ref, ()))
             files_read = self._tools.arguments.files_read.metadata(run.partition_key)
-            outputs.append(BuiltOutput(fact, instance, passed, {**files_read, **context.output_metadata(ref)}))
+            outputs.append(BuiltOutput(fact, manifest, uri, passed, {**files_read, **context.output_metadata(ref)}))
         if closed:
-            details = f"Its files are kept in {outputs[0].instance.uri}."
+            details = f"Its files are kept in {outputs[0].uri}."
             return Failed(run, _sentence(closed), False, details, {o.fact.ref: o.verdicts for o in outputs})
         return Built(run, tuple(outputs))
 

@@ -141,7 +141,7 @@ class PartsCaller:
         if not lot.done:
             self._leftovers.discard(run)
             return ""
-        instance = self._frames.writer.publish(
+        _, uri = self._frames.writer.publish(
             lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
         )
-        return f"The files of {counted(len(lot.done), 'part')} are kept in {instance.uri}."
+        return f"The files of {counted(len(lot.done), 'part')} are kept in {uri}."

@@ -1,1 +1,1 @@
-"""What a Dagster run asks for, what it is granted, and how it waits for what others build (SPEC 8)."""
+"""The refs that a Dagster run asks for, the answers, and the wait for builds of other runs (SPEC 8)."""

@@ -12,26 +12,13 @@ from databuild_dagster.warehouse.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenInstance:
-    """What was written for one ref, in the words of its manifest."""
-
-    asset: str
-    uuid: str
-    state: str
-    uri: str
-    files: int
-    rows: int
-    bytes: int
-    #: The words themselves.
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltOutput:
     """The new instance of one ref. It is written; the engine makes it live."""
 
     fact: OutputFact
-    instance: WrittenInstance
+    manifest: Manifest
+    #: The place of the manifest.
+    uri: str
     verdicts: tuple[Verdict, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 

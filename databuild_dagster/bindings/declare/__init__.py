@@ -1,1 +1,1 @@
-"""What the author of an asset writes: signature, outcomes, gates, parts, filters, boundaries and subscriptions."""
+"""The declarations of an asset's author: signature, outcomes, gates, parts, filters, boundaries, subscriptions."""

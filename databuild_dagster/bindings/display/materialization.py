@@ -76,33 +76,33 @@ class Describer:
     def metadata(self, built: Sequence[Built]) -> dict[Ref, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
         outputs = [output for success in built for output in success.outputs]
-        origins = self._engine.queries.origins(output.instance.uuid for output in outputs)
-        last = {output.instance.asset: output.fact.ref for output in outputs}
+        origins = self._engine.queries.origins(output.manifest.instance_uuid for output in outputs)
+        last = {output.manifest.dataset: output.fact.ref for output in outputs}
         found = {}
         for success in built:
             for output in success.outputs:
-                instance = output.instance
-                origin = origins[instance.uuid]
+                manifest = output.manifest
+                origin = origins[manifest.instance_uuid]
                 metadata: dict[str, Any] = {
-                    "databuild/instance": instance.uuid,
+                    "databuild/instance": manifest.instance_uuid,
                     "databuild/job_run": success.run.id,
-                    "dagster/row_count": instance.rows,
-                    "databuild/bytes": instance.bytes,
-                    "databuild/files": instance.files,
-                    "databuild/manifest": MetadataValue.path(instance.uri),
+                    "dagster/row_count": manifest.rows,
+                    "databuild/bytes": manifest.bytes,
+                    "databuild/files": len(manifest.files),
+                    "databuild/manifest": MetadataValue.path(output.uri),
                     "databuild/wants": origin.wants,
                 }
                 if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.
                     metadata["databuild/seconds"] = round(origin.seconds, 3)
-                if self._details_left > 0 or last[instance.asset] == output.fact.ref:
+                if self._details_left > 0 or last[manifest.dataset] == output.fact.ref:
                     self._details_left -= 1
                     metadata |= self._details(output)
                 found[output.fact.ref] = {**metadata, **output.metadata}
         return found
 
     def _details(self, output: BuiltOutput) -> dict[str, Any]:
-        details: dict[str, Any] = {"dagster/column_schema": self._schema(output.instance.manifest.schema)}
+        details: dict[str, Any] = {"dagster/column_schema": self._schema(output.manifest.schema)}
         if (sample := self._sample(output)) is not None:
             details["databuild/sample"] = MetadataValue.md(sample)
         return details
@@ -118,10 +118,10 @@ class Describer:
         return self._schemas[written]
 
     def _sample(self, output: BuiltOutput) -> str | None:
-        if not self._sample_rows or not output.instance.rows:
+        if not self._sample_rows or not output.manifest.rows:
             return None
         try:
-            rows = sample_rows(self._warehouse, output.instance.manifest, self._sample_rows)
+            rows = sample_rows(self._warehouse, output.manifest, self._sample_rows)
         except (OSError, ValueError, DatabuildError) as error:
             # The partition is live without a sample.
             self._context.log.debug(f"{output.fact.ref} has no sample: {error}")

@@ -77,7 +77,7 @@ class Painter:
         metadata = self._describer.metadata(built)
         for success in built:
             for output in success.outputs:
-                ref, uuid = output.fact.ref, output.instance.uuid
+                ref, uuid = output.fact.ref, output.manifest.instance_uuid
                 partition = self._partition(ref)
                 yield AssetMaterialization(
                     asset_key=_key(ref),

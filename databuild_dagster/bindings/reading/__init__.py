@@ -1,1 +1,1 @@
-"""How users and steps read instances: `read`, `table`, lookups, Spark sessions and frames."""
+"""Reading of instances, for users and steps: `read`, `table`, lookups, Spark sessions and frames."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.claims.results import WrittenInstance
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import attempts_before, remove_attempts_before
@@ -78,8 +77,9 @@ class InstanceWriter:
         comment: str = "",
         children: Sequence[str] = (),
         lot_id: str | None = None,
-    ) -> WrittenInstance:
-        """Move staged files to their place and write the manifest, or one over `children`. Raises errors of writing."""
+    ) -> tuple[Manifest, str]:
+        """Move staged files to their place and write a manifest over them or over `children`. Returns the manifest and its
+        uri. Raises errors of writing."""
         uuid = derive_partition_uuid(job_run_id, ref)
         manifest = publish(
             staged,
@@ -93,16 +93,7 @@ class InstanceWriter:
             children=children,
             lot_id=lot_id,
         )
-        return WrittenInstance(
-            asset=asset_of(ref),
-            uuid=uuid,
-            state=manifest.state.value,
-            uri=self._warehouse.manifest_path(asset_of(ref), uuid),
-            files=len(manifest.files),
-            rows=manifest.rows,
-            bytes=manifest.bytes,
-            manifest=manifest,
-        )
+        return manifest, self._warehouse.manifest_path(asset_of(ref), uuid)
 
     def discard(self, job_run_id: str, ref: Ref) -> None:
         """Remove the files that the job run has written for a ref."""
