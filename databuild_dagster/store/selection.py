@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from operator import itemgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
@@ -48,9 +47,9 @@ class Selection(Generic[T]):
         """Pairs of the key before the columns and the row: `SELECT key, {selection.columns} …`."""
         return list(zip((row[0] for row in answer), self.rows([row[1:] for row in answer]), strict=True))
 
-    def getter(self, *names: str) -> Callable[[tuple[Any, ...]], Any]:
-        """A function from a row of the database to some of its columns."""
-        return itemgetter(*(self._places[name] for name in names))
+    def places(self, *names: str) -> list[int]:
+        """The places of some fields in a row of the database."""
+        return [self._places[name] for name in names]
 
     def _row(self, row: tuple[Any, ...]) -> T:
         values = list(row)

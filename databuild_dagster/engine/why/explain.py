@@ -199,7 +199,7 @@ class _Following:
             self.causes += [Cause(ref, sentence, depth) for sentence in why]
             followed = self._worst_first(need for need in leads_to if need not in self._seen)
             if more := followed[MAX_FOLLOWED:]:
-                states = counted(self._queries.states(more).values())
+                states = counted(Counter(self._queries.states(more).values()))
                 self.causes.append(Cause(ref, f"and {len(more)} more that it needs: {states}", depth))
             stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
 

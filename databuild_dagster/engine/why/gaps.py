@@ -78,17 +78,25 @@ class GapCause(Label):
 
 
 _WORST_FIRST = {cause: place for place, cause in enumerate(GapCause)}
-#: By the reason that the next tick has; a ref that nobody wants is told by its last want, and a tainted one by its taint.
+#: By the reason that the next tick has. A tainted ref has its taint for a cause, and these their last want, if any: refs
+#: without an open want, and refs that no job makes.
 _OF_REASON = {
     Reason.BUILDING: GapCause.BUILDING,
     Reason.FAILED: GapCause.FAILED,
     Reason.WAITING: GapCause.WAITING,
     Reason.FAILED_UPSTREAM: GapCause.FAILED_UPSTREAM,
-    Reason.SOURCE: GapCause.NEVER_ARRIVED,
-    Reason.NOT_ARRIVED: GapCause.NEVER_ARRIVED,
+    Reason.SOURCE: None,
+    Reason.NOT_ARRIVED: None,
+    Reason.UNWANTED: None,
     Reason.EXPIRED: GapCause.EXPIRED,
     Reason.BACKING_OFF: GapCause.BACKING_OFF,
     Reason.DUE: GapCause.DUE,
+}
+#: By the state alone, where nothing else matters to the next tick; a report looks at tens of thousands of these.
+_OF_STATE = {
+    state: _OF_REASON[need_of(Facts(data)).reason]
+    for state, data in DATA_OF_STATE.items()
+    if data not in (Data.OPEN, Data.LIVE)
 }
 #: They name what they lead to.
 _NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
@@ -348,17 +356,17 @@ class _Following:
         standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
         if row.state is _S.TAINTED:
             return _Node(GapCause.TAINTED, standing)
-        wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
-        need = need_of(Facts(DATA_OF_STATE[row.state], self._maker(asset_of(row.ref)), wanted))
-        match need.reason:
-            case Reason.SOURCE | Reason.NOT_ARRIVED | Reason.UNWANTED:
-                return self._with_inputs(row.ref, self._of_unwanted(asset_of(row.ref), last_want, standing))
-            case Reason.EXPIRED:
-                standing = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
-            case Reason.DUE:
-                standing = _sentence(standing, f"wanted since {when(row.wanted_since)}, and not launched yet")
+        if (cause := _OF_STATE.get(row.state)) is None:
+            wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
+            cause = _OF_REASON[need_of(Facts(Data.OPEN, self._maker(asset_of(row.ref)), wanted)).reason]
+        if cause is None:
+            return self._with_inputs(row.ref, self._of_unwanted(asset_of(row.ref), last_want, standing))
+        if cause is GapCause.EXPIRED:
+            standing = _sentence(standing, f"outside the TTL of its wants, which ended at {when(row.wanted_until)}")
+        elif cause is GapCause.DUE:
+            standing = _sentence(standing, f"wanted since {when(row.wanted_since)}, and not launched yet")
         leads_to = known.missing.get(row.ref, ()) if known is not None else ()
-        return self._with_inputs(row.ref, _Node(_OF_REASON[need.reason], standing, leads_to))
+        return self._with_inputs(row.ref, _Node(cause, standing, leads_to))
 
     def _of_unwanted(self, asset: str, last_want: LastWant | None, standing: str = "") -> _Node:
         if self._maker(asset) is not Maker.JOB:
@@ -378,8 +386,9 @@ class _Following:
         return Maker.JOB if spec is None else MAKER_OF_KIND[spec.kind]
 
     def _with_inputs(self, ref: Ref, node: _Node) -> _Node:
-        spec = self._datasets.get(asset_of(ref))
-        if not self.follow_inputs or spec is None or node.cause not in _MAY_LACK_INPUTS:
+        if not self.follow_inputs or node.cause not in _MAY_LACK_INPUTS:
+            return node
+        if (spec := self._datasets.get(asset_of(ref))) is None:
             return node
         inputs = self.engine.catalog.inputs(spec, partition_key_of(ref))
         return _Node(node.cause, node.why, inputs[:MAX_INPUTS])

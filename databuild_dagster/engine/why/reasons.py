@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -34,10 +33,9 @@ _COUNTED: dict[InstanceState | None, str] = {
 }
 
 
-def counted(states: Iterable[InstanceState | None]) -> str:
+def counted(counts: Mapping[InstanceState | None, int]) -> str:
     """The number of refs in each state: "28 never built, 2 being built"."""
-    counts = Counter(states)
-    return ", ".join(f"{counts[state]} {words}" for state, words in _COUNTED.items() if counts[state])
+    return ", ".join(f"{counts[state]} {words}" for state, words in _COUNTED.items() if counts.get(state))
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,15 @@ class Known:
 
     def _needs_failed(self, ref: Ref) -> str:
         """Failed, upstream failed and other missing inputs, each named (SPEC 16.27); empty if none has failed."""
-        by_state = {
-            state: [need for need in self.missing.get(ref, ()) if self.states[need] is state] for state in _FAILED
-        }
-        named = [f"{few_of(needs, NAMED)}, which {_FAILED[state]}" for state, needs in by_state.items() if needs]
-        if not named:
+        by_state: dict[InstanceState | None, list[Ref]] = {}
+        for need in self.missing.get(ref, ()):
+            by_state.setdefault(self.states[need], []).append(need)
+        found = [(by_state.pop(state), words) for state, words in _FAILED.items() if state in by_state]
+        if not found:
             return ""
-        others = counted(self.states[need] for need in self.missing[ref] if self.states[need] not in _FAILED)
-        return f"needs {', and '.join(named)}" + (f"; of its other missing inputs: {others}" if others else "")
+        named = ", and ".join([f"{few_of(needs, NAMED)}, which {words}" for needs, words in found])
+        others = counted({state: len(needs) for state, needs in by_state.items()}) if by_state else ""
+        return f"needs {named}" + (f"; of its other missing inputs: {others}" if others else "")
 
     def _being_built(self, ref: Ref) -> str:
         run = self.job_runs[ref]

@@ -40,17 +40,17 @@ SELECT {_ROW.columns}
 FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
 
 
-_STATED = _ROW.getter("ref", "state", "manifest_state")
+_STATED = _ROW.places("ref", "state", "manifest_state")
 _LIVE = InstanceState.LIVE.value
 
 
 def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
     """Most refs are live, and for those a row of their own would cost more than the query."""
     live, others = {}, []
+    ref, state, manifest_state = _STATED
     for row in answer:
-        ref, state, manifest_state = _STATED(row)
-        if state == _LIVE:
-            live[ref] = manifest_state
+        if row[state] == _LIVE:
+            live[row[ref]] = row[manifest_state]
         else:
             others.append(row)
     return RecordedOfDataset(live, {recorded.ref: recorded for recorded in _ROW.rows(others)})
