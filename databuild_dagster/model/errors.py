@@ -33,7 +33,7 @@ _WANTS = "`databuild want list`"
 class DatabuildError(Exception):
     """Something went wrong in databuild."""
 
-    #: What the user can do about it, with fields of the facts.
+    #: Advice to the user, with fields of the facts.
     hint: ClassVar[str] = ""
 
     def __init__(self, **facts: Any) -> None:

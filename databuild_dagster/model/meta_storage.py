@@ -15,7 +15,7 @@ import msgspec
 from databuild_dagster.model.errors import Conflict, InvalidRequest
 from databuild_dagster.model.machine import Label
 
-#: Longest key: PostgreSQL's index takes no more than 2,700 bytes.
+#: Longest key: PostgreSQL's index takes at most 2,700 bytes.
 MAX_KEY_BYTES = 2_048
 #: Largest value; the storage is for agreements, not for data.
 MAX_VALUE_BYTES = 16 * 1024 * 1024

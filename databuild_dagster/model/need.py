@@ -104,12 +104,12 @@ class Reason(Label):
     UNWANTED = "no open want names it"
     EXPIRED = "the TTL of its wants has passed"
     BACKING_OFF = "its retry comes later"
-    NOT_LOOKED_AT = "a tick looks at no more due refs"
+    NOT_LOOKED_AT = "more urgent refs fill the number that a tick looks at"
     MISSES_INPUTS = "declared inputs are not live"
     LEARNED_INPUTS = "an input that its last call named is on its way"
     JOB_FULL = "its job has as many launches out as it may have"
     LOCATION_FULL = "its location has as many launches out as it may have"
-    TICK_FULL = "a tick starts no more launches"
+    TICK_FULL = "more urgent launches fill the number that a tick starts"
     DUE = "nothing keeps it"
 
 

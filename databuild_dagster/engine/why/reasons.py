@@ -45,7 +45,7 @@ class Known:
     canonical: dict[Ref, Canonical]
     #: By ref, for refs that are not live.
     job_runs: dict[Ref, JobRunView]
-    taints: dict[Ref, list[Taint]]
+    taints: dict[Ref, tuple[Taint, ...]]
     missing: dict[Ref, tuple[Ref, ...]]
     #: Of the missing refs.
     states: dict[Ref, InstanceState | None]
@@ -114,7 +114,7 @@ def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
     return Known(
         canonical=canonical,
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
-        taints={ref: taints.get(uuid, []) for ref, uuid in tainted.items()},
+        taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))) if missing else {},
     )

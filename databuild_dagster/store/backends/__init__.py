@@ -1,1 +1,1 @@
-"""SQLite and PostgreSQL side by side, under the one protocol of `base`; `open` knows which url is whose."""
+"""SQLite and PostgreSQL under the one protocol of `base`; `open` maps a url to its database."""

@@ -1,4 +1,4 @@
-"""What the store asks of a database: connections, one writer at a time, consistent looks, DDL. SQLite and PostgreSQL answer.
+"""The protocol of a database: connections, one writer at a time, consistent snapshots, DDL.
 
 The statements above this floor are written once, in SQLite's spelling with `?` and `:name` for parameters; PostgreSQL
 has them translated (`postgres_sql`).
@@ -21,7 +21,7 @@ class Keys(list[Any]):
 
 
 class Cursor(Protocol):
-    """What a statement answered."""
+    """The answer of a statement."""
 
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
@@ -42,13 +42,13 @@ class Database(ABC):
 
     #: SQLAlchemy's name of it.
     dialect: str
-    #: What its driver raises.
+    #: The exceptions of its driver.
     errors: tuple[type[Exception], ...]
-    #: As it was given.
+    #: The url as given.
     url: str
-    #: The same without a password in it, for people.
+    #: The same without a password, for messages.
     place: str
-    #: Of the file, for a database that is one.
+    #: The path of the file, for a database that is one.
     path: str | None = None
 
     def check_place(self) -> None:
@@ -57,63 +57,63 @@ class Database(ABC):
 
     @abstractmethod
     def connection(self) -> Connection:
-        """This thread's own, while it is in a transaction; else any that is free."""
+        """This thread's own in a transaction; else any that is free."""
 
     @abstractmethod
     def has_table(self, connection: Connection, name: str) -> bool: ...
 
     @abstractmethod
     def begin(self, connection: Connection, *soon: str) -> None:
-        """Wait until nobody else writes, and begin a transaction; `soon` are the statements that it asks first."""
+        """Wait for the other writers, and begin a transaction; `soon` are its first queries."""
 
     @abstractmethod
     def commit(self, connection: Connection) -> None: ...
 
     @abstractmethod
     def end(self, connection: Connection) -> None:
-        """Undo what was not committed, in whatever state it is; then it is the next writer's turn.
+        """Roll back uncommitted changes in any state, and let the next writer in.
 
-        A connection that cannot even undo is given up. Called twice it does no more.
+        A connection that cannot roll back is closed. A second call has no effect.
         """
 
     @abstractmethod
     def looking(self) -> AbstractContextManager[Connection]:
-        """One consistent look, that no writer waits for. Inside of a transaction of this thread it sees that."""
+        """A consistent snapshot that never blocks writers; inside a transaction of this thread it sees its changes."""
 
     @abstractmethod
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        """The answer to one question. One statement sees one state by itself, so it needs no transaction around it."""
+        """The answer to one query. One statement sees one state, so it needs no transaction."""
 
     @abstractmethod
     def aside(self) -> AbstractContextManager[Connection]:
-        """For what never waits for the log: its statements are transactions of their own."""
+        """A connection that never waits for the log: each statement is a transaction."""
 
     @abstractmethod
     def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
-        """The statements that make tables, all of an empty database by default."""
+        """The statements that make tables; by default all of an empty database."""
 
     @abstractmethod
     def raise_trouble(self, error: BaseException) -> NoReturn:
-        """What the database itself did wrong, as `StoreUnusable`; anything else as it is."""
+        """Raise an error of the database itself as `StoreUnusable`, any other as it is."""
 
     def exclude_lookers(self, connection: Connection) -> None:
-        """From here to the end of the transaction nobody looks: tables are swapped. Nothing where looks are of one moment."""
+        """Block snapshots to the end of the transaction, which swaps tables. No effect where snapshots are of one moment."""
         return
 
     def take_time(self, connection: Connection) -> None:
-        """This transaction may think for long between two statements."""
+        """Allow long pauses between the statements of this transaction."""
         return
 
     def apart(self, connection: Connection) -> AbstractContextManager[None]:
-        """A statement in the block that fails leaves the transaction as it is."""
+        """A failing statement in the block does not end the transaction."""
         return nullcontext()
 
     @abstractmethod
     def parts(self, connection: Connection) -> dict[tuple[str, str], str]:
-        """What it is made of, its kind and its name, to the statement that made it; an empty one where none is kept."""
+        """(kind, name) of each part to the statement that made it, empty where the database keeps none."""
 
     def others(self, connection: Connection) -> list[str]:
-        """Tables of somebody who does not share his database."""
+        """Tables of another program in a database that is for one."""
         return []
 
     @abstractmethod
@@ -121,11 +121,11 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self, connection: Connection, most: int) -> list[str]:
-        """What the database finds wrong with its own pages; nothing where it has no such question."""
+        """Faults that the database finds in its own pages; none where it has no such check."""
 
     @abstractmethod
     def alone(self, name: str) -> AbstractContextManager[bool]:
-        """Whether nobody else, in any process, is within a block of this name now."""
+        """True if no other thread or process is in a block of this name."""
 
     def backup(self, path: str) -> int:
         """Copy the database into a new file while it is in use; returns the number of events in the copy.
@@ -139,7 +139,7 @@ class Database(ABC):
 
 
 def statements_of(tables: Sequence[sa.Table] | None, metadata: sa.MetaData, dialect: sa.Dialect) -> list[str]:
-    """SQLAlchemy writes the DDL of a dialect; whoever asks runs it."""
+    """The DDL of a dialect, as SQLAlchemy writes it."""
     statements: list[str] = []
 
     def keep(statement: sa.Executable, *_: object, **__: object) -> None:

@@ -1,7 +1,7 @@
-"""When each launch was last heard of (SPEC 6.9), and which processes work in which session of a server.
+"""The last heartbeat of each launch (SPEC 6.9), and the sessions of a server with their processes.
 
-Outside the log, in a place of its own: neither is a fact worth keeping, and a heartbeat must never wait for the
-lock of the log behind a long transaction.
+They are outside the log: neither is a fact to keep, and a heartbeat must not wait for the lock of the log behind a long
+transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address 
 _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {schema.HEARTBEAT_COLUMNS} WITHOUT ROWID"
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {schema.SESSION_COLUMNS} WITHOUT ROWID"
 
-#: Heartbeats dropped at once.
+#: Heartbeats deleted at once.
 MAX_FORGOTTEN = 10_000
 
 
@@ -40,16 +40,16 @@ class NotedSession(NamedTuple):
     """A session on a server outside our processes, which does not end when its user does."""
 
     dagster_run_id: str
-    #: How others reach it; no secret in it.
+    #: Its address, without a secret.
     address: str
     #: The process that uses it.
     holder: str
-    #: Since when, in seconds since 1970 UTC.
+    #: Its start, in seconds since 1970 UTC.
     at: float
 
 
 class Aside(Protocol):
-    """A place outside of the log, where every statement is a transaction of its own."""
+    """A place outside the log, where each statement is a transaction."""
 
     def aside(self) -> AbstractContextManager[Connection]: ...
 
@@ -61,46 +61,46 @@ class Heartbeats:
         self._place = place
 
     def beat(self, launch_ids: Iterable[str], at: float) -> None:
-        """Say that launches are alive at a time, in seconds since 1970 UTC."""
+        """Record that launches are alive at a time, in seconds since 1970 UTC."""
         beats = [(launch_id, at) for launch_id in launch_ids]
         with self._place.aside() as connection:
             connection.executemany(_BEAT, beats)
 
     def last(self, launch_ids: Iterable[str]) -> dict[str, float]:
-        """When each was last heard of; those never heard of are left out."""
+        """The last heartbeat of each; a launch without any is left out."""
         with self._place.aside() as connection:
             rows = (connection.execute(_READ, (launch_id,)).fetchone() for launch_id in launch_ids)
             return {row[0]: row[1] for row in rows if row}
 
     def newest(self, prefix: str) -> str | None:
-        """Of the names that begin so, the one last heard of. Looks at every heartbeat."""
+        """The name with the prefix that has the last heartbeat. Scans all heartbeats."""
         with self._place.aside() as connection:
             row = connection.execute(_NEWEST, (len(prefix), prefix)).fetchone()
         return None if row is None else str(row[0])
 
     def forget_before(self, at: float) -> None:
-        """Drop heartbeats of launches that ended long ago; of very many some, for others wait to beat meanwhile."""
+        """Delete heartbeats of launches that ended long ago, at most `MAX_FORGOTTEN`, because other heartbeats wait."""
         with self._place.aside() as connection:
             connection.execute(_FORGET, (at, MAX_FORGOTTEN))
 
     def note_session(self, session: NotedSession) -> None:
-        """A Dagster run works in this session from now on; others learn of it, should its process die."""
+        """Record the session of a Dagster run, for others to end should its process die."""
         with self._place.aside() as connection:
             connection.execute(_NOTE_SESSION, session)
 
     def sessions(self) -> list[NotedSession]:
-        """Every session that was noted and not forgotten, the oldest first: those in use, and dead processes'."""
+        """Every recorded session, the oldest first: those in use and those of dead processes."""
         with self._place.aside() as connection:
             return [NotedSession(*row) for row in connection.execute(_READ_SESSIONS)]
 
     def forget_session(self, dagster_run_id: str, address: str) -> None:
-        """The Dagster run is done with it, or it has been seen to. Twice is once."""
+        """Delete a session that has ended. A second call has no effect."""
         with self._place.aside() as connection:
             connection.execute(_FORGET_SESSION, (dagster_run_id, address))
 
 
 class FileAside:
-    """A small SQLite file, whose loss harms nobody; without a path, in this process."""
+    """A small SQLite file, whose loss is harmless; without a path, a database of this process."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path

@@ -13,10 +13,10 @@ def database_of(url: str) -> Database:
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
-        # Whatever stands behind an @ is no password.
+        # The text after an @ is not a password.
         raise UnsupportedDatabase(url=url.rpartition("@")[2]) from None
     backend = parsed.get_backend_name()
-    # Each is loaded only by those who use it: the one needs a driver that most have not, the other locks by the kernel.
+    # Loaded on use: one needs a driver that most installations lack, the other locks by the kernel.
     if backend == "sqlite":
         from databuild_dagster.store.backends.sqlite import SqliteDatabase
 

@@ -1,8 +1,8 @@
-"""The build state in PostgreSQL, for who outgrows a file: several machines, many writers, a database that is looked after.
+"""The build state in PostgreSQL, for several machines, many writers, or a managed database.
 
-One writer at a time behind an advisory lock that its transaction holds, so that seqs are gapless and in the order of
-commits. What a transaction asks goes through psycopg's pipeline: only what it waits for costs a way to the server and
-back. A few connections are kept for whoever needs one next; a forked child makes its own.
+One writer at a time has an advisory lock for its transaction, so that seqs are gapless and in the order of commits. Statements go
+through psycopg's pipeline: only a query whose answer is awaited costs a round trip. A few connections are kept for reuse; a
+forked child makes its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ try:
 except ImportError:
     raise MissingDriver() from None
 
-#: The database's own; anything else that it complains of is a fault of ours, and shown as it is.
+#: Errors of the database itself; any other error of the driver is our fault and is raised as it is.
 _TROUBLE = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -40,30 +40,30 @@ _TROUBLE = (
     psycopg.errors.InvalidSchemaName,
 )
 
-#: What a line that was cut says first, before it is seen to be closed.
+#: The first errors of a connection that the server has cut.
 _CUT = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
-#: What a single question meets whose tables are swapped in that moment.
+#: The errors of a query whose tables are swapped in that moment.
 _SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
 _AGAIN = (psycopg.OperationalError, *_SWAPPED)
 
-#: A connection that nobody used for so long is asked whether it still lives.
+#: A connection that was idle for longer is checked before use.
 DOUBT_AFTER_SECONDS = 10.0
-#: Connections kept for the next one who needs one; threads come and go, and a server has but a hundred.
+#: Connections kept for reuse; a server has a hundred.
 MAX_KEPT = 4
-#: A process that stands still within a transaction holds up every other writer; so long, then the server ends it.
+#: The server ends a transaction that is idle for longer, because it blocks every other writer.
 STANDSTILL_SECONDS = 60
 #: Rows that one statement writes.
 ROWS_AT_ONCE = 10_000
-#: Fewer are written one by one, which the server need not plan anew.
+#: Fewer rows are written one by one, with a plan that the server has.
 FEW_ROWS = 4
 
-#: Each statement sees what was committed before it: the first that asks comes after the lock, whatever the role's defaults.
+#: Each statement sees earlier commits: the first query comes after the lock. The role's defaults do not matter.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-#: Who looks waits until tables have been swapped: a look that began before would find the new ones empty. It takes no snapshot.
+#: A snapshot waits until tables are swapped: an earlier one would find the new tables empty. The lock itself takes none.
 _SHARE = f"LOCK TABLE {schema.meta.name} IN ACCESS SHARE MODE"
 _EXCLUDE = f"LOCK TABLE {schema.meta.name} IN ACCESS EXCLUSIVE MODE"
-#: A question whose answer says that the line is there.
+#: A query that checks the connection.
 _PING = "SELECT 1"
 _TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = 0"
 #: Ours among the advisory locks of a database; one log for each schema.
@@ -86,7 +86,7 @@ _COLUMNS = (
 
 
 class _Answered(list[Any]):
-    """Rows that have been fetched before somebody asked for them."""
+    """Rows that were fetched before their query is executed."""
 
     def fetchone(self) -> Any:
         return self[0] if self else None
@@ -104,14 +104,14 @@ class PostgresConnection:
         self.in_transaction = False
         self.used_at = time.monotonic()
         self._pipeline: Any = None
-        #: What was asked before somebody wanted to know.
+        #: Answers that were fetched at the start of the transaction.
         self._answered: dict[str, _Answered] = {}
 
     def _connected(self) -> psycopg.Connection[Any]:
         try:
             raw = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.ProgrammingError as error:
-            # Of an option in the url that libpq does not know.
+            # libpq does not know an option of the url.
             raise psycopg.OperationalError(str(error)) from None
         raw.adapters.register_dumper(Keys, ListDumper)
         return raw
@@ -133,9 +133,9 @@ class PostgresConnection:
         return None
 
     def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
-        """They go to the server with what comes next, or with what will be asked `soon`, which is asked now.
+        """Send the statements with the next one, or with the queries `soon`, whose answers are fetched now.
 
-        On a new line if the server, or somebody on the way, has cut the old one: nothing has happened on it yet.
+        A cut connection is replaced, because the transaction has done nothing yet.
         """
         assert not self.in_transaction, "a transaction within another would commit half of it"
         try:
@@ -156,7 +156,7 @@ class PostgresConnection:
         self._answered = {sql: _Answered(cursor.fetchall()) for sql, cursor in sent.items()}
 
     def again_if_cut(self, error: psycopg.Error) -> None:
-        """Connect anew if the line was cut; else raise the error."""
+        """Connect again if the connection was cut; else raise the error."""
         if not self.raw.closed and not isinstance(error, _CUT):
             raise error
         self.raw.close()
@@ -164,17 +164,17 @@ class PostgresConnection:
         self.raw = self._connected()
 
     def commit(self) -> None:
-        assert self.in_transaction, "what was undone cannot be committed"
+        assert self.in_transaction, "a rolled back transaction cannot be committed"
         self._answered.clear()
         done = self.raw.execute("COMMIT")
         self._end_pipeline()
         if done.statusmessage != "COMMIT":
-            # After an error that somebody has swallowed.
+            # After an error that the caller has swallowed.
             raise psycopg.OperationalError(f"a transaction that had failed was ended by {done.statusmessage}")
         self.in_transaction = False
 
     def undo(self) -> None:
-        """In whatever state it is; a connection that cannot even roll back is closed, which undoes as well."""
+        """Roll back in any state; a connection that cannot is closed, which rolls back as well."""
         try:
             with suppress(psycopg.Error):
                 self._end_pipeline()
@@ -193,7 +193,7 @@ class PostgresConnection:
             self._pipeline = None
 
     def lives(self, *, for_sure: bool = False) -> bool:
-        """Asks the server, if it was not used for a while."""
+        """Check an idle connection by a query."""
         if not self.raw.closed and (for_sure or time.monotonic() - self.used_at > DOUBT_AFTER_SECONDS):
             try:
                 self.raw.execute(_PING)
@@ -203,7 +203,7 @@ class PostgresConnection:
 
 
 class PostgresDatabase(Database):
-    """A schema of a PostgreSQL database: the first on the search path of whoever the URL logs in as."""
+    """A schema of a PostgreSQL database: the first on the search path of the URL's user."""
 
     dialect = "postgresql"
     errors = (psycopg.Error,)
@@ -244,14 +244,14 @@ class PostgresDatabase(Database):
             connection.raw.close()
 
     def _forget_the_parents(self) -> None:
-        """After a fork: psycopg leaves alone what another process has opened."""
+        """After a fork: the connections belong to the parent."""
         if self._pid != os.getpid():
             self._free, self._local, self._pid = [], threading.local(), os.getpid()
 
     # Transactions
 
     def has_table(self, connection: Connection, name: str) -> bool:
-        """In the schema that the lock is of: another one on the search path may hold another's log."""
+        """In the schema of the lock, because another one on the search path may have another log."""
         return connection.execute(_HAS_TABLE, (name,)).fetchone() is not None
 
     def begin(self, connection: Connection, *soon: str) -> None:
@@ -259,7 +259,7 @@ class PostgresDatabase(Database):
         try:
             ours.begin(_BEGIN, _LOCK, soon=soon)
         except AssertionError:
-            # The transaction that is there is not ours to undo.
+            # The open transaction belongs to a caller.
             raise
         except BaseException:
             self.end(ours)
@@ -269,7 +269,7 @@ class PostgresDatabase(Database):
         _ours(connection).commit()
 
     def end(self, connection: Connection) -> None:
-        """The lock goes with the transaction."""
+        """The end of the transaction frees the lock."""
         ours = _ours(connection)
         try:
             if ours.in_transaction:
@@ -348,7 +348,7 @@ class PostgresDatabase(Database):
         return {name for (name,) in connection.execute(_COLUMNS, (table,))}
 
     def damage(self, connection: Connection, most: int) -> list[str]:
-        """That is for whoever looks after the server: `pg_amcheck`."""
+        """None: the administrator's tool is `pg_amcheck`."""
         return []
 
     @contextmanager
@@ -362,7 +362,7 @@ class PostgresDatabase(Database):
                     try:
                         connection.execute(_FREE, (name,))
                     except BaseException:
-                        # With the line the lock goes too.
+                        # The end of the connection frees the lock.
                         _ours(connection).raw.close()
                         raise
 
@@ -381,7 +381,7 @@ def _ours(connection: Connection) -> PostgresConnection:
 
 
 def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
-    """What libpq is told; the driver that the URL names is that of whoever else uses it."""
+    """The parameters of libpq, without the driver of the URL."""
     named = {
         "host": parsed.host,
         "port": parsed.port,
@@ -390,7 +390,7 @@ def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
         "dbname": parsed.database,
     }
     query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
-    # In no other encoding are refs and reasons what they were.
+    # Refs and reasons need the encoding in which they were written.
     named["client_encoding"] = "UTF8"
     options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
     given = {name: value for name, value in named.items() if value is not None}
@@ -406,6 +406,6 @@ _CONVERT = {"bigint": int, "float8": float, "text": str}
 
 
 def _array(kind: str, column: Sequence[Any]) -> list[Any]:
-    """Of one type: psycopg asks for no less."""
+    """The column with values of one type, as psycopg demands."""
     convert = _CONVERT[kind]
     return [None if value is None else convert(value) for value in column]

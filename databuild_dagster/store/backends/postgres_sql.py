@@ -1,6 +1,6 @@
 """PostgreSQL's spelling of the store's statements: a table of rules, applied in order, once per statement.
 
-Whatever stands between quotes is data and stays as it is.
+Text between quotes is data and stays as it is.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Bulk(NamedTuple):
 
     sql: str
     types: tuple[str, ...]
-    #: Places of the parameters that together name a row. Rows that are named twice depend on the order in which they are
-    #: written, so they cannot be written together. Empty for new rows.
+    #: Places of the parameters that name a row. Two writes of one row depend on their order, so they cannot be in one statement.
+    #: Empty for new rows.
     key: tuple[int, ...] = ()
 
 
@@ -40,14 +40,14 @@ _RULES = (
     # Many keys are an array.
     _rule(r"NOT IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"<> ALL(\1)"),
     _rule(r"IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"= ANY(\1)"),
-    # A comparison in which nothing equals nothing.
+    # A comparison in which NULL equals NULL.
     _rule(r"\bIS NOT (?!NULL\b|DISTINCT\b)", "IS DISTINCT FROM "),
     _rule(r"\bIS (?!NOT\b|NULL\b|DISTINCT\b)", "IS NOT DISTINCT FROM "),
-    # SQLite is told in which order to join; PostgreSQL knows its tables.
+    # CROSS JOIN is SQLite's order of joins; PostgreSQL plans its own.
     _rule(r"\bCROSS JOIN\b", "JOIN"),
-    # A list as the text that it is decoded from.
+    # A list as JSON text.
     _rule(r"json_group_array\(([\w.]+)\)", r"coalesce(json_agg(\1)::text, '[]')"),
-    # What is named, and what is not.
+    # Parameters without and with names.
     _PERCENT,
     _rule(r"\?", "%s"),
     _rule(r"(?<![:\w]):(\w+)", r"%(\1)s"),
@@ -66,7 +66,7 @@ def translated(sql: str) -> str:
     """The statement in PostgreSQL's spelling, with psycopg's parameters."""
     parts = _QUOTED.split(sql)
     for place, part in enumerate(parts):
-        # psycopg reads the marks within quotes too.
+        # psycopg reads percent signs within quotes too.
         rules = (_PERCENT,) if place % 2 else _RULES
         for rule in rules:
             part = rule.pattern.sub(rule.spelling, part)
@@ -76,7 +76,7 @@ def translated(sql: str) -> str:
 
 @lru_cache(maxsize=4096)
 def in_bulk(sql: str) -> Bulk | None:
-    """The same for many rows; None for a statement whose rows have to be written one after another."""
+    """The statement for many rows; None if its rows have to be written one by one."""
     if (found := _INSERT.match(sql)) is not None:
         table, listed, marks = found.groups()
         names = listed.split(", ")

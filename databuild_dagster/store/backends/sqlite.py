@@ -1,7 +1,7 @@
 """The build state in one SQLite file.
 
-WAL, so that readers never wait; one writer at a time behind a fair kernel lock; one connection per thread, new after
-fork. Everything that the disk can do wrong becomes `StoreUnusable`.
+WAL, so that readers never wait; one writer at a time behind a fair kernel lock; one connection per thread, and a new one after a
+fork. An error of the disk becomes `StoreUnusable`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
 
-#: How long a statement waits for a writer that does not use our lock, a backup for instance.
+#: The wait of a statement for a writer without our lock, such as a backup.
 BUSY_TIMEOUT_SECONDS = 30.0
 
 _PRAGMAS = (
@@ -37,7 +37,7 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = OFF",
 )
 
-# A state is stored as its text. Told to sqlite3, which else looks for a way to do so with every one that it meets.
+# A state is stored as its text. Without an adapter sqlite3 searches for one with every state.
 for _states in (InstanceState, JobRunState, WantState):
     sqlite3.register_adapter(_states, attrgetter("_value_"))
 
@@ -122,7 +122,7 @@ class SqliteDatabase(Database):
             self._lock.acquire()
             connection.execute("BEGIN IMMEDIATE")
         except BaseException:
-            # An interrupt is raised when the call that it came in has returned: by then it may have begun.
+            # An interrupt is raised when its call has returned: the transaction may have begun.
             self.end(connection)
             raise
 
@@ -136,7 +136,7 @@ class SqliteDatabase(Database):
             self._lock.release()
 
     def _undo(self, connection: Connection) -> None:
-        """A connection that cannot even roll back would show this thread what never happened; so it is given up."""
+        """A connection that cannot roll back would show uncommitted changes, so it is closed."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -182,7 +182,7 @@ class SqliteDatabase(Database):
             raise StoreUnusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
         place = str(error.filename) if isinstance(error, OSError) else ""
-        # In the folder, or one above it that could not be made.
+        # In the folder, or in one above it that could not be made.
         if isinstance(error, OSError) and place and folder and (place.startswith(folder) or folder.startswith(place)):
             raise StoreUnusable(url=self.url, why=f"{error.strerror} ({error.filename})") from error
         raise error
@@ -192,14 +192,14 @@ class SqliteDatabase(Database):
         return {(kind, name): sql or "" for kind, name, sql in found}
 
     def others(self, connection: Connection) -> list[str]:
-        """A file is for one."""
+        """A file is for one program."""
         return [name for kind, name in self.parts(connection) if kind == "table"]
 
     def columns(self, connection: Connection, table: str) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
 
     def damage(self, connection: Connection, most: int) -> list[str]:
-        return [str(told) for (told,) in connection.execute(f"PRAGMA integrity_check({most})") if told != "ok"]
+        return [str(fault) for (fault,) in connection.execute(f"PRAGMA integrity_check({most})") if fault != "ok"]
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:
@@ -243,7 +243,7 @@ class SqliteDatabase(Database):
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # Autocommit, so that BEGIN and COMMIT are ours; a big statement cache, because the hot statements are few and long.
+    # Autocommit, because BEGIN and COMMIT are ours; a big statement cache, because the hot statements are few and long.
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
     )

@@ -1,1 +1,1 @@
-"""Questions to the state, one module for each subject."""
+"""Queries to the state, one module for each subject."""

@@ -1,17 +1,17 @@
-"""What the questions of every subject share: the store that is asked, and pieces of SQL."""
+"""The common part of the queries: the store, and pieces of SQL."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from databuild_dagster.store.schema import BITS
 from databuild_dagster.store.store import Store
 
-#: Ids that begin with a larger one would not fit into the database's integers.
+#: The largest seq whose row ids fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1
 
-
-#: The refs of one dataset, by the index over their texts: the asset itself, or whatever stands behind its first `@`.
+#: The refs of one dataset, by the index over their texts: the asset itself, or the asset with an `@` and a key.
 OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 
 
@@ -19,15 +19,27 @@ def dataset_range(asset: str) -> tuple[str, str, str]:
     return asset, asset + "@", asset + chr(ord("@") + 1)
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
+    """The values of each key, in order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
+
+
 class Asking:
-    """A store, and how it is asked."""
+    """A store and its queries."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @property
     def url(self) -> str:
-        """Of the store that is asked."""
+        """The url of the store."""
         return self._store.url
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""What readers of refs see, now or when the log ended at an earlier event (SPEC 3.2, 4)."""
+"""The canonical instances of refs, now or after an earlier event (SPEC 3.2, 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from databuild_dagster.store.selection import Selection
 
 
 class Canonical(NamedTuple):
-    """What readers of a ref see; `state` None when it is missing."""
+    """The canonical instance of a ref; `state` None when it is missing."""
 
     ref: Ref
     state: InstanceState | None = None
@@ -33,7 +33,7 @@ class Canonical(NamedTuple):
     bytes: int | None = None
     origin: str | None = None
     live_at: float | None = None
-    #: Where data from outside was last known from, whatever became of it.
+    #: The last known origin of data from outside, in any state.
     known_origin: str | None = None
 
 
@@ -53,8 +53,8 @@ FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREF
 WHERE """
 
 
-#: Of that instance: its state then is its last row of history that is not younger. What it holds is told with its success,
-#: so an instance that had not been live by then (`d` is NULL) had nothing of it.
+#: An instance at a seq: its state then is its last row of history up to it. Its success records its data, so an instance that
+#: had not been live by then (`d` is NULL) had none.
 _THEN = Selection(
     Canonical,
     "d",
@@ -72,8 +72,8 @@ _THEN = Selection(
     bytes="d.n_bytes",
     known_origin="NULL",
 )
-#: What was canonical when the log ended at a seq: from the newest instance of each ref back to the first one that was
-#: there by then, unless somebody had reverted to another since. An instance is canonical from its creation on (SPEC
+#: The canonical instances at a seq: from the newest instance of each ref back to the first one that existed by then, unless a
+#: revert chose another since. An instance is canonical from its creation on (SPEC
 #: 4.2), and its id begins with the seq of its creation.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
@@ -96,22 +96,22 @@ WHERE chain.id < :end ORDER BY r.ref"""
 
 
 def _before_removal(canonical: Canonical) -> Canonical:
-    """With its manifest as it was then, if there was one: what has no files can only have been empty."""
+    """With its manifest before the removal, if it had one: without files it was empty."""
     if canonical.manifest_state != REMOVED:
         return canonical
     complete = "complete" if canonical.files else "empty"
     return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
 
 
-#: The state behind its text; a call of the enumeration takes three times as long, and planning asks for thousands.
+#: States by their text; a call of the enumeration takes three times as long, and planning asks for thousands.
 _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
 
 
 class CanonicalQueries(Asking):
-    """What readers of refs see."""
+    """Canonical instances of refs."""
 
     def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
-        """For every ref asked for, what readers see (SPEC 4)."""
+        """The canonical instance of every ref asked for (SPEC 4)."""
         answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         found = {canonical.ref: canonical for canonical in _NOW.rows(answer)}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
@@ -126,7 +126,7 @@ class CanonicalQueries(Asking):
         return {ref: _STATES[found.get(ref)] for ref in wanted}
 
     def build_request_of_live(self, ref: Ref) -> str | None:
-        """What built the live instance of a ref: its Dagster run, or its launch; None when it is not live."""
+        """The Dagster run, or else the launch, that built the live instance of a ref; None when it is not live."""
         rows = self._all(f"SELECT build_request_id FROM {PREFIX}available_partitions WHERE partition_ref = ?", ref)
         return rows[0][0] if rows else None
 
@@ -162,7 +162,7 @@ class CanonicalQueries(Asking):
             found = _THEN.rows(connection.execute(_CANONICAL_AT.format(refs=refs), named).fetchall())
             if all(canonical.manifest_state != REMOVED for canonical in found):
                 return found
-            # Data is seldom removed: what says when is the log, and no column that every instance would have.
+            # Removals are rare: the log has their times, instead of a column of every instance.
             events = log.events_named(connection, Keys(["ManifestRemoved"]), 0, seq)
         gone = {uuid for event in events if isinstance(event.fact, ManifestRemoved) for uuid in event.fact.uuids}
         return [canonical if canonical.uuid in gone else _before_removal(canonical) for canonical in found]

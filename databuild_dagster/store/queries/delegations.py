@@ -1,4 +1,4 @@
-"""Dagster runs that wait for what others build (SPEC 8)."""
+"""Dagster runs that wait for builds of others (SPEC 8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.schema import PREFIX
 
-#: Wants ask in the ledger too; who claims leaves wants of its own, whose request is the Dagster run.
+#: Only Dagster runs, not wants: a claim makes wants whose request is the Dagster run.
 _WAITING_DAGSTER_RUNS = f"""
 SELECT d.requester, r.ref, CASE WHEN d.kind = '{Answer.BUILD}' AND EXISTS (
     SELECT 1 FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id
@@ -23,17 +23,17 @@ ORDER BY d.requester, r.ref"""
 
 
 class DelegationQueries(Asking):
-    """Who waits for the builds of others."""
+    """Delegations that wait."""
 
     def scan_waiting_dagster_runs(self) -> list[str]:
-        """Dagster runs that wait for what others build (SPEC 8.3). Looks at every delegation."""
+        """Dagster runs that wait for builds of others (SPEC 8.3). Scans all delegations."""
         return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
 
     def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[Ref, bool]]:
-        """Of some requesters the Dagster runs that wait for what others build: for which refs.
+        """The waiting Dagster runs among some requesters, with their refs.
 
-        True of a ref that it was given to build, and could not, while its want for that is open: others build it for
-        its sake (SPEC 8.1).
+        True for a ref that the Dagster run should have built and could not, while its want is open: others build it for that want
+        (SPEC 8.1).
         """
         which = "d.requester IN (SELECT value FROM json_each(?))"
         found: dict[str, dict[Ref, bool]] = {}

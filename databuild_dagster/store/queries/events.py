@@ -1,4 +1,4 @@
-"""The event log, by seq and by time, and its moves as people name them (SPEC 3.1)."""
+"""The event log, by seq and by time, and its moves by public names (SPEC 3.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Change(NamedTuple):
 
     #: "instances", "wants" or "job_runs".
     kind: str
-    #: A ref for an instance, else the id that people see.
+    #: A ref for an instance, else the public id.
     entity: str
     before: str | None
     after: str
@@ -44,12 +44,12 @@ class EventQueries(Asking):
             return log.events_after(connection, after_seq, most)
 
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
-        """The events of some types within a stretch of the log; the others are not even decoded."""
+        """The events of some types in a range of the log; the others are not decoded."""
         with self._store.reading() as connection:
             return log.events_named(connection, Keys(names), after_seq, last_seq)
 
     def news(self, names: Iterable[str], after_seq: int) -> tuple[log.Head, bool]:
-        """Where the log ends, and whether an event of some types comes after another event; in one question."""
+        """The end of the log, and true if an event of some types is after a seq; in one query."""
         sql = f"""
             SELECT seq, at,
                    EXISTS (SELECT 1 FROM {PREFIX}events WHERE seq > ? AND type IN (SELECT value FROM json_each(?)))
@@ -62,12 +62,12 @@ class EventQueries(Asking):
         return self._all(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", after_seq, most)
 
     def beginning(self) -> tuple[float, str]:
-        """When the log began, and the command it began with: no other log has the same. It has to have begun."""
+        """The time and the command of the first event, which identify the log. The log must not be empty."""
         ((at, command_id),) = self._all(f"SELECT at, command_id FROM {PREFIX}events WHERE seq = 1")
         return at, command_id
 
     def time_of(self, seq: int) -> float | None:
-        """When an event happened; None where there is none."""
+        """The time of an event; None without one."""
         rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
         return rows[0][0] if rows else None
 
@@ -86,7 +86,7 @@ class EventQueries(Asking):
             return bisect_right(range(1, log.head(connection).seq + 1), at, key=time_of)
 
     def named_changes(self, moves: Iterable[tuple[str, int, str | None, str]]) -> list[Change]:
-        """Moves of rows as people name them."""
+        """Moves of rows with their public names."""
         listed = list(moves)
         names = {
             kind: dict(self._all(sql, Keys({row_id for of, row_id, *_ in listed if of == kind})))

@@ -1,4 +1,4 @@
-"""What is recorded of refs, for reports of gaps: a year of lots in one look (SPEC 10.7)."""
+"""The recorded facts of refs for reports of gaps: a year of lots in one query (SPEC 10.7)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from databuild_dagster.store.selection import Selection
 
 
 class Recorded(NamedTuple):
-    """All that is recorded of a ref that gap reports ask for. A ref that nobody has named yet has none."""
+    """The recorded facts of a ref for a gap report. A ref that no event names has none."""
 
     ref: Ref
-    #: Of its canonical instance, as the two that follow; None when it is missing.
+    #: The state of its canonical instance, None when it is missing; the two fields below are of that instance too.
     state: InstanceState | None
     manifest_state: str | None
     retry_at: float | None
@@ -28,7 +28,7 @@ class Recorded(NamedTuple):
 
 
 class RecordedOfDataset(NamedTuple):
-    """Refs of one dataset that somebody has named: those that are live, most of them, with the state of their manifest."""
+    """Refs of one dataset: the live ones, which are most, with the state of their manifest, and the others."""
 
     live: dict[Ref, str | None]
     others: dict[Ref, Recorded]
@@ -57,17 +57,17 @@ def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
 
 
 class GapQueries(Asking):
-    """Refs of which something is recorded."""
+    """Refs with recorded facts."""
 
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, Recorded]:
-        """What is recorded of each ref asked for; those that nobody has named yet are left out."""
+        """The recorded facts of each ref; a ref that no event names is left out."""
         answer = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         return {recorded.ref: recorded for recorded in _ROW.rows(answer)}
 
     def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
-        """What is recorded of every ref from one text to another, both included: for a year of lots one look (SPEC 10.7)."""
+        """The recorded facts of every ref from one text to another, both included (SPEC 10.7)."""
         return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
 
     def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:
-        """What is recorded of every ref of a dataset."""
+        """The recorded facts of every ref of a dataset."""
         return _parted(self._all(_RECORDED + OF_DATASET, *dataset_range(asset)))

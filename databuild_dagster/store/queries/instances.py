@@ -1,4 +1,4 @@
-"""Every build of a ref: its history, what it was made of, and what was made of it (SPEC 4.2, 4.6)."""
+"""Instances: their history, their inputs, and the builds from them (SPEC 4.2, 4.6)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Instance(NamedTuple):
     inputs: tuple[str, ...]
     canonical: bool
     live_at: float | None
-    #: Who had it built, in the words of the log.
+    #: The actor of the event that made it.
     actor: str
 
 
 class Kept(NamedTuple):
-    """Whose the storage of an instance is."""
+    """The owner of a storage folder."""
 
     ref: Ref
     state: InstanceState
-    #: Whether its job run has ended, so that nobody writes to it any more.
+    #: Its job run has ended, so no process writes to it.
     has_ended: bool
-    #: Whether readers see it.
+    #: Readers see it.
     is_canonical: bool
 
     @property
@@ -101,14 +101,14 @@ class InstanceQueries(Asking):
         return _INSTANCE.rows(self._all(sql, *dataset_range(asset)))
 
     def removed(self, uuids: Iterable[str]) -> set[str]:
-        """Of these instances, those whose data was removed by now."""
+        """Those of these instances whose data was removed."""
         sql = f"""
             SELECT uuid FROM {PREFIX}instances
             WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
-        """How an instance came into its state, or into that it had when `seq` was the last event (SPEC 3.2)."""
+        """The last move of an instance, or its last one up to `seq` (SPEC 3.2)."""
         sql = f"""
             SELECT {_STATE_CHANGE.columns} FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
             WHERE h.entity_id = (SELECT id FROM {PREFIX}instances WHERE uuid = ?) AND h.kind = 'instances' AND h.seq <= ?
@@ -117,7 +117,7 @@ class InstanceQueries(Asking):
         return changes[0] if changes else None
 
     def kept(self, uuids: Iterable[str]) -> dict[str, Kept]:
-        """Whose storage is that of each uuid; those that are no instance's are left out."""
+        """The owner of each uuid's storage; a uuid without an instance is left out."""
         sql = f"""
             SELECT i.uuid, {_KEPT.columns}
             FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
@@ -126,7 +126,7 @@ class InstanceQueries(Asking):
         return dict(_KEPT.by(self._all(sql, Keys(uuids))))
 
     def dataset_folders(self) -> list[tuple[str, str]]:
-        """(asset, folder of a warehouse) wherever instances of a dataset have manifests. Looks at every instance."""
+        """(asset, folder of a warehouse) of all instances with manifests. Scans all instances."""
         end = len("/data/instance=/manifest.json") + 36
         sql = f"""
             SELECT substr(i.manifest_uri, 1, length(i.manifest_uri) - {end}) AS folder, min(r.ref)
@@ -135,7 +135,7 @@ class InstanceQueries(Asking):
         return [(asset_of(ref), folder) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
-        """Of these instances, those built from one that is tainted, or no longer canonical, by now (SPEC 4.6)."""
+        """Those of these instances with an input that is tainted, or not canonical, by now (SPEC 4.6)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
@@ -146,7 +146,7 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:
-        """Of these instances, those whose rows readers see: they are canonical, or were compacted to what is."""
+        """Those of these instances whose rows readers see: canonical ones, and those of which a compaction is canonical."""
         sql = f"""
             SELECT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id
             JOIN {PREFIX}instances n ON n.id = r.canonical_id
@@ -155,7 +155,7 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
-        """How many other refs are live by data that came from these refs' canonical instances, or from these instances."""
+        """The number of other live refs with data from these refs' canonical instances, or from these instances."""
         sql = f"""
             WITH RECURSIVE made(id) AS (
                 SELECT canonical_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND canonical_id IS NOT NULL
@@ -168,7 +168,7 @@ class InstanceQueries(Asking):
         return int(n)
 
     def lineage(self, uuid: str) -> list[Instance]:
-        """An instance and everything that it was made of, the oldest first (SPEC 4.6)."""
+        """An instance and all its inputs, with theirs, the oldest first (SPEC 4.6)."""
         sql = f"""
             WITH RECURSIVE made_of(id) AS (
                 SELECT id FROM {PREFIX}instances WHERE uuid = ?
@@ -177,9 +177,9 @@ class InstanceQueries(Asking):
         return _INSTANCE.rows(self._all(sql, uuid))
 
     def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
-        """What besides their inputs instances were made with, as it was said when their launches began.
+        """The code, configuration and libraries of the launches that built instances.
 
-        Of compacted rows: when they were built. Left out is what no launch of ours has built, or older code.
+        For compacted rows, of the first build. Instances that no launch of ours built, or older code, are left out.
         """
         sql = f"""
             SELECT i.uuid, h.seq FROM {PREFIX}instances i JOIN {PREFIX}instances o ON o.id = coalesce(i.same_as_id, i.id)

@@ -14,7 +14,7 @@ from databuild_dagster.store.selection import Selection
 
 
 class JobRunView(NamedTuple):
-    """One job run with what its launch says of it."""
+    """One job run with fields of its launch."""
 
     id: str
     job: str
@@ -43,7 +43,7 @@ class LaunchView(NamedTuple):
 
 
 class LaunchSpan(NamedTuple):
-    """How long a past launch worked on the job runs of it that succeeded."""
+    """The duration of a past launch, by its job runs that succeeded."""
 
     n_job_runs: int
     #: From its start to the end of the first of them, and of the last.
@@ -64,7 +64,7 @@ _SPAN = Selection(
     first_seconds="min(j.ended_at) - min(j.started_at)",
     seconds="max(j.ended_at) - min(j.started_at)",
 )
-#: A job run that has not ended holds the lease of each of its refs, and there is an index of what is being built.
+#: An open job run holds the lease of each of its refs, and refs that are being built have an index.
 _OPEN = f"""
 FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs o ON o.id = i.job_run_id
 WHERE r.due = 0 AND r.state = '{InstanceState.BUILDING}'"""
@@ -109,7 +109,7 @@ class JobRunQueries(Asking):
         return _LAUNCH.rows(self._all(_LAUNCHES + f"WHERE id IN (SELECT o.launch_id {_OPEN}) ORDER BY id"))
 
     def launch_spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
-        """The newest launches that built what is canonical of a dataset, among its last refs by name."""
+        """The newest launches that built canonical instances of a dataset, among its last refs by name."""
         found = f"""
             SELECT DISTINCT j.launch_id FROM (
                 SELECT r.canonical_id FROM {PREFIX}refs r WHERE {OF_DATASET} AND r.canonical_id IS NOT NULL

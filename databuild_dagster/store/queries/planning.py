@@ -1,4 +1,4 @@
-"""What the planner reads: which refs are due, what they wait for, what their open wants add up to (SPEC 5.4, 6.3)."""
+"""The queries of the planner: due refs, their missing inputs, the sums of their open wants (SPEC 5.4, 6.3)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.queries.asking import Asking, grouped
 from databuild_dagster.store.schema import PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
 
 class DueRef(NamedTuple):
-    """A ref that the orchestrator has to look at, with what its open wants add up to."""
+    """A ref that is due, with the sums of its open wants."""
 
     ref: Ref
     dataset_id: int
     priority: int
     deadline: float
     wanted_since: float
-    #: Row id of the instance whose call named inputs that are not declared, if its last one did.
+    #: Row id of the last instance, if its call named inputs that are not declared.
     learned_id: int | None
 
 
 class Need(NamedTuple):
-    """A ref that another needs, as its last dep miss says, or waits for."""
+    """A ref that another needs, by its last dep miss, or waits for."""
 
     by: Ref
     ref: Ref
@@ -36,15 +36,15 @@ class Need(NamedTuple):
     deadline: float
     #: Wanted, and built again when its backoff has passed.
     retries_later: bool
-    #: Of the job run that missed it.
+    #: The code version of the job run that missed it.
     code_version: str | None
 
 
 class Standing(NamedTuple):
-    """How a ref stands with those who might ask for it."""
+    """The facts of a ref for a new request."""
 
     ref: Ref
-    #: Of its canonical instance, None when it is missing.
+    #: The state of its canonical instance, None when it is missing.
     state: InstanceState | None
     #: Its backoff has not passed.
     backs_off: bool
@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the open wants of a ref add up to, and how often it was tried."""
+    """The sums of a ref's open wants, and its failed attempts."""
 
     n_open_wants: int = 0
     #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
@@ -83,7 +83,7 @@ _WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
 
 
 class PlanningQueries(Asking):
-    """Refs as the planner, and who explains its plan, sees them."""
+    """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
         """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
@@ -95,7 +95,7 @@ class PlanningQueries(Asking):
         return _DUE.rows(self._all(sql, Keys(dataset_ids), now, now, most))
 
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
-        """What the last dep miss of each ref named that is due or leased by now (SPEC 6.3)."""
+        """Missing refs of the last dep miss of each ref that are due or leased by now (SPEC 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
@@ -103,7 +103,7 @@ class PlanningQueries(Asking):
         return _NEED.rows(self._all(sql, now, now, Keys(refs)))
 
     def waited_for(self, refs: Iterable[Ref], now: float) -> list[Need]:
-        """What refs that are UpstreamBuilding wait for, and what that waits for, all the way."""
+        """The refs for which UpstreamBuilding refs wait, directly or through others."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
                 SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state = '{InstanceState.UPSTREAM_BUILDING}'
@@ -116,33 +116,26 @@ class PlanningQueries(Asking):
         return _NEED.rows(self._all(sql, Keys(refs), now, now))
 
     def missing_of(self, uuid: str) -> tuple[Ref, ...]:
-        """What an instance waits for, or failed for: its missing refs that are not live."""
-        sql = f"""
-            SELECT r.ref FROM {PREFIX}missing m JOIN {PREFIX}instances i ON i.id = m.instance_id
-            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid = ? AND m.active = 1 AND coalesce(r.state, '') <> '{InstanceState.LIVE}'
-            ORDER BY r.ref"""
-        return tuple(ref for (ref,) in self._all(sql, uuid))
+        """The missing refs of an instance that are not live: it waits for them, or failed for them."""
+        return self.missing_of_each([uuid]).get(uuid, ())
 
     def missing_of_each(self, uuids: Iterable[str]) -> dict[str, tuple[Ref, ...]]:
-        """`missing_of` for many instances, by uuid; those that wait for nothing are left out."""
+        """`missing_of` for many instances, by uuid; an instance without any is left out."""
         sql = f"""
             SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
             JOIN {PREFIX}refs r ON r.id = m.ref_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND m.active = 1 AND coalesce(r.state, '') <> '{InstanceState.LIVE}'
             ORDER BY r.ref"""
-        found: dict[str, list[Ref]] = {}
-        for uuid, ref in self._all(sql, Keys(uuids)):
-            found.setdefault(uuid, []).append(ref)
-        return {uuid: tuple(refs) for uuid, refs in found.items()}
+        return grouped(self._all(sql, Keys(uuids)))
 
     def next_retry_at(self) -> float | None:
-        """When the next ref that waits for its retry becomes due."""
+        """The time when the next ref becomes due for its retry."""
         (row,) = self._all(f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at IS NOT NULL")
         at: float | None = row[0]
         return at
 
     def standings(self, refs: Iterable[Ref], now: float) -> dict[Ref, Standing]:
-        """For every ref asked for, how it stands with those who might ask for it (SPEC 4.5, 5.4); in one query."""
+        """The facts of every ref for a new request (SPEC 4.5, 5.4); in one query."""
         asked = list(refs)
         sql = f"""
             SELECT {_STANDING.columns} FROM {PREFIX}refs r
@@ -151,7 +144,7 @@ class PlanningQueries(Asking):
         return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
 
     def wanted(self, refs: Iterable[Ref]) -> dict[Ref, Wanted]:
-        """For every ref asked for, what its open wants add up to (SPEC 5.4)."""
+        """The sums of the open wants of every ref asked for (SPEC 5.4)."""
         asked = list(refs)
         sql = f"""
             SELECT ref, {_WANTED.columns} FROM {PREFIX}refs r
@@ -160,6 +153,6 @@ class PlanningQueries(Asking):
         return {ref: found.get(ref) or Wanted() for ref in asked}
 
     def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
-        """How often each ref was tried since it was last live or tainted (SPEC 6.8); what is unknown is left out."""
+        """The failed attempts of each ref since it was last live or tainted (SPEC 6.8); unknown refs are left out."""
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(refs)))

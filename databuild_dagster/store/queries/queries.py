@@ -1,7 +1,4 @@
-"""All questions to the state as one object; each subject's stand in a module of their own.
-
-Key lookups and partial indexes; nothing here changes anything.
-"""
+"""All queries to the state as one object; each subject has a module. They read by keys and partial indexes."""
 
 from __future__ import annotations
 
@@ -29,4 +26,4 @@ class Queries(
     EventQueries,
     DelegationQueries,
 ):
-    """Every question that the floors above may ask. A function that asks about one subject can take that subject alone."""
+    """Every query of the floors above. A function that needs one subject can take that subject alone."""

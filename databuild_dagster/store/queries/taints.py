@@ -1,4 +1,4 @@
-"""Which instances are tainted, and by whom (SPEC 7)."""
+"""Taints of instances (SPEC 7)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.queries.asking import Asking, grouped
 from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.selection import Selection
 
@@ -36,20 +36,17 @@ class TaintQueries(Asking):
             WHERE i.uuid = ? ORDER BY t.id"""
         return _TAINT.rows(self._all(sql, uuid))
 
-    def taints_in_force(self, uuids: Iterable[str]) -> dict[str, list[Taint]]:
-        """The taints of many instances that nobody took back, by uuid."""
+    def taints_in_force(self, uuids: Iterable[str]) -> dict[str, tuple[Taint, ...]]:
+        """The taints in force of many instances, by uuid."""
         sql = f"""
             SELECT i.uuid, {_TAINT.columns} FROM {PREFIX}instances i
             JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
             WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
-        found: dict[str, list[Taint]] = {}
-        for uuid, taint in _TAINT.by(self._all(sql, Keys(uuids))):
-            found.setdefault(uuid, []).append(taint)
-        return found
+        return grouped(_TAINT.by(self._all(sql, Keys(uuids))))
 
     def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
-        """What is held against refs that are not live again: the newest taint in force of the canonical instance if it
-        is tainted, else of the last one that was live. The others are left out."""
+        """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the
+        last one that was live. Other refs are left out."""
         sql = f"""
             WITH RECURSIVE chain(ref, state, id, found) AS (
                 SELECT r.ref, r.state, i.id, CASE WHEN i.state = '{InstanceState.TAINTED}' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
@@ -72,7 +69,7 @@ class TaintQueries(Asking):
         return tuple(ref for (ref,) in self._all(sql, taint_id))
 
     def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[Ref, ...]]]:
-        """How many refs of each dataset are tainted, and the first of them; by the index of what is tainted."""
+        """The number of tainted refs of each dataset, and the first of them; by the index of tainted refs."""
         sql = f"""
             SELECT d.asset, d.id, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
             WHERE r.state = '{InstanceState.TAINTED}' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
@@ -84,7 +81,7 @@ class TaintQueries(Asking):
         return {asset: found.get(asset, (0, ())) for asset in assets}
 
     def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
-        """Of these instances, those that the event which had them live has tainted as well (SPEC 7.3)."""
+        """Those of these instances that became live and tainted in one event (SPEC 7.3)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
             JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place

@@ -1,4 +1,4 @@
-"""Who wants which refs, and what became of it (SPEC 5)."""
+"""Wants, open and ended (SPEC 5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, Asking
+from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, grouped
 from databuild_dagster.store.schema import BITS, PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
@@ -31,9 +31,9 @@ class WantView(NamedTuple):
     #: None for a want that never expires, or has no SLA.
     expires_at: float | None
     deadline: float | None
-    #: When it was said that its SLA was missed.
+    #: The time of the record that its SLA was missed.
     sla_missed_at: float | None
-    #: Of when the data is that it asks for, as far as somebody said so.
+    #: The time of the data that it asks for, if the requester gave one.
     data_timestamp: float | None
 
 
@@ -47,12 +47,12 @@ class Asker(NamedTuple):
     source_id: str | None
     comment: str
     at: float
-    #: Who recorded it, in the words of the log.
+    #: The actor of the event that recorded it.
     actor: str
 
 
 class Origin(NamedTuple):
-    """How an instance came to be."""
+    """The origin of an instance."""
 
     #: From the start of its job run to the end; None for an instance without one, and before the end.
     seconds: float | None
@@ -68,7 +68,7 @@ class LastWant(NamedTuple):
 
 
 class LateRef(NamedTuple):
-    """A ref that is not live, and was to be by now for an open want."""
+    """A ref that is not live after the deadline of an open want."""
 
     ref: Ref
     #: The first deadline that has passed.
@@ -123,7 +123,7 @@ class WantQueries(Asking):
         return _WANT.rows(self._all(_WANTS + sql, ref))
 
     def last_wants(self, refs: Iterable[Ref]) -> dict[Ref, LastWant]:
-        """The newest want that ever named each ref; what nobody ever wanted is left out."""
+        """The newest want of each ref; a ref without any is left out."""
         sql = f"""
             SELECT r.ref, {_LAST_WANT.columns} FROM {PREFIX}refs r
             JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
@@ -131,12 +131,12 @@ class WantQueries(Asking):
         return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
 
     def n_open_wants(self) -> int:
-        """How many wants are open."""
+        """The number of open wants."""
         ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants WHERE ended_at IS NULL")
         return int(n)
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
-        """(open wants whose time to live has ended, wants past the deadline of their SLA), the first first."""
+        """(open wants past their TTL, wants past their SLA), the earliest first."""
         sql = f"""
             SELECT * FROM (SELECT 0 AS late, want_id FROM {PREFIX}wants
                            WHERE ended_at IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?) expiring
@@ -150,9 +150,9 @@ class WantQueries(Asking):
         return found
 
     def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
-        """By asset, how many of its refs are not live though an open want's SLA has passed, and the first of them.
+        """By asset, the number of refs that are not live after an open want's SLA, and the first of them (SPEC 5.5).
 
-        Looks at every open want (SPEC 5.5).
+        Scans all open wants.
         """
         named = list(assets)
         sql = f"""
@@ -183,7 +183,7 @@ class WantQueries(Asking):
         return WantState(rows[0][0]) if rows else None
 
     def failed_wants_of(self, refs: Iterable[Ref]) -> int:
-        """How many wants ended because these refs have failed, and whatever failed because of them by now."""
+        """The number of wants that failed by these refs, or by refs that failed because of them."""
         sql = f"""
             WITH RECURSIVE failed(id) AS (
                 SELECT id FROM {PREFIX}refs
@@ -198,7 +198,7 @@ class WantQueries(Asking):
         return int(n)
 
     def origins(self, uuids: Iterable[str]) -> dict[str, Origin]:
-        """How instances came to be, by uuid."""
+        """The origins of instances, by uuid."""
         sql = f"""
             SELECT i.uuid, j.ended_at - j.started_at, w.want_id FROM {PREFIX}instances i
             LEFT JOIN {PREFIX}job_runs j ON j.id = i.job_run_id LEFT JOIN {PREFIX}holds h ON h.ref_id = i.ref_id
@@ -213,7 +213,7 @@ class WantQueries(Asking):
         return found
 
     def askers(self, uuids: Iterable[str]) -> dict[str, tuple[Asker, ...]]:
-        """The wants that were open for their refs when instances came, by uuid; those that nobody wanted are left out."""
+        """The wants that were open for their refs when instances were created, by uuid; unwanted instances are left out."""
         sql = f"""
             SELECT i.uuid, {_ASKER.columns}
             FROM {PREFIX}instances i JOIN {PREFIX}holds h ON h.ref_id = i.ref_id JOIN {PREFIX}wants w ON w.id = h.want_id
@@ -221,7 +221,4 @@ class WantQueries(Asking):
               AND (SELECT s.to_state FROM {PREFIX}history s WHERE s.entity_id = w.id AND s.kind = 'wants' AND s.seq < i.created_seq
                    ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN {one_of(OPEN_WANTS)}
             ORDER BY i.id, w.id"""
-        found: dict[str, list[Asker]] = {}
-        for uuid, asker in _ASKER.by(self._all(sql, Keys(uuids))):
-            found.setdefault(uuid, []).append(asker)
-        return {uuid: tuple(askers) for uuid, askers in found.items()}
+        return grouped(_ASKER.by(self._all(sql, Keys(uuids))))
