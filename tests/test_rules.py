@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ ANCHORS = Counter(
     anchor for page in PAGES for anchor in re.findall(r'<a id="(rules?-(?:I?\d+)(?:\.\d+)?)"></a>', page.read_text())
 )
 
+FOLDERS = ("databuild_dagster", "tests", "docs", "bench", "tools", ".ci")
 #: The recordings of a golden log are never changed.
 UNCHANGEABLE = "tests/golden/"
 _NUMBER = r"\d+(?:\.\d+)?"
@@ -31,16 +31,18 @@ CITATION = re.compile(
 )
 
 
-def tracked() -> Iterator[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in listed.split("\0"):
-        path = ROOT / name
-        if name and not name.startswith(UNCHANGEABLE) and path.is_file() and path != Path(__file__):
-            yield path
+def files() -> Iterator[Path]:
+    """Code, tests and docs; in the root folder what is beside them."""
+    yield from (path for path in ROOT.iterdir() if path.is_file())
+    for folder in FOLDERS:
+        yield from (path for path in (ROOT / folder).rglob("*") if path.is_file())
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    for path in tracked():
+    for path in files():
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(UNCHANGEABLE) or "__pycache__" in name or path == Path(__file__):
+            continue
         try:
             yield path, path.read_text()
         except UnicodeDecodeError:
