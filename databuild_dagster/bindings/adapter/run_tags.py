@@ -52,13 +52,7 @@ TAINT_TAG: Final = "databuild/taint"
 #: A launch of a plain asset, which does not report its results to the store.
 PLAIN_TAG: Final = "databuild/plain"
 
-_NOT_BY_A_PERSON = (
-    BACKFILL_ID_TAG,
-    SCHEDULE_NAME_TAG,
-    SENSOR_NAME_TAG,
-    AUTOMATION_CONDITION_TAG,
-    AUTO_MATERIALIZE_TAG,
-)
+_NOT_BY_A_PERSON = (BACKFILL_ID_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG, AUTOMATION_CONDITION_TAG, AUTO_MATERIALIZE_TAG)
 
 
 def is_by_person(tags: Mapping[str, str]) -> bool:

@@ -147,8 +147,7 @@ class Waiting:
             return
         run_id = self._asking.dagster_run_id
         self._engine.handle(
-            GiveUpDelegations(requester=run_id, reason=why, refs=tuple(self.waiting)),
-            actor=f"dagster run {run_id}",
+            GiveUpDelegations(requester=run_id, reason=why, refs=tuple(self.waiting)), actor=f"dagster run {run_id}"
         )
 
 

@@ -22,15 +22,7 @@ import msgspec
 
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.data.home import existing_home
-from databuild_dagster.data.read_plan import (
-    AsOf,
-    Readable,
-    WhyNot,
-    live_of_dataset,
-    moment_of,
-    neighbour,
-    readable_ref,
-)
+from databuild_dagster.data.read_plan import AsOf, Readable, WhyNot, live_of_dataset, moment_of, neighbour, readable_ref
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import AnyRef, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
@@ -124,11 +116,7 @@ def read(
 
 @overload
 def table(
-    dataset: str,
-    *,
-    format: Literal["spark"] = "spark",
-    view: str | None = None,
-    **options: Unpack[_TableOptions],
+    dataset: str, *, format: Literal["spark"] = "spark", view: str | None = None, **options: Unpack[_TableOptions]
 ) -> "DataFrame": ...
 
 

@@ -219,11 +219,7 @@ def dagster_partition(text: str | None, key: str | None) -> str | None:
 
 
 def mapping_text(
-    mapping: PartitionMapping | None,
-    upstream: PartitionsDefinition | None,
-    *,
-    upstream_is_here: bool,
-    place: str,
+    mapping: PartitionMapping | None, upstream: PartitionsDefinition | None, *, upstream_is_here: bool, place: str
 ) -> str:
     """Raises `InvalidAsset` for a mapping of a user's class, which other processes could not read."""
     try:

@@ -169,7 +169,7 @@ def test_dimensions_of_a_key_become_tags() -> None:
     tags = {"dagster/partition/region": "eu", "dagster/partition/day": "2013-01-01"}
     assert private.get_multipartition_key_from_tags(tags) == key
     both = dg.MultiPartitionsDefinition({"day": daily, "region": dg.StaticPartitionsDefinition(["eu"])})
-    assert all(isinstance(each, private.PartitionDimensionDefinition) for each in both.partitions_defs)
+    assert all(isinstance(dimension, private.PartitionDimensionDefinition) for dimension in both.partitions_defs)
 
 
 def test_interruption_has_a_name_and_beta_warnings_can_be_silenced() -> None:
@@ -183,7 +183,7 @@ def test_asset_events_of_a_run_can_be_told_from_outside_of_it(instance: dg.Dagst
     key = dg.AssetKey("a")
     observed = private.AssetObservationData(dg.AssetObservation(key, partition="x"))
     materialized = private.StepMaterializationData(dg.AssetMaterialization(key, partition="x"))
-    told = [
+    reported = [
         (dg.DagsterEventType.ASSET_OBSERVATION, observed),
         (dg.DagsterEventType.ASSET_MATERIALIZATION, materialized),
         (
@@ -194,7 +194,7 @@ def test_asset_events_of_a_run_can_be_told_from_outside_of_it(instance: dg.Dagst
         (dg.DagsterEventType.RUN_SUCCESS, None),
     ]
 
-    for kind, data in told:
+    for kind, data in reported:
         event = private.DagsterEvent(kind.value, "job", event_specific_data=data, step_key="a")
         instance.report_dagster_event(event, made.run_id)
 
@@ -275,7 +275,7 @@ def test_a_condition_of_ours_is_shown_the_instance_and_partitions(instance: dg.D
 
 
 def test_a_translation_of_yaml_changes_a_spec() -> None:
-    class Told(dg.Component, dg.Model, dg.Resolvable):
+    class Settings(dg.Component, dg.Model, dg.Resolvable):
         translation: Annotated[
             private.TranslationFn[None], private.TranslationFnResolver[None](lambda _: {"shop": "north"})
         ]
@@ -283,8 +283,8 @@ def test_a_translation_of_yaml_changes_a_spec() -> None:
         def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
             return dg.Definitions()
 
-    told = Told.resolve_from_yaml("translation: {key_prefix: '{{ shop }}', tags: {tier: gold}}")
-    spec = told.translation(dg.AssetSpec("orders", tags={"of": "shop"}), None)
+    settings = Settings.resolve_from_yaml("translation: {key_prefix: '{{ shop }}', tags: {tier: gold}}")
+    spec = settings.translation(dg.AssetSpec("orders", tags={"of": "shop"}), None)
 
     assert spec.key == dg.AssetKey(["north", "orders"])
     assert spec.tags == {"of": "shop", "tier": "gold"}

@@ -50,7 +50,7 @@ def test_a_process_that_is_not_tuned_reads_what_was_written_at_once(tmp_path: Pa
             "with dg.DagsterInstance.from_config(sys.argv[1]) as instance:\n"
             "    print(instance.get_materialized_partitions(dg.AssetKey('orders')))"
         )
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path / "home")],
             capture_output=True,
             text=True,
@@ -58,7 +58,7 @@ def test_a_process_that_is_not_tuned_reads_what_was_written_at_once(tmp_path: Pa
             check=True,
         )
 
-    assert told.stdout.strip() == "{'1'}"
+    assert printed.stdout.strip() == "{'1'}"
 
 
 def test_a_home_that_was_removed_and_made_again_is_another_home(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the orchestrator sees of a launch that Dagster has been told to start (SPEC 6.9)."""
+"""The orchestrator's view of a launch that Dagster has to start (SPEC 6.9)."""
 
 import time
 from typing import Any
@@ -45,7 +45,7 @@ def requested(site: Any) -> tuple[str, dg.DagsterRun]:
     return order.launch_id, run
 
 
-def told(site: Any, run: dg.DagsterRun, event_type: dg.DagsterEventType) -> None:
+def report(site: Any, run: dg.DagsterRun, event_type: dg.DagsterEventType) -> None:
     event = DagsterEvent(event_type_value=event_type.value, job_name=run.job_name)
     site.instance.report_dagster_event(event, run_id=run.run_id)
 
@@ -58,10 +58,10 @@ def test_a_started_run_has_a_deadline_to_report_its_process(site: Any) -> None:
         return launcher.dagster_runs({launch_id: None})[launch_id].begin_by
 
     assert begin_by() is None
-    told(site, run, dg.DagsterEventType.PIPELINE_STARTING)
+    report(site, run, dg.DagsterEventType.PIPELINE_STARTING)
     (record,) = site.instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
     assert begin_by() == record.update_timestamp.timestamp() + 180
-    told(site, run, dg.DagsterEventType.PIPELINE_START)
+    report(site, run, dg.DagsterEventType.PIPELINE_START)
     assert begin_by() is not None, "its process may die before it has said which one it is"
 
 
@@ -78,9 +78,9 @@ def test_a_worker_says_which_process_it_is_before_its_step_begins(site: Any) -> 
 def test_a_launch_whose_worker_died_before_its_first_report_is_launched_again(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a power cut: Dagster shows the run as starting, for ever."""
+    """As after a power cut: Dagster shows the run as starting without end."""
     launch_id, run = requested(site)
-    told(site, run, dg.DagsterEventType.PIPELINE_STARTING)
+    report(site, run, dg.DagsterEventType.PIPELINE_STARTING)
     began = time.time() + 1
     launcher = OrderCollector(site.instance)
 
@@ -100,7 +100,7 @@ def test_a_launch_whose_worker_died_before_its_first_report_is_launched_again(
 def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dagster's sensor daemon resumes an interrupted tick once, and leaves the run as not started for ever then."""
+    """Dagster's sensor daemon resumes an interrupted tick once, and then never starts the run."""
     launch_id, run = requested(site)
     began = time.time() + 1
     launcher = OrderCollector(site.instance)

@@ -78,11 +78,11 @@ def at_once() -> Iterator[ThreadPoolExecutor]:
 
 def built_once(world: Any) -> bool:
     histories = [world.queries.history(ref) for ref in (A, B)]
-    return [[each.state for each in history] for history in histories] == [[InstanceState.LIVE]] * 2
+    return [[instance.state for instance in history] for history in histories] == [[InstanceState.LIVE]] * 2
 
 
 def ledger(world: Any, run: str) -> dict[str, str]:
-    return {each.ref: f"{each.kind.value}, {each.outcome.value}" for each in world.engine.ledger.of_requester(run)}
+    return {row.ref: f"{row.kind.value}, {row.outcome.value}" for row in world.engine.ledger.of_requester(run)}
 
 
 def test_two_ranges_claimed_crosswise_one_after_another_end(world: Any, at_once: ThreadPoolExecutor) -> None:
@@ -99,7 +99,7 @@ def test_two_ranges_claimed_crosswise_one_after_another_end(world: Any, at_once:
         run.build(mine, others)
         run.wait(mine, others)
 
-    ends = [at_once.submit(go, *each) for each in (("one", A, B), ("other", B, A))]
+    ends = [at_once.submit(go, *arguments) for arguments in (("one", A, B), ("other", B, A))]
 
     assert [end.result(MAX_SECONDS) for end in ends] == [None, None]
     assert built_once(world)
@@ -110,7 +110,7 @@ def test_two_ranges_claimed_crosswise_one_after_another_end(world: Any, at_once:
 
 @pytest.mark.databases("sqlite", "postgres")
 def test_two_ranges_claimed_at_once_in_opposite_orders_end(world: Any, at_once: ThreadPoolExecutor) -> None:
-    """A claim is one transaction, however the refs stand in it: the database never waits in a circle either (SPEC 8.4)."""
+    """A claim is one transaction, in any order of the refs: the database never waits in a circle either (SPEC 8.4)."""
     both = Barrier(len(RUNS), timeout=MAX_SECONDS)
 
     def go(name: str, *refs: str) -> None:
@@ -120,7 +120,7 @@ def test_two_ranges_claimed_at_once_in_opposite_orders_end(world: Any, at_once: 
         run.build(given)
         run.wait(given)
 
-    ends = [at_once.submit(go, *each) for each in (("one", A, B), ("other", B, A))]
+    ends = [at_once.submit(go, *arguments) for arguments in (("one", A, B), ("other", B, A))]
 
     assert [end.result(MAX_SECONDS) for end in ends] == [None, None]
     assert built_once(world)

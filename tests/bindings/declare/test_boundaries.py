@@ -57,7 +57,7 @@ class Place:
         self.warehouse = Warehouse(warehouse_of(instance))
 
     def drop(self, name: str, *delays: float, modified: float = LONG_AGO, **columns: Any) -> Path:
-        """Somebody writes a file, at some time."""
+        """Another program writes a file at some time."""
         path = Path(self.landing, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame({"delay": list(delays), **columns}, dtype=None if delays else "float64").to_parquet(path)
@@ -82,10 +82,10 @@ class Place:
     def lots(self) -> dict[str, list[str]]:
         """Each hour that has an instance, with the names of its files."""
         return {
-            each.ref.partition("@")[2].partition("2013-01-01-")[2][:2]: [
-                Path(file.uri).name for file in self.manifest(each.ref).files
+            lot.ref.partition("@")[2].partition("2013-01-01-")[2][:2]: [
+                Path(file.uri).name for file in self.manifest(lot.ref).files
             ]
-            for each in self.engine.queries.canonical_of_dataset("flights")
+            for lot in self.engine.queries.canonical_of_dataset("flights")
         }
 
     def manifest(self, ref: str) -> Manifest:
@@ -150,7 +150,7 @@ def test_another_home_that_writes_into_the_same_warehouse_has_lots_of_its_own(pl
         there.look()
 
         ref = "flights@2013-01-01-05:00"
-        uuids = [each.engine.queries.canonical([ref])[ref].uuid for each in (place, there)]
+        uuids = [site.engine.queries.canonical([ref])[ref].uuid for site in (place, there)]
     assert uuids[0] != uuids[1]
 
 
@@ -411,7 +411,7 @@ def test_a_tainted_lot_stays_so_until_the_file_is_another(place):
 
 
 def test_a_damaged_file_holds_its_lot_and_no_other_and_is_named(place):
-    (place.landing / "flights_20130101T0500.parquet").write_bytes(b"PAR1 and no more")
+    (place.landing / "flights_20130101T0500.parquet").write_bytes(b"PAR1 and no rows")
     os.utime(place.landing / "flights_20130101T0500.parquet", (LONG_AGO, LONG_AGO))
     place.drop("flights_20130101T0600.parquet", 1.0)
     watcher = place.watcher(empty=True)
@@ -585,7 +585,7 @@ def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instan
 
 
 def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_path):
-    """SPEC 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, whatever else it does."""
+    """SPEC 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, beside its other duties."""
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
     flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)
@@ -620,7 +620,7 @@ def test_a_tainted_lot_is_red_in_dagster_without_a_check_that_it_does_not_declar
     check = dg.AssetCheckKey(dg.AssetKey("flights"), TAINT_CHECK)
     assert instance.event_log_storage.get_latest_asset_check_execution_by_key([check]) == {}
     (red,) = instance.get_runs()
-    (said,) = [each.message for each in instance.all_logs(red.run_id) if "wrong units" in each.message]
+    (said,) = [entry.message for entry in instance.all_logs(red.run_id) if "wrong units" in entry.message]
     assert "red until other files arrive, or until the taint is canceled" in said
 
 
@@ -639,7 +639,7 @@ def test_the_sensor_of_a_boundary_runs_as_soon_as_it_is_deployed(instance, tmp_p
     flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}")
     by_hand = databuild_boundary("by_hand", partitions_def=hourly)
     repository = build_definitions([flights, by_hand], location="tests").get_repository_def()
-    (sensor,) = [each for each in repository.sensor_defs if each.name.startswith("databuild_arrivals")]
+    (sensor,) = [sensor for sensor in repository.sensor_defs if sensor.name.startswith("databuild_arrivals")]
 
     with dg.build_sensor_context(instance, repository_def=repository) as context:
         said = sensor(context)

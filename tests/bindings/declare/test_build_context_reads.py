@@ -246,7 +246,7 @@ def reasons(spark_home: str) -> Iterator[dict[str, str]]:
         refs = {what: f"odd@{what}" for what in ODD} | {"a miss by partition key where there is none": "alone"}
         site.build(*refs.values())
         found = site.engine.queries.canonical(refs.values())
-        assert {each.state for each in found.values()} == {FAILED}
+        assert {canonical.state for canonical in found.values()} == {FAILED}
         yield {what: str(found[ref].reason) for what, ref in refs.items()}
 
 
@@ -279,7 +279,7 @@ def test_a_read_of_a_tainted_ref_waits_for_its_rebuild(deploy: Any) -> None:
 
 
 def test_a_read_of_a_plain_asset_is_built_and_loaded_by_dagster(deploy: Any) -> None:
-    """SPEC 6.11: its materialization stands as its instance in lineage."""
+    """SPEC 6.11: lineage has its materialization as its instance."""
 
     @dg.asset
     def plain() -> pd.DataFrame:

@@ -102,8 +102,8 @@ def files_read(site: Site, asset: str, key: str | None = None) -> Any:
     ).records
     materialization = records[0].asset_materialization
     assert materialization is not None
-    told = materialization.metadata.get("databuild/files_read")
-    return None if told is None else told.value
+    counts = materialization.metadata.get("databuild/files_read")
+    return None if counts is None else counts.value
 
 
 def again(site: Site, *assets: Any) -> Site:
@@ -180,8 +180,8 @@ def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: 
     site.build(*refs("taken"))
 
     assert [found(site, ref) for ref in refs("taken")] == [list(range(35, 40)), list(range(40, 50)), []]
-    told = [files_read(site, "taken", day) for day in DAYS]
-    assert told == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
+    counts = [files_read(site, "taken", day) for day in DAYS]
+    assert counts == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
 
 
 def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> None:

@@ -123,7 +123,7 @@ def folder_of(site: Any, uuid: str, asset: str = "doubled") -> Path:
 
 
 def uuids(site: Any, ref: str) -> list[str]:
-    return [each.uuid for each in site.engine.queries.history(ref)]
+    return [instance.uuid for instance in site.engine.queries.history(ref)]
 
 
 def taint(site: Any, ref: str) -> None:
@@ -146,8 +146,8 @@ def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy
     site.build(f"doubled@{DAY}")
 
     called = calls.taken()
-    assert [len(each) for each in called] == [2, 2]
-    assert sorted(n for each in called for n in each) == list(range(4))
+    assert [len(part) for part in called] == [2, 2]
+    assert sorted(n for part in called for n in part) == list(range(4))
     assert sorted(row["n"] for row in site.rows(f"doubled@{DAY}")) == list(range(0, 400, 10))
     (uuid,) = uuids(site, f"doubled@{DAY}")
     manifest = manifest_of(site, uuid)
@@ -422,7 +422,7 @@ def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls:
     again = deploy(numbers, by_file(calls, **{**before, **changed}))
     again.build(ref)
 
-    assert sorted(n for each in calls.taken() for n in each) == list(range(4))
+    assert sorted(n for part in calls.taken() for n in part) == list(range(4))
     assert again.state(ref) is LIVE
     assert not folder_of(again, uuids(again, ref)[0]).exists()
 
@@ -451,7 +451,7 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: C
     site.build(ref)
 
     assert len(calls.taken()) == 4
-    (used,) = [each for each in site.engine.queries.history(ref) if each.state is LIVE]
+    (used,) = [instance for instance in site.engine.queries.history(ref) if instance.state is LIVE]
     assert uuids(site, "factor")[-1] in used.inputs
 
 
@@ -531,7 +531,7 @@ def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Cal
 def test_ended_from_outside_the_spark_work_of_every_part_stops(
     deploy: Any, spark_home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one that Spark has only just been asked for: it would have the cores for ever."""
+    """Also an operation that Spark has just begun: it would never free the cores."""
     monkeypatch.setattr(heartbeat, "WATCH_SECONDS", 0.2)
     ref = f"endless@{DAY}"
     numbers_of_parts = itertools.count(1)

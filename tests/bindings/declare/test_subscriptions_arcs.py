@@ -38,42 +38,42 @@ def _nothing_called() -> None:
     without_rows.clear()
 
 
-def told(context: BuildContext, name: str) -> None:
+def note(context: BuildContext, name: str) -> None:
     called.append(f"{name}@{context.partition_key}")
 
 
 @databuild_asset(partitions_def=daily)
 def orders(context: BuildContext) -> pd.DataFrame:
-    told(context, "orders")
+    note(context, "orders")
     return EMPTY if context.partition_key in without_rows else pd.DataFrame({"amount": [1.5]})  # type: ignore[return-value]
 
 
 @databuild_asset(partitions_def=daily)
 def weather(context: BuildContext) -> pd.DataFrame:
-    told(context, "weather")
+    note(context, "weather")
     return pd.DataFrame({"sunny": [True]})
 
 
 @databuild_asset(partitions_def=daily, subscribe="orders", skip_empty=True)
 def clean(context: BuildContext, orders: pd.DataFrame) -> pd.DataFrame:
-    told(context, "clean")
+    note(context, "clean")
     return orders.assign(clean=True)
 
 
 @databuild_asset(partitions_def=daily, subscribe=["clean", "weather"], skip_empty=True)
 def joined(context: BuildContext, clean: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
-    told(context, "joined")
+    note(context, "joined")
     return clean
 
 
 @databuild_asset(partitions_def=daily, subscribe="clean", skip_empty=True)
 def report(context: BuildContext, clean: pd.DataFrame) -> pd.DataFrame:
-    told(context, "report")
+    note(context, "report")
     return clean[["amount"]].assign(n=len(clean))
 
 
 def test_a_chain_of_three_builds_itself_once_its_first_lot_is_live(deploy: Any) -> None:
-    """SPEC 10.5: nobody wants the rest."""
+    """SPEC 10.5: no want names the rest."""
     site = deploy(orders, clean, report)
 
     site.build(f"orders@{DAY}")
@@ -98,8 +98,8 @@ def test_emptiness_goes_through_a_chain_of_three_without_a_call(deploy: Any) -> 
 
     assert called == [f"orders@{NEXT}"]
     canonical = site.engine.queries.canonical([f"clean@{NEXT}", f"report@{NEXT}"])
-    assert [each.state for each in canonical.values()] == [InstanceState.LIVE] * 2
-    assert [each.manifest_state for each in canonical.values()] == ["empty"] * 2
+    assert [instance.state for instance in canonical.values()] == [InstanceState.LIVE] * 2
+    assert [instance.manifest_state for instance in canonical.values()] == ["empty"] * 2
     assert site.rows(f"report@{NEXT}") == []
     frame = read(f"report@{NEXT}", format="pandas", instance=site.instance)
     assert list(frame.columns) == ["amount", "n"]
@@ -132,7 +132,7 @@ def test_a_batch_is_called_for_what_is_not_empty(deploy: Any) -> None:
 
     site.build(f"batch@{DAY}", f"batch@{NEXT}")
 
-    assert [each for each in called if each.startswith("batch")] == [f"batch@{DAY}"]
+    assert [call for call in called if call.startswith("batch")] == [f"batch@{DAY}"]
     assert site.engine.queries.canonical([f"batch@{NEXT}"])[f"batch@{NEXT}"].manifest_state == "empty"
     assert len(site.rows(f"batch@{DAY}")) == 1
 
@@ -184,7 +184,7 @@ def test_late_data_is_followed_where_the_author_says_so(deploy: Any) -> None:
 
     @databuild_asset(partitions_def=daily, subscribe="orders", follow_late=True)
     def eager(context: BuildContext, orders: pd.DataFrame) -> pd.DataFrame:
-        told(context, "eager")
+        note(context, "eager")
         return orders
 
     site = deploy(orders, clean, eager)
@@ -205,7 +205,7 @@ def test_what_arrives_at_an_external_asset_wakes_its_arc(deploy: Any) -> None:
 
     @databuild_asset(partitions_def=daily, subscribe=landed)
     def taken_up(context: BuildContext) -> pd.DataFrame:
-        told(context, "taken_up")
+        note(context, "taken_up")
         return pd.DataFrame({"x": [1]})
 
     site = deploy(landed, taken_up)
@@ -219,8 +219,8 @@ def test_what_arrives_at_an_external_asset_wakes_its_arc(deploy: Any) -> None:
 
 def test_an_asset_s_arc_keeps_the_prefix_that_dagster_gives_its_inputs() -> None:
     """SPEC 5.7: sources that are inputs are called what the inputs are called by now."""
-    keys = {key: key.with_prefix("shop") for each in (orders, clean) for key in each.keys}
-    renamed = [each.with_attributes(asset_key_replacements=keys) for each in (orders, clean)]
+    keys = {key: key.with_prefix("shop") for asset in (orders, clean) for key in asset.keys}
+    renamed = [asset.with_attributes(asset_key_replacements=keys) for asset in (orders, clean)]
     spec = specs(*renamed)["shop/clean"]
 
     assert isinstance(spec.arc, ArcSpec)
@@ -231,7 +231,7 @@ def test_an_asset_s_arc_keeps_the_prefix_that_dagster_gives_its_inputs() -> None
 
 
 def specs(*assets: Any) -> dict[str, DatasetSpec]:
-    return {each.asset: each for each in datasets_of(dg.Definitions(assets=assets).resolve_asset_graph(), "tests")}
+    return {spec.asset: spec for spec in datasets_of(dg.Definitions(assets=assets).resolve_asset_graph(), "tests")}
 
 
 def named(name: str, partitions: Any = None, **options: Any) -> Any:
@@ -269,7 +269,7 @@ def test_the_lots_of_a_source_s_partition_are_those_that_read_it(
         assert catalog.woken(found["arc"], arc.sources[0], key) == woken
 
         ref = "source" if key is None else f"source@{key}"
-        assert all(ref in catalog.inputs(found["arc"], each) for each in woken)
+        assert all(ref in catalog.inputs(found["arc"], key) for key in woken)
 
 
 def test_a_source_of_another_location_is_known_from_the_store() -> None:

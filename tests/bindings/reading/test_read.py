@@ -173,7 +173,7 @@ def test_keys_of_any_letters_come_as_they_are(built: str, spark: Any) -> None:
 def test_where_spark_runs_elsewhere_the_keys_come_by_a_join(
     built: str, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The links of this machine are on no other one. (Settings are not to be trusted here: the master is told.)"""
+    """The links of this machine are on no other one. (The test gives the master, because settings may not be right here.)"""
     real = spark.conf.get
     monkeypatch.setattr(
         spark.conf, "get", lambda key, *more: "spark://far:7077" if key == "spark.master" else real(key, *more)

@@ -1,4 +1,4 @@
-"""Readers and job runs are told in one sentence what is wrong with a manifest, and are never given other rows (SPEC 10.2)."""
+"""A reader or a job run gets one sentence about a damaged manifest, and never other rows (SPEC 10.2)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from databuild_dagster.bindings.reading.spark_use import SparkUse
 
 
 class Sessions:
-    """A Spark resource of somebody's own, whose sessions are only told apart here."""
+    """A user's Spark resource, with objects in place of sessions."""
 
     def __init__(self) -> None:
         self.opened: list[object] = []

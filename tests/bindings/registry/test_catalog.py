@@ -114,7 +114,7 @@ later = dg.DailyPartitionsDefinition("2013-12-30", end_date="2014-01-03")
         (daily, daily, None, "2013-01-05", ["up@2013-01-05"]),
         (daily, daily, YESTERDAY, "2013-01-05", ["up@2013-01-04"]),
         (daily, daily, YESTERDAY, "2013-01-01", []),
-        # As in Dagster, an input that nobody has is wrong, unless the mapping says that there may be none.
+        # As in Dagster, an input that does not exist is an error, unless the mapping allows it.
         (daily, later, None, "2014-01-01", ["up@2014-01-01"]),
         (daily, later, IF_ANY, "2014-01-01", []),
         (daily, daily, dg.TimeWindowPartitionMapping(start_offset=-1), "2013-01-01", ["up@2013-01-01"]),
@@ -182,17 +182,17 @@ def test_plain_and_external_assets_are_registered_as_what_they_are() -> None:
     @dg.asset(deps=["ours"])
     def plain() -> None: ...
 
-    datasets = registered(asset("ours", deps=("outside", "nobody")), plain, dg.AssetSpec("outside"))
+    datasets = registered(asset("ours", deps=("outside", "undeclared")), plain, dg.AssetSpec("outside"))
 
     assert {asset: dataset.kind for asset, dataset in datasets.items()} == {
         "ours": DatasetKind.OURS,
         "plain": DatasetKind.PLAIN,
         "outside": DatasetKind.SOURCE,
     }
-    assert [each.asset for each in datasets["plain"].inputs] == ["ours"]
-    assert [(each.asset, each.param) for each in datasets["ours"].inputs] == [
+    assert [spec.asset for spec in datasets["plain"].inputs] == ["ours"]
+    assert [(spec.asset, spec.param) for spec in datasets["ours"].inputs] == [
         ("outside", None),
-        ("nobody", None),
+        ("undeclared", None),
     ]
 
 

@@ -54,7 +54,7 @@ def owners(engine: Any) -> dict[str, str]:
     return {dataset.asset: dataset.location for dataset in engine.queries.datasets().values()}
 
 
-def told(site: Any) -> str:
+def tick_summary(site: Any) -> str:
     """What the orchestrator's sensor says when it has nothing to launch."""
     sensor = site.repository.get_sensor_def(ORCHESTRATOR)
     with dg.build_sensor_context(instance=site.instance, repository_def=site.repository) as context:
@@ -122,7 +122,7 @@ def test_the_sensors_tick_says_it_in_one_sentence_and_goes_on(deploy: Any) -> No
     deploy(numbers, location="first")
     second = deploy(numbers_of_another(), other, location="second")
 
-    said = told(second)
+    said = tick_summary(second)
 
     assert said.startswith("Nothing is due. Code location 'second' declares numbers, which code location 'first' has")
     assert "`databuild location forget first`" in said
@@ -163,7 +163,7 @@ def test_who_can_build_it_goes_before_who_only_says_that_it_exists(deploy: Any) 
     building = deploy(numbers, location="building")
 
     for site in (declaring, building, declaring):
-        assert told(site) == "Nothing is due."
+        assert tick_summary(site) == "Nothing is due."
 
     assert owners(building.engine) == {"numbers": "building", "total": "declaring"}
 
@@ -177,7 +177,7 @@ def test_what_a_script_materialized_is_no_claim(instance: dg.DagsterInstance, de
 
 
 def test_the_engine_refuses_what_was_taken_at_the_same_moment(deploy: Any) -> None:
-    """SPEC 3.3: the decision is made in the transaction, whatever was read before it."""
+    """SPEC 3.3: the transaction decides, not an earlier read."""
     from databuild_dagster.model.commands import RegisterDatasets
 
     site = deploy(numbers, location="first")

@@ -1,4 +1,4 @@
-"""From a moment to its interval as Dagster has it, for every kind of schedule (SPEC 10.1: half-open)."""
+"""The interval of a moment, as in Dagster, for every kind of schedule (SPEC 10.1: half-open)."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -68,7 +68,7 @@ def test_intervals_follow_each_other_across_chunks_and_are_half_open(partitions,
         found.append(following)
 
     assert all(one.end == other.start for one, other in pairwise(found))
-    assert [each.key for each in found] == list(partitions.get_partition_keys()[: len(found)])
+    assert [interval.key for interval in found] == list(partitions.get_partition_keys()[: len(found)])
     assert windows.at(windows.start - 0.001) is None
     assert windows.at(windows.end) is None
 
@@ -81,6 +81,6 @@ def test_those_that_have_ended_are_told_in_order_and_so_many_at_most(made):
     ended = list(windows.ended_by(start + 3_600, start + 4 * 3_600 - 1, 100))
     some = list(windows.ended_by(start, start + 86_400, 3))
 
-    assert [each.key for each in ended] == ["2023-01-01-01:00", "2023-01-01-02:00"]
-    assert [each.key[-5:] for each in some] == ["00:00", "01:00", "02:00"]
+    assert [interval.key for interval in ended] == ["2023-01-01-01:00", "2023-01-01-02:00"]
+    assert [interval.key[-5:] for interval in some] == ["00:00", "01:00", "02:00"]
     assert list(windows.ended_by(start, start, 3)) == []
