@@ -130,8 +130,8 @@ def as_dict(report: GapReport) -> dict[str, object]:
         "absent": [
             {
                 "lot": each.lot,
-                "cause": told[each.cause] if each.upstream is None else each.told,
-                "first_cause": each.first_told,
+                "cause": told[each.cause] if each.upstream is None else each.shown,
+                "first_cause": each.first_shown,
             }
             for each in report.absent
         ],
@@ -153,7 +153,7 @@ def _print(report: GapReport) -> None:
     if not report.absent:
         return
     stretches = list(_stretches(report))
-    rows = [(_named(each), len(each), each[0].told, _first_causes(each)) for each in stretches[:MAX_STRETCHES]]
+    rows = [(_named(each), len(each), each[0].shown, _first_causes(each)) for each in stretches[:MAX_STRETCHES]]
     table(("lots", "n", "cause", "first cause"), rows, empty="")
     if (more := stretches[MAX_STRETCHES:]) != []:
         n = sum(map(len, more))
@@ -190,5 +190,5 @@ def _named(stretch: Sequence[Absent]) -> str:
 def _first_causes(stretch: Sequence[Absent]) -> str:
     """The one that they have in common, or that of the first."""
     first, n_reasons = stretch[0], len({each.first_why for each in stretch})
-    told = first.first_why if first.first_ref == first.ref else first.first_told
+    told = first.first_why if first.first_ref == first.ref else first.first_shown
     return told if n_reasons == 1 else f"{told} (and {count(n_reasons - 1, 'other')} like it)"

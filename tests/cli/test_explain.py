@@ -16,7 +16,7 @@ def test_a_ref_that_nobody_wants(known_project: Project) -> None:
     assert known_project.ask("explain", JANUARY) == {
         "ref": JANUARY,
         "state": None,
-        "causes": [{"ref": JANUARY, "why": "never built; nobody wants it"}],
+        "causes": [{"ref": JANUARY, "why": "never built; no open want names it"}],
     }
 
 
@@ -85,7 +85,10 @@ def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
     told = project.call("explain", DAYS[0], "--as-of", str(then)).out.splitlines()
     assert told[0] == f"{DAYS[0]}  missing as of seq {then}"
     assert told[1].endswith(": the next tick launches it")
-    assert project.ask("explain", DAYS[0], "--as-of", str(began))["causes"][0]["why"] == "never built; nobody wants it"
+    assert (
+        project.ask("explain", DAYS[0], "--as-of", str(began))["causes"][0]["why"]
+        == "never built; no open want names it"
+    )
     refused = project.call("explain", want["id"], "--as-of", str(began))
     assert (refused.code, "Nothing had been recorded of" in refused.err) == (2, True)
 

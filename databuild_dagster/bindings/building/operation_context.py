@@ -17,7 +17,7 @@ from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of, manifests_in
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, told
+from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, error_text
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.refs import asset_of, parse_ref
 from databuild_dagster.spark.errors import (
@@ -57,7 +57,7 @@ _SPARKS = ("pyspark", "py4j", "grpc")
 def explained(error: Exception) -> str:
     """A job's error as it is recorded; an error of Spark is one sentence."""
     is_of_spark = any(kind.__module__.partition(".")[0] in _SPARKS for kind in type(error).__mro__)
-    return explain_failure(error) if is_of_spark else told(error)
+    return explain_failure(error) if is_of_spark else error_text(error)
 
 
 @dataclass

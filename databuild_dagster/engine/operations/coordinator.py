@@ -1,4 +1,4 @@
-"""The coordinator: completes operations whose jobs ended, and cleans up where no executor is left to (SPEC 9.6).
+"""The coordinator completes operations whose jobs have ended, and cleans up after gone executors (SPEC 9.6).
 
 Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: one invoke at the end decides.
 """
@@ -25,29 +25,29 @@ from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.errors import StoreUnusable
 
-#: Notes of unclean jobs that one pass sees to.
+#: Notes of unclean jobs in one pass.
 MAX_CLEANED = 100
 #: Jobs of gone executors that one pass releases.
 MAX_RELEASED = 1_000
-#: Revisions after which a coordinator has the past forgotten.
+#: Revisions between two compactions.
 COMPACT_EVERY = 20_000
 
 
 class Coordination(NamedTuple):
-    """What one pass has found and done."""
+    """The results of one pass."""
 
     completed: dict[OperationId, OperationState]
-    #: Operation to why it cannot go on here; canceling always works.
+    #: Operation to why it cannot continue here; canceling always works.
     problems: dict[OperationId, str]
-    #: Operation to how many of its jobs no executor has.
+    #: Operation to the number of its jobs without an executor.
     waiting: dict[OperationId, int]
     cleaned: int
-    #: Jobs of ended operations that are still to be cleaned up after.
+    #: Jobs of ended operations that still need a clean-up.
     unclean: int = 0
 
 
 class Coordinator:
-    """One per process, asked in every tick; remembers what it has seen, so that a pass costs what has changed."""
+    """One per process, called in every tick; remembers its last look, so that a pass costs as much as has changed."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Coordinator:
         self.holder = holder or this_process()
         self.id = manager.engine.new_id()
         self.tracker = Tracker(self.meta)
-        #: Completion code that raised: how often, and when to try again.
+        #: For completion code that raised: the number of attempts, and the time of the next.
         self._backoff: dict[OperationId, tuple[int, float]] = {}
-        #: Where the next pass goes on among the notes of unclean jobs.
+        #: The key at which the next pass continues among the notes of unclean jobs.
         self._clean_from = ""
         self._cleans = Executor(
             manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
         )
 
     def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
-        """One pass: bounded, and nothing but a question where nothing has happened."""
+        """One bounded pass; one question if nothing has changed."""
         now = self.manager.engine.clock()
         self.judge.look(now, interval_seconds=interval_seconds)
         self.tracker.look()
@@ -101,7 +101,7 @@ class Coordinator:
             if not self._leads(id.dataset):
                 return
         except msgspec.MsgspecError as error:
-            done.problems[id] = f"who completes operations on {id.dataset} cannot be read: {one_line(str(error))}"
+            done.problems[id] = f"the coordinator's lease of {id.dataset} cannot be read: {one_line(str(error))}"
             return
         try:
             outcome = self.complete(id)
@@ -122,9 +122,9 @@ class Coordinator:
                 done.completed[id] = outcome
 
     def n_waiting(self, tracked: Tracked) -> int:
-        """Jobs that no executor has: as many executors may be started.
+        """The number of jobs without an executor: as many executors may be started.
 
-        What an executor has that is gone is released first, so that the next one need not find that out by itself.
+        Jobs of gone executors are released first, so that the next executor takes them at once.
         """
         taken = {partition: job for partition, job in tracked.taken.items() if not job.lease.released}
         now = self.manager.engine.clock()
@@ -137,7 +137,7 @@ class Coordinator:
     # The lease
 
     def _leads(self, dataset: str) -> bool:
-        """Whether this is the coordinator of a dataset, by now; it takes over from one that is gone."""
+        """Whether this is the coordinator of a dataset; it takes over from one that is gone."""
         before = self.tracker.coordinators.get(dataset)
         now = self.manager.engine.clock()
         if before is not None:
@@ -155,9 +155,9 @@ class Coordinator:
     # Completing
 
     def complete(self, id: OperationId) -> OperationState | None:
-        """SPEC 9.6: read again, run the completion code, then one invoke; once more if that was not applied.
+        """Read again, run the completion code, then one invoke; again if that was not applied (SPEC 9.6).
 
-        None when it had ended already. Raises what the completion code does; the operation then goes on running.
+        None if it has ended already. Raises errors of the completion code; the operation then stays running.
         """
         for _ in range(MAX_RACES):
             run_ops = self.meta.get(DatasetKeys.of(id.dataset).run_ops)
@@ -185,13 +185,13 @@ class Coordinator:
     # Cleaning up
 
     def _clean_up(self) -> tuple[int, int]:
-        """After jobs whose operation has ended and whose executor is gone; a living executor cleans up itself.
+        """Clean up after jobs whose operation has ended and whose executor is gone; a living executor cleans up itself.
 
-        Returns how many, and how many are left.
+        Returns the number of cleaned jobs, and of those left.
         """
         first, end = keys.UNCLEAN + keys.SEPARATOR, keys.UNCLEAN + keys.SEPARATOR + LAST
         notes = self.meta.queries.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
-        # From where it stopped, so that those which cannot be cleaned up do not hide the others.
+        # The next pass continues here, so that jobs without a clean-up do not hide the others.
         self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
         if not notes:
             return 0, 0
@@ -214,7 +214,7 @@ class Coordinator:
         return n_cleaned, len(notes) - n_cleaned
 
     def _clean_one(self, key: str, note: Unclean) -> bool:
-        """False without the code of its type. Raises what cannot be read here, and what the clean-up does."""
+        """Clean up after one job; False without the code of its type. Raises errors of reading and of the clean-up."""
         name, _, partition = key.removeprefix(keys.UNCLEAN + keys.SEPARATOR).rpartition(keys.SEPARATOR)
         id = OperationId.parse(name)
         if id.type not in self.manager.types:
@@ -229,7 +229,7 @@ class Coordinator:
 
 
 def _note_of(entry: Entry) -> Unclean | None:
-    """None for newer code's, which stays for that."""
+    """None for a note of newer code, which stays for that."""
     try:
         return records.unclean_of(entry.value or b"")
     except msgspec.MsgspecError:

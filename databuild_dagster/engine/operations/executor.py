@@ -1,9 +1,7 @@
 """An executor takes jobs of an operation, runs them, and records how they ended (SPEC 9.5, 9.7).
 
-What befalls a job, and what becomes of it then, is the table of `outcomes`.
-
-Nothing here waits or starts threads: the host of an executor calls it, in a Dagster run or on a command line. The
-heartbeat, `beat` and `watch`, may be of another thread.
+`outcomes` is the table of the results of a job. Nothing here waits or starts threads: the host of an executor calls it, in
+a Dagster run or on a command line. `beat` and `watch` may be called by another thread.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from databuild_dagster.engine.operations.job import (
     JobContext,
     backoff_seconds,
     clean_up,
-    told,
+    error_text,
 )
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.outcomes import Becomes, Befell, becomes, befell, why
@@ -44,7 +42,7 @@ MARKS_AT_ONCE = 100
 
 
 class Progress(NamedTuple):
-    """How many jobs an operation has, and how many of them have ended how."""
+    """The number of an operation's jobs, and of those that succeeded and failed."""
 
     total: int
     done: int
@@ -53,7 +51,7 @@ class Progress(NamedTuple):
 
 #: Makes the context of a job: `JobContext`, or a subclass.
 ContextFactory: TypeAlias = Callable[["Executor", OperationId, str, Lease, str | None], JobContext]
-#: What is around a call of an operation's code with these contexts: Spark's tags, the naming of failures.
+#: Wraps a call of an operation's code with these contexts: Spark's tags, the naming of failures.
 Around: TypeAlias = Callable[[Sequence[JobContext]], AbstractContextManager[None]]
 
 
@@ -71,7 +69,7 @@ class Executor:
         around: Around = lambda contexts: nullcontext(),
         on_ended: Callable[[JobContext, Mark], None] = lambda context, mark: None,
         on_retry: Callable[[JobContext, Trouble], None] = lambda context, trouble: None,
-        explained: Callable[[Exception], str] = told,
+        explained: Callable[[Exception], str] = error_text,
     ) -> None:
         self.manager = manager
         self.meta = manager.meta
@@ -79,17 +77,17 @@ class Executor:
         self._around = around
         #: Called for each job whose end is recorded.
         self._on_ended = on_ended
-        #: Called for each job that is tried again, and why.
+        #: Called for each job that is retried.
         self._on_retry = on_retry
-        #: An error as it is recorded.
+        #: The text of an error.
         self._explained = explained
         self.judge = judge or Judge()
         self.holder = holder or this_process()
         self.extras = extras
         self.id = manager.engine.new_id()
-        #: What it has, and has not ended.
+        #: The jobs that it has and that have not ended.
         self.jobs: dict[tuple[OperationId, str], Job] = {}
-        #: Around what the heartbeat's thread uses too: the jobs and the trackers.
+        #: Guards the jobs and the trackers, which the heartbeat's thread uses, too.
         self._lock = RLock()
         self._beaten_at = -inf
         self._trackers: dict[OperationId, Tracker] = {}
@@ -108,12 +106,12 @@ class Executor:
         self.manager.engine.beat([self.id])
 
     def beat_if_due(self) -> None:
-        """The same, no more often than needed."""
+        """The same, if the last heartbeat is old enough."""
         if not 0 <= self.now - self._beaten_at < HEARTBEAT_SECONDS / 2:
             self.beat()
 
     def progress(self, id: OperationId) -> Progress | None:
-        """How far an operation has come; None once it has ended."""
+        """The progress of an operation; None once it has ended."""
         with self._lock:
             tracked = self._tracked(id)
             if tracked is None:
@@ -128,9 +126,9 @@ class Executor:
     # Taking
 
     def take(self, id: OperationId, most: int) -> list[Job]:
-        """Jobs that no executor has, or whose executor is gone, in one invoke.
+        """Take jobs without an executor, or whose executor is gone, in one invoke.
 
-        Raises `UnknownOperationType`, `NewerOperation`, for what this executor cannot run.
+        Raises `UnknownOperationType`, `NewerOperation`.
         """
         self.beat()
         self.judge.look(self.now)
@@ -141,7 +139,7 @@ class Executor:
             operation, arg = self.manager.type_named(id.type), self.manager.arg_for(id, tracked.arg)
             mine = {partition for of, partition in self.jobs if of == id}
             left_alone = abandoned(tracked, self.manager, self.judge, self.now, self.id, mine)
-            # A job that was left alone has waited longer.
+            # An abandoned job has waited longer.
             wanted: dict[str, bytes | None] = dict(islice(left_alone.items(), most))
             wanted.update((partition, None) for partition in islice(tracked.free, most - len(wanted)))
             if not wanted:
@@ -168,9 +166,9 @@ class Executor:
     # Running
 
     def run(self, *jobs: Job) -> None:
-        """Once, now; several, of one batched operation, in one call. `flush` records how they ended.
+        """Run a job, or several of one batched operation in one call. `flush` records how they ended.
 
-        Never raises what the jobs do.
+        Never raises the errors of the jobs.
         """
         ready = [job for job in jobs if self._is_ready(job)]
         if ready:
@@ -179,7 +177,7 @@ class Executor:
             self.flush()
 
     def _is_ready(self, job: Job) -> bool:
-        """Whether its code may be called; otherwise what is left of it to do is done here."""
+        """Whether the job's code may be called; otherwise its end is handled here."""
         if job.context.is_stopped:
             self._drop(job)
         elif job.failed is not None:
@@ -187,11 +185,11 @@ class Executor:
         else:
             with self._guarded(job):
                 if not job.operation.resumable:
-                    # What an attempt before has left is in the way of one that begins from scratch.
+                    # A job that begins from scratch needs a clean place.
                     before = (job.context.token,) if job.is_begun else job.context.lease.adopted_from
                     clean_up(self, job.operation, job.arg, job.context, before)
                 job.is_begun = True
-                job.context.said = None
+                job.context.mark = None
                 return True
         return False
 
@@ -205,14 +203,14 @@ class Executor:
                 else:
                     operation.start_or_resume_job(arg, contexts[0].ref, contexts[0])
             returned = jobs
-        # Outside of the guard: what a hook of the host raises is no error of the batch, which would run again.
+        # Outside of the guard: an error of the host's hook must not run the batch again.
         for job in returned:
             succeeded = job.context.outcome.state is JobState.SUCCESS
             self._settle(Befell.SUCCEEDED if succeeded else Befell.SAID_FAILED, job)
 
     @contextmanager
     def _guarded(self, *jobs: Job) -> Iterator[None]:
-        """What raises in here befalls these jobs, but for what is not theirs: no process can record that."""
+        """Settle these jobs with an error of the block; errors of the store or of this process are raised."""
         try:
             yield
         except (StoreUnusable, CannotExecute):
@@ -221,7 +219,7 @@ class Executor:
             self._settle(befell(jobs, error), *jobs, error=self._explained(error))
 
     def _settle(self, what: Befell, *jobs: Job, error: str = "") -> None:
-        """What becomes of jobs, by the table."""
+        """Apply the table of `outcomes`."""
         match becomes(what, can_fail=jobs[0].operation.can_fail):
             case Becomes.MARKED:
                 self._ended += [(job, job.context.outcome) for job in jobs]
@@ -241,7 +239,7 @@ class Executor:
                     self.run(*half)
 
     def _fail(self, job: Job, mark: Mark) -> None:
-        """For good: clean up, then mark. Of a resumable job its progress goes first, for an heir may be resuming from it."""
+        """Clean up, then mark. The progress of a resumable job is removed first: another executor may resume from it."""
         job.failed = mark
         with self._guarded(job):
             lease = job.context.lease
@@ -251,7 +249,7 @@ class Executor:
             self._ended.append((job, mark))
 
     def _again(self, why: str, *jobs: Job) -> None:
-        """Later; and why is recorded for others to see, of what is still this executor's."""
+        """Retry later, and record why for jobs that this executor still has."""
         noted = []
         for job in jobs:
             context = job.context
@@ -266,14 +264,14 @@ class Executor:
             self.meta.invoke_all(noted)
 
     def _clean(self, job: Job) -> None:
-        """What this executor has left, and those that it had the job from."""
+        """Clean up after this executor and after those that had the job before."""
         lease = job.context.lease
         clean_up(self, job.operation, job.arg, job.context, (*lease.adopted_from, lease.token))
 
     # Recording
 
     def flush(self) -> None:
-        """Record how jobs ended, many in one invoke; a job whose mark is not applied is cleaned up (SPEC 9.5)."""
+        """Record how jobs ended, many in one invoke; clean up after a job whose mark is not applied (SPEC 9.5)."""
         while self._ended or self._unanswered is not None:
             if self._unanswered is None:
                 some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
@@ -287,7 +285,7 @@ class Executor:
                     self._let_go(job)
                     self._on_ended(job.context, mark)
                 elif mark is job.failed:
-                    # Its clean-up came before the mark.
+                    # It is cleaned up already.
                     self._forget(job)
                 else:
                     self._settle(Befell.NOT_MARKED, job)
@@ -295,7 +293,7 @@ class Executor:
     # Stopping
 
     def watch(self) -> list[Job]:
-        """Stop jobs whose operation is gone, or which another executor has (SPEC 9.7); these.
+        """Stop jobs whose operation is gone, or which another executor has (SPEC 9.7); returns them.
 
         A host that runs jobs in threads calls this beside the heartbeat; `run` cleans up after stopped jobs.
         """
@@ -310,14 +308,14 @@ class Executor:
                     is_mine = lease is not None and lease.token == context.token and not lease.released
                     if not is_mine and not context.is_stopped:
                         stopped.append(job)
-        # Without the lock, for what is interrupted may take its time to answer.
+        # Without the lock, because an interrupt may take its time.
         for job in stopped:
             job.due_at = -inf
             job.context.stop()
         return stopped
 
     def give_back(self) -> None:
-        """Let others have at once what this executor has not begun or not ended, as it ends in good order."""
+        """Release the jobs that have not ended, so that other executors can take them at once."""
         self.flush()
         statements: list[Statement] = []
         for job in self.jobs.values():
@@ -336,7 +334,7 @@ class Executor:
             self.jobs.clear()
 
     def _drop(self, job: Job) -> None:
-        """Another has it, or none needs it. A resumable job's work went with its progress to who adopted it, if one did."""
+        """Forget a job that another executor has or none needs; an adopter keeps a resumable job's work."""
         job.is_dropped = True
         with self._guarded(job):
             if not job.operation.resumable or self._note_of(job) is not None:
@@ -344,7 +342,7 @@ class Executor:
             self._forget(job)
 
     def _note_of(self, job: Job) -> Entry | None:
-        """The note that its operation ended while this executor had it, and so has to clean up."""
+        """The note that its operation ended while this executor had it, and must clean up."""
         note = self.meta.get(job.context.operation.job(job.context.partition).unclean)
         try:
             is_mine = note.value is not None and records.unclean_of(note.value).lease.token == job.context.token
@@ -363,16 +361,16 @@ class Executor:
         if note is not None:
             self.meta.remove(note.key)
 
-    # All of it
+    # One step
 
     @property
     def seconds_until_due(self) -> float:
-        """How long until one of the jobs that it has may be tried again; 0 where it has none."""
+        """Seconds until one of its jobs may be retried; 0 without jobs."""
         soonest = min((job.due_at for job in self.jobs.values()), default=-inf)
         return max(soonest - self.manager.engine.steady(), 0.0)
 
     def step(self, operation: OperationId, most: int) -> bool:
-        """Take jobs, run those that are due, record how they ended. False when none was due."""
+        """Take jobs, run the due ones, record how they ended. False if none was due."""
         self.watch()
         if len(self.jobs) < most:
             self.take(operation, most - len(self.jobs))

@@ -1,4 +1,4 @@
-"""One job as its executor and its operation's code see it (SPEC 9.4, 9.5)."""
+"""One job, for its executor and for the operation's code (SPEC 9.4, 9.5)."""
 
 from __future__ import annotations
 
@@ -22,36 +22,34 @@ from databuild_dagster.model.wording import one_line
 if TYPE_CHECKING:
     from databuild_dagster.engine.operations.executor import Executor
 
-#: Of one mark: many of them are recorded as one event.
+#: Of one mark; one event records many marks.
 MAX_DETAIL_BYTES = 1024 * 1024
-#: Letters of an error that are kept with a mark.
+#: Letters of an error in a mark.
 MAX_ERROR = 2_000
-
-
-#: Doublings at most: a job may be tried without end.
+#: Doublings of the backoff at most: a job may be retried without end.
 _MAX_DOUBLINGS = 20
 
 
 def backoff_seconds(attempts: int) -> float:
-    """How long what has failed so often waits."""
+    """The seconds to wait after so many failures."""
     return min(BACKOFF_SECONDS * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS), MAX_BACKOFF_SECONDS)
 
 
-def told(error: Exception) -> str:
-    """What raised, and its message."""
+def error_text(error: Exception) -> str:
+    """The type and the message of an error."""
     return f"{type(error).__name__}: {one_line(str(error))}"
 
 
 class RetryJob(Exception):
-    """Raised by a job when trying again may help: a service was down, a connection broke."""
+    """Raised by a job when a retry may help: a service was down, a connection broke."""
 
 
 class CannotExecute(Exception):
-    """It is this process that cannot run jobs, whichever: raised by what is around them, and passed on to its host."""
+    """Raised around jobs if this process can run none; passed on to its host."""
 
 
 class JobContext:
-    """A job as its code sees it: what it is, and how it records progress and its end."""
+    """A job for its code: its ref and instance, and the recording of progress and end."""
 
     def __init__(self, executor: Executor, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
         self._executor = executor
@@ -59,19 +57,19 @@ class JobContext:
         #: The partition's key, "" for a dataset without partitions.
         self.partition = partition
         self.lease = lease
-        #: What was live when the operation began; what the job finds out is about this one, also when another came since.
+        #: The live instance when the operation began; the job's result is about this one, even if it was replaced since.
         self.instance_uuid = instance
-        #: What the job has saved before, under any executor; None to begin from scratch.
+        #: The saved progress, from any executor; None to begin from scratch.
         self.progress: bytes | None = None
         #: Counts from 1, for this executor.
         self.attempt = 1
-        #: True once the lease or the operation is gone. A job that runs for long looks at it.
+        #: True once the lease or the operation is gone. Long jobs check it.
         self.is_stopped = False
-        #: Called when it becomes so, perhaps by another thread: to interrupt what cannot look.
+        #: Called then, perhaps by another thread: to interrupt code that cannot check.
         self.on_stop: list[Callable[[], None]] = []
         #: For the host of the executor: Spark, logging.
         self.extras = executor.extras
-        self.said: Mark | None = None
+        self.mark: Mark | None = None
 
     @property
     def ref(self) -> PartitionRef:
@@ -79,16 +77,16 @@ class JobContext:
 
     @property
     def token(self) -> str:
-        """Of this lease alone: it names what a job writes, apart from its writes under another lease."""
+        """The token of this lease: it names the job's writes, apart from those under another lease."""
         return self.lease.token
 
     @property
     def is_resumed(self) -> bool:
-        """Whether another executor has begun it."""
+        """Whether another executor began the job."""
         return bool(self.lease.adopted_from)
 
     def check(self) -> None:
-        """Raises `LeaseLost` when another executor has the job by now, or the operation has ended: ask before each write."""
+        """Raises `LeaseLost` if another executor has the job, or the operation has ended: call it before each write."""
         self._executor.beat_if_due()
         keys = self.operation.job(self.partition)
         state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
@@ -96,9 +94,9 @@ class JobContext:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
-        """The next run of the job resumes from here. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
+        """Let the next run of the job resume here. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
         if not self._executor.manager.type_named(self.operation.type).resumable:
-            raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin anew")
+            raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin from scratch")
         self._executor.beat_if_due()
         statement = invokes.save(self.operation, self.partition, self.lease, progress)
         if not self._executor.meta.invoke_all([statement]).value:
@@ -107,24 +105,22 @@ class JobContext:
 
     @property
     def outcome(self) -> Mark:
-        """The mark that it recorded, or success, which returning means."""
-        return self.said or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
+        """The recorded mark, or success, because the job returned."""
+        return self.mark or Mark(JobState.SUCCESS, self.instance_uuid, None, self.token)
 
     def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
-        """How the job ended, and what to tell of it (JSON). It is recorded when the job returns; the last word counts.
+        """Set the job's end, with a detail (JSON). The last call counts, and is recorded when the job returns.
 
-        Raises `InvalidRequest` for what is no JSON: here, where it is the job's own failure.
+        Raises `InvalidRequest` for a detail that is no JSON or too large.
         """
         try:
-            if len(records.to_bytes(detail)) > MAX_DETAIL_BYTES:
-                raise InvalidRequest(
-                    what="the detail of a job",
-                    value=f"{len(records.to_bytes(detail))} bytes",
-                    why=f"{MAX_DETAIL_BYTES} may be",
-                )
+            n_bytes = len(records.to_bytes(detail))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise InvalidRequest(what="a job's detail", value=detail, why=one_line(str(error))) from None
-        self.said = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
+        if n_bytes > MAX_DETAIL_BYTES:
+            why = f"{MAX_DETAIL_BYTES} may be"
+            raise InvalidRequest(what="the detail of a job", value=f"{n_bytes} bytes", why=why)
+        self.mark = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
 
     def failed_with(self, error: str) -> Mark:
         """The mark of a job that raised."""
@@ -148,13 +144,13 @@ class Job:
         self.operation = operation
         self.arg = arg
         self.context = context
-        #: When it may be tried (again), as the engine's `steady` measures.
+        #: The time of the next attempt, by the engine's `steady`.
         self.due_at = -inf
-        #: Set once it has failed for good: its clean-up and then its mark are left to do.
+        #: Set once it has failed: its clean-up and then its mark must follow.
         self.failed: Mark | None = None
-        #: Whether it was tried before: then something of it may lie about.
+        #: Whether it was begun before, and may have left files.
         self.is_begun = False
-        #: Whether it is this executor's no more: what is left is to clean up, and to forget it.
+        #: Whether this executor has lost it: only its clean-up must follow.
         self.is_dropped = False
 
     @property
@@ -165,7 +161,7 @@ class Job:
 def clean_up(
     executor: Executor, operation: DistributedOperation[Any], arg: Any, context: JobContext, tokens: Iterable[str]
 ) -> None:
-    """Take away what was left of a job under each of some tokens."""
+    """Clean up after a job under each of some tokens."""
     for token in tokens:
         of_token = context
         if token != context.token:

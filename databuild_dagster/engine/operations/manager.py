@@ -1,13 +1,13 @@
-"""Operations over a whole dataset: what their authors write, and how they are started, canceled and looked at (SPEC 9, 13).
+"""Operations over a whole dataset: the author's class, and starting, canceling and reading operations (SPEC 9, 13).
 
-An operation is keys of the meta storage, which outlive every process (`model.operations`). An `executor` runs its jobs,
-and a `coordinator` completes it.
+An operation is stored as keys of the meta storage (`model.operations`). An `executor` runs its jobs, and a `coordinator`
+completes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,31 +28,21 @@ from databuild_dagster.model.wording import one_line
 A = TypeVar("A")
 T = TypeVar("T")
 
-#: How often a caller that must win in the end runs a lost race again.
+#: Attempts at a change that other processes may race.
 MAX_RACES = 20
-#: Jobs of an ended operation that are noted for a clean-up, at most: as many as can be under way.
+#: Jobs of an ended operation that are noted for a clean-up: as many as can be running.
 MAX_UNCLEAN = 10_000
 
 
-class Context(Protocol):
-    """A job as its code sees it: `job.JobContext`."""
-
-    #: None for what was live without one, data from outside for instance.
-    instance_uuid: str | None
-
-    @property
-    def ref(self) -> PartitionRef: ...
-
-
 class Completion(NamedTuple):
-    """How the jobs of an operation ended."""
+    """The ends of an operation's jobs."""
 
     success: bool
-    #: Partition to how its job ended, of those that have; an unpartitioned dataset's one is "".
+    #: Partition to the end of its job; the partition of an unpartitioned dataset is "".
     marks: dict[str, Mark]
-    #: Of which operation: completion code that writes can name its writes by it.
+    #: The operation; its completion code can name its writes by it.
     id: OperationId
-    #: The resources that the manager was given for its operations: where they run, a way to Spark.
+    #: The resources of the manager: the Dagster instance, a way to Spark.
     resources: Any = None
     #: Why the operation is complete; None while it is not.
     cause: OperationCause | None = None
@@ -64,69 +54,69 @@ class Completion(NamedTuple):
 
 
 class DistributedOperation(Generic[A]):
-    """An operation's code: one object for each type, that knows nothing of a single operation.
+    """The code of one type of operations; it keeps no state of a single operation.
 
-    A job may run again at any time, in another process, while the run before it still goes on. What it writes has to
-    bear that: name it by `context.token`, or make it come out the same.
+    A job may run again at any time, in another process, while its earlier run continues. Its writes must allow that: name
+    them by `context.token`, or make them idempotent.
     """
 
-    #: A text that is never changed, for it stands in keys.
+    #: A text that never changes, because keys contain it.
     type_name: ClassVar[str]
     #: Whether several may run on a dataset at once.
     many: ClassVar[bool] = False
     #: Types that may not run beside it.
     apart_from: ClassVar[frozenset[str]] = frozenset()
-    #: Whether a job may end in failure, and the operation with it. Otherwise a job that fails is tried again without end.
+    #: Whether a job may fail, and the operation with it. Otherwise a failing job is retried without end.
     can_fail: ClassVar[bool] = True
-    #: Whether a job goes on from what it has saved. A volatile one begins from scratch.
+    #: Whether a job resumes from its saved progress. A volatile one begins from scratch.
     resumable: ClassVar[bool] = False
-    #: Whether an executor hands several jobs to one call: `start_or_resume_jobs`.
+    #: Whether an executor passes several jobs to one call: `start_or_resume_jobs`.
     batched: ClassVar[bool] = False
-    #: Raised when older code could not read today's argument any more.
+    #: Increased when older code could not read today's argument.
     version: ClassVar[int] = 1
-    #: What the argument, which is stored as JSON, is converted to.
+    #: The type of the argument, which is stored as JSON.
     arg_type: ClassVar[Any] = Any
 
     def object_id(self, arg: A) -> str | None:
-        """What it is about, for a type of which several may run: not two at once about the same."""
+        """The object of an operation, for a type with `many`: one operation at a time for each object."""
         return None
 
     def check_start(self, arg: A, dataset: str, refs: list[PartitionRef], resources: Any) -> None:
-        """Raise a `Refused` for an argument that cannot work here, before anything is started."""
+        """Raise a `Refused` for an argument that cannot work, before anything is started."""
 
     def argument_to_keep(self, arg: A, dataset: str, instances: Mapping[PartitionRef, str | None], resources: Any) -> A:
-        """The argument that every job is given: with what they have to agree on, found out once, as it starts.
+        """The argument for every job, with values that they must share, found once at the start.
 
-        `instances` has the partitions that the operation is about. May refuse, as `check_start` does.
+        `instances` are the partitions of the operation. May refuse, as `check_start`.
         """
         return arg
 
     def upgraded(self, arg: Any, version: int) -> Any:
-        """An older version's argument, as stored, in today's shape."""
+        """An older version's stored argument in today's shape."""
         return arg
 
     def start_or_resume_job(self, arg: A, partition: PartitionRef, context: Any) -> None:
-        """Do one partition's job. Returning is success unless `context.mark_job_complete` recorded a failure; raising is failure."""
+        """Do one partition's job. Returning is success unless `context.mark_job_complete` set a failure; raising is failure."""
         raise NotImplementedError
 
     def start_or_resume_jobs(self, arg: A, contexts: Sequence[Any]) -> None:
-        """Of a batched type: do several partitions' jobs at once, as many as an executor takes.
+        """Of a batched type: do the jobs of several partitions.
 
-        Each records its end by its `context.mark_job_complete`; one without it succeeded. If this raises, halves
-        are tried, down to one job alone, whose failure it is then: nothing may come of a job being done twice.
+        Each sets its end by its `context.mark_job_complete`; one without it succeeded. If this raises, halves are tried,
+        down to one job alone, which then failed: doing a job twice must be harmless.
         """
         raise NotImplementedError
 
     def cancel_job_and_cleanup(self, arg: A, partition: PartitionRef, context: Any) -> None:
-        """Take away what a job has left that failed, was given up or taken over; `context.token` says which. Twice is once."""
+        """Clean up after a job that failed, was canceled or taken over, under `context.token`. Must be idempotent."""
 
     def complete_operation(self, arg: A, dataset: str, completion: Completion) -> Any:
-        """What is to be done when the jobs have ended, and what to tell in the history (JSON). May be run twice: twice is once."""
+        """Finish the operation when its jobs have ended; returns a report for the history (JSON). Must be idempotent."""
         return None
 
 
 class OperationView(NamedTuple):
-    """One operation, as it stands or stood."""
+    """One operation, running or ended."""
 
     id: OperationId
     state: OperationState
@@ -136,20 +126,20 @@ class OperationView(NamedTuple):
     failed: dict[str, Any]
     started_at: float | None
     ended_at: float | None = None
-    #: Partition to who has its job, of those that have not ended.
+    #: Partition to the lease of its running job.
     executors: dict[str, Lease] = {}  # noqa: RUF012
     report: Any = None
-    #: Why no process with this code can go on with it; canceling always works.
+    #: Why no process with this code can continue it; canceling always works.
     problem: str | None = None
     reason: str = ""
-    #: Partition to why its job is tried again, of those that have not ended.
+    #: Partition to why its job is retried.
     troubles: dict[str, Trouble] = {}  # noqa: RUF012
-    #: Why its completion is; `problem` says so too.
+    #: Why its completion is retried; `problem` has it, too.
     trouble: Trouble | None = None
 
 
 class DistributedOperationManager:
-    """Knows the types, and starts, cancels and shows operations."""
+    """Has the types, and starts, cancels and reads operations."""
 
     def __init__(
         self,
@@ -169,7 +159,7 @@ class DistributedOperationManager:
             self.register(operation)
 
     def register(self, operation: DistributedOperation[Any]) -> None:
-        """Raises `InvalidRequest` for a name that cannot be."""
+        """Add a type. Raises `InvalidRequest` for an invalid name."""
         self.types[compatibility.check_name("an operation's type_name", operation.type_name)] = operation
 
     # Starting
@@ -195,10 +185,10 @@ class DistributedOperationManager:
         partitions: Iterable[str] | None = None,
         command_id: str | None = None,
     ) -> OperationId:
-        """Start an operation on every live partition, or on those named by key (SPEC 9.3).
+        """Start an operation on every live partition, or on those given by key (SPEC 9.3).
 
-        Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, what the type's own check does,
-        `IncompatibleOperation`; and `OperationRace` when another start or end came first. Then no key is written.
+        Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
+        `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
         """
         operation = self.type_named(type_id)
         self.engine.queries.known_dataset(dataset)
@@ -231,7 +221,7 @@ class DistributedOperationManager:
         return id._replace(instance=answers.value)
 
     def _converted(self, operation: DistributedOperation[Any], dataset: str, arg: Any) -> tuple[Any, Any]:
-        """The argument as its type has it, and as it is stored."""
+        """The argument in its own type, and as it is stored."""
         try:
             raw = msgspec.json.decode(msgspec.json.encode(arg))
             return msgspec.convert(raw, operation.arg_type), raw
@@ -247,16 +237,16 @@ class DistributedOperationManager:
         }
 
     def _started_by(self, command_id: str, type_id: str, dataset: str, object_id: str | None) -> OperationId | None:
-        """What a command id has started before: today that would not be compatible with itself."""
+        """The operation that a command id has started before, which is not compatible with itself."""
         value = self.meta.answer_of(command_id)
         return OperationId(dataset, type_id, object_id, value) if isinstance(value, int) and value else None
 
     # Canceling
 
     def cancel(self, id: OperationId, reason: str = "") -> bool:
-        """Stop an operation, also one of an unknown type; false if it had ended. Executors stop when they see it (SPEC 9.7).
+        """Stop an operation, also of an unknown type; False if it had ended. Executors stop when they see it (SPEC 9.7).
 
-        Raises `NotFound` for one that never was.
+        Raises `NotFound`.
         """
         for _ in range(MAX_RACES):
             run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries
@@ -273,7 +263,7 @@ class DistributedOperationManager:
     def _not_found(self, id: OperationId) -> NotFound:
         return NotFound(kind="operation", name=str(id), names=map(str, self.running()))
 
-    # Looking
+    # Reading
 
     def type_named(self, type_id: str) -> DistributedOperation[Any]:
         """Raises `UnknownOperationType`."""
@@ -283,7 +273,7 @@ class DistributedOperationManager:
         return found
 
     def arg_for(self, id: OperationId, value: bytes) -> Any:
-        """The argument as today's code has it. Raises `UnknownOperationType`, `NewerOperation`."""
+        """The argument in today's shape. Raises `UnknownOperationType`, `NewerOperation`."""
         operation, record = self.type_named(id.type), records.arg_of(id, value)
         if record.type_version > operation.version:
             why = f"version {record.type_version} of {id.type}, and {operation.version} is installed"
@@ -294,7 +284,7 @@ class DistributedOperationManager:
         return msgspec.convert(raw, operation.arg_type)
 
     def problem_of(self, id: OperationId, arg: bytes | None) -> str | None:
-        """Why nothing here can go on with an operation."""
+        """Why this process cannot continue an operation."""
         try:
             self.arg_for(id, arg or b"")
         except Refused as refused:
@@ -318,7 +308,7 @@ class DistributedOperationManager:
         return _ended(id, ended)
 
     def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:
-        """Those that run; and those that have ended."""
+        """The running operations, with `ended` also the ended ones."""
         found = [self.operation(id) for id in self.running(dataset)]
         if ended:
             prefix = _under(keys.HISTORY, dataset)
@@ -326,15 +316,15 @@ class DistributedOperationManager:
                 try:
                     id = OperationId.parse(entry.key.removeprefix(keys.HISTORY + keys.SEPARATOR))
                 except NotFound:
-                    # A name as only newer code gives it: no command here could name it. It stays where it is.
+                    # A name of newer code, which no command here could use.
                     continue
                 found.append(_ended(id, entry.value or b""))
         return found
 
     def running(self, dataset: str | None = None) -> list[OperationId]:
-        """Asks for few keys, however many jobs there are.
+        """The running operations, read from few keys.
 
-        Raises `NewerOperations` for the dataset that is named; among all datasets such a one is passed over, and `check` tells.
+        Raises `NewerOperations` for the given dataset; among all datasets such a one is left out, and `check` reports it.
         """
         datasets = self._datasets() if dataset is None else [dataset]
         entries = self.meta.get_all(DatasetKeys.of(name).run_ops for name in datasets).entries
@@ -348,7 +338,7 @@ class DistributedOperationManager:
         return found
 
     def _datasets(self) -> list[str]:
-        """That have had an operation, be they registered or not: from one to the next, past all keys of each."""
+        """Every dataset that ever had an operation: from one to the next, past all keys of each."""
         found: list[str] = []
         start, end = _under(keys.ROOT, None), _under(keys.ROOT, None) + LAST
         while first := self.meta.queries.range(start, end, limit=1).entries:
@@ -376,7 +366,7 @@ class DistributedOperationManager:
 
 
 class Seen(NamedTuple):
-    """An operation's keys as they stood at one moment. What newer code has written there is passed over: canceling works."""
+    """An operation's keys at one moment. Values of newer code are ignored, so that canceling works."""
 
     id: OperationId
     values: Mapping[str, bytes | None]
@@ -411,18 +401,17 @@ class Seen(NamedTuple):
 
     @property
     def trouble(self) -> Trouble | None:
-        """Of its completion."""
+        """The trouble of its completion."""
         return _readable(records.trouble_of, self.values.get(self.id.trouble))
 
     def troubles(self) -> dict[str, Trouble]:
-        """Of jobs that have not ended."""
-        found = {
-            key: _readable(records.trouble_of, self.values.get(self.id.job(key).trouble)) for key in self.partitions
-        }
+        """The troubles of jobs that have not ended."""
+        read = self.values.get
+        found = {key: _readable(records.trouble_of, read(self.id.job(key).trouble)) for key in self.partitions}
         return {key: trouble for key, trouble in found.items() if trouble is not None}
 
     def unfinished(self) -> dict[str, Unclean]:
-        """Jobs that an executor has."""
+        """The jobs that an executor has."""
         found: dict[str, Unclean] = {}
         for key, instance in self.partitions.items():
             job = self.id.job(key)

@@ -1,4 +1,4 @@
-"""The meta storage as its users see it: read, invoke, watch (SPEC 9.1). Every change goes through the engine's one door."""
+"""The meta storage for its users: read, invoke, watch (SPEC 9.1). Every change goes through `Engine.handle`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from databuild_dagster.model.meta_storage import (
 from databuild_dagster.store import log
 from databuild_dagster.store.meta_storage import Look, MetaQueries
 
-#: How long compaction waits for a silent watcher, which renews its lease in half of that.
+#: Compaction waits this long for a silent watcher, which renews its lease after half of it.
 WATCH_LEASE_SECONDS = 600.0
-#: Revisions that `compact` leaves for those who watch without a lease: a look every few seconds finds them.
+#: Revisions that `compact` leaves for watches without a lease: a poll every few seconds finds them.
 KEPT_REVISIONS = 5_000
 
 
 class Answers(NamedTuple):
-    """What an invoke yielded, one value for each statement, and the revision of all that it touched."""
+    """The values of an invoke, one for each statement, and the revision of the changed keys."""
 
     values: tuple[Value, ...]
     revision: int
-    #: True when the command id was known and nothing was done now.
+    #: True when the command id was known and nothing was changed now.
     repeated: bool
 
     @property
     def value(self) -> Value:
-        """Of an invoke of one statement."""
+        """The value of an invoke of one statement."""
         (value,) = self.values
         return value
 
@@ -77,9 +77,9 @@ class MetaStorage:
         *,
         command_id: str | None = None,
     ) -> Answers:
-        """Evaluate and apply atomically. A `command_id` that was used before gives its first answer again.
+        """Evaluate and apply atomically. A `command_id` that was used before returns its first answer.
 
-        Raises `InvalidRequest` for a key or value that cannot be.
+        Raises `InvalidRequest` for an invalid key or value.
         """
         return self.invoke_all([iif(condition, then, otherwise)], command_id=command_id)
 
@@ -93,36 +93,36 @@ class MetaStorage:
         return Answers(event.fact.answers, event.seq, outcome.repeated)
 
     def answer_of(self, command_id: str) -> Value:
-        """What an invoke of one statement with this command id has yielded; None if there was none."""
+        """The value of an invoke of one statement with this command id; None if there was none."""
         with self.engine.store.reading() as connection:
             events = log.events_of_command(connection, command_id)
         fact = events[0].fact if events else None
         return fact.answers[0] if isinstance(fact, e.MetaInvoked) and fact.answers else None
 
     def put(self, key: str, value: bytes) -> int:
-        """Also over another value; the new revision."""
+        """Set a key; returns the new revision."""
         return self.invoke_all([do(Put(key, value))]).revision
 
     def remove(self, key: str) -> int:
         return self.invoke_all([do(Remove(key))]).revision
 
     def watch(self, prefix: str, *, after: int | None = None, name: str | None = None) -> Watch:
-        """What happens to keys that begin so, behind a revision; without one, from now on."""
+        """Watch keys with a prefix after a revision; without one, from now on."""
         return self.watch_range(prefix, prefix + LAST, after=after, name=name)
 
     def watch_key(self, key: str, *, after: int | None = None, name: str | None = None) -> Watch:
-        # No key holds NUL, so none lies between.
+        # No key contains a control character, so none is between.
         return self.watch_range(key, key + "\x01", after=after, name=name)
 
     def watch_range(self, start: str, end: str, *, after: int | None = None, name: str | None = None) -> Watch:
-        """From `start` up to, without, `end`. Raises `CompactedRevision`."""
+        """Watch keys from `start` to `end`, exclusive. Raises `CompactedRevision`."""
         position = self.engine.queries.head().seq if after is None else after
         return Watch(self, start, end, position, name)
 
     def compact(self, up_to: int | None = None) -> int:
-        """Forget what keys went through, and tombstones, up to a revision, and never more than what running watches have seen.
+        """Remove old values and tombstones up to a revision, but none that a running watch has not read.
 
-        Without a revision some of the past is left. Returns up to where it is forgotten now.
+        Without a revision, `KEPT_REVISIONS` are left. Returns the compacted revision.
         """
         revision = self.engine.queries.head().seq - KEPT_REVISIONS if up_to is None else up_to
         self.engine.handle(c.CompactMeta(up_to=revision), actor=self.actor)
@@ -130,10 +130,10 @@ class MetaStorage:
 
 
 class Watch:
-    """Changes of some keys: one batch for each revision, in order, none lost and none twice.
+    """Changes of some keys: one batch for each revision, in order, each exactly once.
 
-    `position` is up to where everything has been given out; a new watch may go on from there. With a name it holds
-    compaction back while it is asked at least every few minutes; without one it raises `CompactedRevision` if it was slow.
+    A new watch may continue at `position`. A watch with a name holds compaction back while it is polled every few minutes;
+    a slow one without a name raises `CompactedRevision`.
     """
 
     def __init__(self, meta: MetaStorage, start: str, end: str, position: int, name: str | None) -> None:
@@ -147,14 +147,14 @@ class Watch:
         self._meta.queries.changes(position, start, end, limit=1)
 
     def poll(self) -> tuple[Batch, ...]:
-        """What has happened since the last time; of very much the oldest part. Raises `CompactedRevision`."""
+        """The changes since the last poll; of very many the oldest. Raises `CompactedRevision`."""
         self._renew()
         changes = self._meta.queries.changes(self.position, self._start, self._end)
         self.position = changes.up_to
         return changes.batches
 
     def close(self) -> None:
-        """Hold nothing back any longer."""
+        """Release compaction."""
         if self._name is not None:
             self._meta.remove(WATCHERS + self._name)
 
@@ -163,6 +163,6 @@ class Watch:
         if self._name is None or steady < self._renew_at:
             return
         self._renew_at = steady + WATCH_LEASE_SECONDS / 2
-        # Whether that has passed is decided by the log's time.
-        said = Watching(self.position, self._meta.engine.now() + WATCH_LEASE_SECONDS)
-        self._meta.put(WATCHERS + self._name, msgspec.json.encode(said))
+        # The log's time decides whether the lease has ended.
+        watching = Watching(self.position, self._meta.engine.now() + WATCH_LEASE_SECONDS)
+        self._meta.put(WATCHERS + self._name, msgspec.json.encode(watching))

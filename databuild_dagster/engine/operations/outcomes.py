@@ -1,7 +1,7 @@
-"""What can befall a job that an executor has, and what becomes of it then (SPEC 9.5, 9.7): one row each.
+"""The outcomes of a job, and what its executor does then (SPEC 9.5, 9.7): one row each.
 
-A job whose executor is gone is taken by another one, which resumes it from its progress or begins it from scratch (`tracker`).
-`CannotExecute` befalls no job: this process can run none, so the host of the executor ends and gives all of them back.
+Another executor takes a job whose executor is gone, and resumes it from its progress or begins it from scratch (`tracker`).
+`CannotExecute` is no outcome of a job: this process can run none, so the executor's host ends and releases all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from databuild_dagster.model.operations.records import to_bytes
 
 
 class Befell(Label):
-    """What happened to a job, or to a batch of them."""
+    """The outcome of a job, or of a batch."""
 
     SUCCEEDED = "it returns"
     SAID_FAILED = "it returns, and says that it failed"
@@ -29,17 +29,17 @@ class Befell(Label):
 
 
 class Becomes(Label):
-    """What an executor does then."""
+    """The job's end or next attempt."""
 
     MARKED = "marked success"
     FAILED = "cleaned up, then marked failed"
-    RETRIED = "tried again later by this executor, which notes why"
+    RETRIED = "retried later by this executor, which notes why"
     DROPPED = "stopped and cleaned up, and not marked here"
     HALVED = "tried in halves"
 
 
 class Rule(NamedTuple):
-    """One row; `can_fail` None where it does not matter whether the operation's type may fail."""
+    """One row; `can_fail` None counts for all types of operations."""
 
     befell: Befell
     can_fail: bool | None
@@ -72,12 +72,12 @@ _BECOMES = {
 
 
 def becomes(befell: Befell, *, can_fail: bool) -> Becomes:
-    """What becomes of a job of a type that may fail, or may not."""
+    """The row's result for a job of a type that may fail, or may not."""
     return _BECOMES[befell, can_fail]
 
 
 def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
-    """What an error of a call of an operation's code, or of a clean-up, is to these jobs."""
+    """The outcome of jobs after an error of the operation's code, or of a clean-up."""
     if len(jobs) > 1:
         return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.BATCH_RAISED
     (job,) = jobs
@@ -93,7 +93,7 @@ def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
 
 
 def why(what: Befell, job: Job, error: str) -> str:
-    """Why a job is tried again, for those who wait for it."""
+    """Why a job is retried, for people."""
     if what is Befell.CLEAN_UP_RAISED:
         return f"its clean-up raised {error}"
     if what is Befell.SAID_FAILED:

@@ -1,9 +1,9 @@
-"""Why a ref is, or is not, being built right now, followed to the first causes.
+"""Why a ref is, or is not, being built now, followed to the first causes.
 
-Each answer is a row of `model.need`, by which the next tick decides, in words; for a ref that is due it is the row that
-the planner itself gives it. The row also says which refs are to blame, and these are looked at in turn.
+Each answer is the row of `model.need` by which the next tick decides, in words; for a due ref the planner itself gives the
+row. The row also names the refs that are the cause, which are explained next.
 
-Every ref is looked at once, so a ring of waits ends; and the answer is bounded, the worst news first.
+Every ref is explained once, so a ring of waits ends. The answer is bounded, the worst causes first.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from databuild_dagster.store.rebuild import as_it_was
 
 _S = InstanceState
 
-#: Causes that one answer tells of.
+#: Causes in one answer.
 MAX_CAUSES = 100
-#: Of the refs that one ref waits for, how many are followed.
+#: Refs that are followed from one waiting ref.
 MAX_FOLLOWED = 10
-#: The worst news first: what others wait for in vain, then what nobody is building, then what is on its way.
+#: The worst first: failures, then refs that no job builds, then those on their way.
 _ORDER: tuple[InstanceState | None, ...] = (
     _S.FAILED,
     _S.UPSTREAM_FAILED,
@@ -66,37 +66,37 @@ _ORDER: tuple[InstanceState | None, ...] = (
 class OnlyLater(NotFound):
     """Nothing had been recorded of {name} as of {at}."""
 
-    hint = "Give a later time, or leave --as-of out to hear how it is now."
+    hint = "Give a later time, or leave --as-of out to see the present state."
 
 
 class Cause(NamedTuple):
     """One step on the way to the first cause."""
 
-    #: The ref, or the want, that it is said of.
+    #: The ref, or the want, that it explains.
     ref: str
     why: str
-    #: How many steps led here.
+    #: The number of steps to here.
     depth: int
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer. `ref` is what was asked for: a ref, a want or a request."""
+    """The answer about a ref, a want or a request."""
 
     ref: str
-    #: Of the ref, None when it is missing; of the want; of a request whose wants differ, `mixed`.
+    #: Of the ref, None if it is missing; of the want; `mixed` for a request whose wants differ.
     state: str | None
-    #: What follows from a cause stands behind it, one deeper.
+    #: The causes of a cause follow it, one deeper.
     causes: tuple[Cause, ...]
-    #: Of a request: how many of its wants are in which state.
+    #: Of a request: the number of its wants in each state.
     wants: dict[str, int] | None = None
 
 
 def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Explanation:
-    """Why a ref, or what a want or request asks for, is or is not being built right now.
+    """Why a ref, or the refs of a want or request, are or are not being built now.
 
-    `from_log_alone` leaves out what only the present can tell: which processes are alive, and whether anybody ticks.
-    Raises `NotFound`, and for what is no ref that can be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
+    `from_log_alone` leaves out which processes are alive, and whether an orchestrator ticks. Raises `NotFound`, and for a
+    ref that cannot be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
     """
     following = _Following(engine, from_log_alone=from_log_alone)
     if wants := engine.queries.wants_named(name):
@@ -108,23 +108,23 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
 
 
 def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation:
-    """The same, as it was when `seq` was the last event and the clock stood at `at`, as far as the log tells (SPEC 3.2).
+    """The same, by the log up to event `seq`, at the time `at` (SPEC 3.2).
 
-    Folds the log up to there anew, which takes as long as a rebuild of it. Raises what `explain` raises, of what was
-    known then; `OnlyLater` for what is known by now.
+    Folds the log up to there, which takes as long as a rebuild. Raises what `explain` raises for a name that is unknown
+    now; `OnlyLater` for one that was unknown then.
     """
     try:
         with as_it_was(engine.store, seq) as store:
             then = Engine(store, engine.catalog, clock=lambda: at, new_id=engine.new_id)
             return explain(then, name, from_log_alone=True)
     except (NotFound, UnknownAsset):
-        # Whoever misspelt it is to hear that, and not that it came later.
+        # A misspelled name raises here, and not that it came later.
         explain(engine, name)
         raise OnlyLater(name=name, at=when(at)) from None
 
 
 def _known_ref(engine: Engine, name: str) -> Ref:
-    """A ref that something happened to can be explained, even if nothing builds it any more."""
+    """A ref with a history can be explained, even if no job builds it any more."""
     if len(name) == 36 and name.count("-") == 4 and engine.queries.dataset(name) is None:
         engine.queries.known_wants(name)
     ref = parse_ref(name)
@@ -154,13 +154,13 @@ def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _
 
 
 def _want_in_words(state: WantState, n: int, now: float) -> str | None:
-    """What there is to say of wants in a state that their refs do not say."""
+    """The sentence about wants in a state that their refs do not explain."""
     subject = "the want" if n == 1 else f"{n} wants"
     match state:
         case WantState.SUCCESSFUL:
             return f"{subject} succeeded: everything asked for was live"
         case WantState.CANCELED:
-            return f"{subject} ended Canceled: somebody took it back, and nothing is built for it any more"
+            return f"{subject} ended Canceled: nothing is built for it any more"
         case WantState.EXPIRED:
             return f"{subject} ended Expired: its TTL passed, and nothing is built for it any more"
         case WantState.FAILED | WantState.UPSTREAM_FAILED:
@@ -184,7 +184,7 @@ class _Following:
         self.causes: list[Cause] = []
 
     def follow(self, refs: Iterable[Ref], *, depth: int) -> None:
-        """Deep before broad, so that a first cause is told before there is no room left."""
+        """Depth first, so that a first cause comes before the bound."""
         stack = [(ref, depth) for ref in reversed(self._worst_first(refs))]
         while stack:
             ref, depth = stack.pop()
@@ -208,19 +208,19 @@ class _Following:
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
     def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:
-        """What there is to say of a ref, and the refs that are to blame: the row of the table that a tick goes by."""
+        """The sentences about a ref, and the refs that are its cause."""
         known = look_up(self._queries, [ref])
         need, unbuildable = self._need(known, ref)
         why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
-        told = self._told(need, known, ref, why, leads_to, unbuildable)
+        sentences = self._sentences(need, known, ref, why, leads_to, unbuildable)
         if need.leads_to is LeadsTo.DECLARED:
-            # The next tick sees to the others.
+            # The next tick wants the others.
             states = self._queries.states(leads_to)
             leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
-        return told, leads_to
+        return sentences, leads_to
 
     def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:
-        """The row, and why nothing can build the ref where that is it."""
+        """The row, and why no job can build the ref, if so."""
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
         if data not in (Data.OPEN, Data.WAITING):
             return need_of(Facts(data)), unbuildable
@@ -233,12 +233,12 @@ class _Following:
         wish = wanted_as(wanted.n_open_wants, wanted.until, known.canonical[ref].retry_at, self._now)
         need = need_of(Facts(data, MAKER_OF_KIND[spec.kind if spec is not None else None], wish))
         if need.action is Action.BUILD and spec is not None:
-            # Nothing keeps it as far as it itself tells; its inputs and the limits may.
+            # Its inputs and the limits may still hold it back.
             return self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT))), unbuildable
         return need, unbuildable
 
     def _levels_of(self, location: str) -> dict[Ref, Need]:
-        """What the next tick of a location decides of each due ref, by the planner itself."""
+        """The planner's row for each due ref in the next tick of a location."""
         if location not in self._levels:
             datasets, limits = self._queries.datasets(location), self._limits(location)
             due = self._queries.due_refs(datasets, self._now, limits.due_refs)
@@ -264,13 +264,13 @@ class _Following:
 
     def _spec(self, ref: Ref) -> DatasetSpec:
         spec = self._queries.dataset(asset_of(ref))
-        assert spec is not None, "what is due is registered"
+        assert spec is not None, "a due ref is registered"
         return spec
 
-    def _told(
+    def _sentences(
         self, need: Need, known: Known, ref: Ref, why: str, leads_to: Sequence[Ref], unbuildable: str
     ) -> list[str]:
-        """A sentence for each reason of the table; where a tick has to act, also whether there is one."""
+        """A sentence for each reason of the table; where a tick must act, also whether an orchestrator runs."""
         match need.reason:
             case Reason.LIVE:
                 uuid = known.canonical[ref].uuid or ""
@@ -287,9 +287,9 @@ class _Following:
             case Reason.NOT_ARRIVED:
                 return [f"{why}; a lot of files from outside: it waits until they arrive"]
             case Reason.SOURCE:
-                return [f"{why}; a source, which nobody builds: it waits until it appears"]
+                return [f"{why}; a source, which no job builds: it waits until it appears"]
             case Reason.UNWANTED:
-                return [f"{why}; nobody wants it{self._last_want(ref)}"]
+                return [f"{why}; no open want names it{self._last_want(ref)}"]
             case Reason.EXPIRED:
                 until = when(self._queries.wanted([ref])[ref].until)
                 return [f"{why}; outside the TTL of its wants, which ended at {until}: want it again"]
@@ -319,18 +319,18 @@ class _Following:
                 "its Dagster run has not started yet"
             ]
             return told + self._orchestrator(launch.location) if self._is_gone(launch.owner) else told
-        told = [
+        held = (
             f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {_shown(launch.holder)}) "
             f"since {when(run.started_at or run.buffered_at)}"
-        ]
-        heard = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
+        )
+        beat = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
         if self._is_gone(launch.holder):
-            told.append("that process is gone: the next tick declares the job run lost")
-            return told + self._orchestrator(launch.location)
-        if heard is not None and self._clock - heard > LEASE_SECONDS:
-            told.append(f"nothing was heard of it since {when(heard)}: a tick may declare it lost")
-            return told + self._orchestrator(launch.location)
-        return told
+            lost = "that process is gone: the next tick declares the job run lost"
+        elif beat is not None and self._clock - beat > LEASE_SECONDS:
+            lost = f"it has sent no heartbeat since {when(beat)}: a tick may declare it lost"
+        else:
+            return [held]
+        return [held, lost, *self._orchestrator(launch.location)]
 
     def _is_gone(self, holder: str) -> bool:
         return not self._from_log_alone and surely_gone(holder)
@@ -353,9 +353,8 @@ class _Following:
             return [since, *stalled]
         missing = [other for other, need in self._levels_of(location).items() if need.action is Action.MISS]
         if missing:
-            return [
-                f"{since}: the next tick launches it, unless inputs that {few_of(missing, NAMED)} misses come first"
-            ]
+            since += f": the next tick launches it, unless inputs that {few_of(missing, NAMED)} misses come first"
+            return [since]
         return [f"{since}: the next tick launches it"]
 
     def _limit(self, reason: Reason, spec: DatasetSpec) -> str:
@@ -370,21 +369,20 @@ class _Following:
                 return f"{spec.job} may have {spec.concurrency} out at a time; more urgent launches of it come first"
             case Reason.LOCATION_FULL:
                 are = "launch of location {} is out" if len(out) == 1 else "launches of location {} are out"
-                told = f"{len(out)} {are.format(spec.location)}, its limit is {limits.open_launches}"
-                if len(out) >= limits.open_launches:
-                    return f"{told}; its orchestrator waits for one to end"
-                return f"{told}; more urgent launches come first"
+                full = len(out) >= limits.open_launches
+                then = "its orchestrator waits for one to end" if full else "more urgent launches come first"
+                return f"{len(out)} {are.format(spec.location)}, its limit is {limits.open_launches}; {then}"
             case Reason.TICK_FULL:
                 return f"one tick starts {limits.launches} launches at most; more urgent launches come first"
             case _:
                 return f"one tick looks at {limits.due_refs} due refs at most; more urgent refs come first"
 
     def _limits(self, location: str) -> TickLimits:
-        """Those of the location's orchestrator; the log does not tell them."""
+        """The limits of the location's orchestrator, which are not in the log."""
         return TickLimits() if self._from_log_alone else limits_of(self._engine, location)
 
     def _orchestrator(self, location: str) -> list[str]:
-        """Whether anybody is there to act, as far as the store can tell; the log does not."""
+        """A sentence if the location's orchestrator does not run, as far as the store knows."""
         if self._from_log_alone:
             return []
         ticked = last_tick(self._engine, location)
@@ -400,6 +398,6 @@ class _Following:
 
 
 def _shown(holder: str) -> str:
-    """A process as people look for it."""
+    """A process in words."""
     parts = holder.split("/")
     return f"process {parts[3]} on {parts[0]}" if len(parts) == 5 else holder

@@ -1,23 +1,9 @@
-"""Which lots of a range are there, and why each of the others is not (SPEC 10.7).
+"""The present and the absent lots of a range, each absent lot with one cause (SPEC 10.7).
 
-What is expected comes from the cadence, what is there from one look at the store. A lot counts once, by its ref's
-canonical instance, however often it was tried. An absent one has one cause, by this table:
-
-| its ref is                 | and                                | the cause            | which leads to          |
-|----------------------------|------------------------------------|----------------------|-------------------------|
-| Building                   |                                    | building             |                         |
-| Failed                     |                                    | failed               |                         |
-| Tainted                    |                                    | tainted              |                         |
-| UpstreamBuilding           |                                    | waiting for upstream | what it waits for       |
-| UpstreamFailed             |                                    | failed upstream      | what failed             |
-| missing or UpForRetry      | nothing builds its dataset         | never arrived        |                         |
-|                            | wanted, its backoff has not passed | backing off          |                         |
-|                            | wanted                             | wanted and due       | its inputs, in a chain  |
-|                            | wanted, past the TTL; or Expired   | want expired         | its inputs, in a chain  |
-|                            | its last want ended otherwise      | want ended           | its inputs, in a chain  |
-|                            | nobody ever wanted it              | never wanted         | its inputs, in a chain  |
-
-Causes are followed to the first one level by level, all lots at once, and each ref is looked at once.
+The cadence gives the expected lots, one read of the store the recorded ones. A lot counts once, by its ref's canonical
+instance. `_OF_REASON` gives its cause from the row of `model.need`; a tainted ref and an unwanted one have causes of their
+own. A waiting ref leads to its missing inputs and, in a chain, an unwanted or due one to its declared inputs. Causes are
+followed to the first one level by level, all lots at once, each ref once.
 """
 
 from __future__ import annotations
@@ -45,7 +31,7 @@ _S = InstanceState
 MAX_LOTS = 1_000_000
 #: Declared inputs of one lot that a chain follows; a day has 288 lots at most.
 MAX_INPUTS = 1_000
-#: Refs that are looked at besides the lots of the report themselves, and how far from these.
+#: Refs that are followed besides the lots of the report, and steps from these.
 MAX_FOLLOWED = 200_000
 MAX_STEPS = 100
 
@@ -55,19 +41,19 @@ class GapCause(Label):
 
     #: Its build failed for good.
     FAILED = "failed"
-    #: What it needs failed.
+    #: An input failed.
     FAILED_UPSTREAM = "failed upstream"
-    #: Nothing here builds it, and it has not come.
+    #: No job builds it, and it has not arrived.
     NEVER_ARRIVED = "never arrived"
-    #: Somebody wanted it, and the time for that is over.
+    #: Its last want is past its TTL.
     EXPIRED = "want expired"
-    #: Somebody wanted it, and took that back; or what was wanted together with it failed.
+    #: Its last want was canceled, or another ref of the want failed.
     WANT_ENDED = "want ended"
-    #: Nobody has ever asked for it.
+    #: It never had a want.
     NEVER_WANTED = "never wanted"
-    #: Its data is said to be wrong.
+    #: Its data is marked as wrong.
     TAINTED = "tainted"
-    #: It will be tried again when its backoff has passed.
+    #: It is retried when its backoff has passed.
     BACKING_OFF = "backing off"
     #: The next tick may launch it.
     DUE = "wanted and due"
@@ -78,8 +64,8 @@ class GapCause(Label):
 
 
 _WORST_FIRST = {cause: place for place, cause in enumerate(GapCause)}
-#: By the reason that the next tick has. A tainted ref has its taint for a cause, and these their last want, if any: refs
-#: without an open want, and refs that no job makes.
+#: By the reason of the next tick. A tainted ref has its taint for a cause; a ref without an open want, or without a job
+#: that builds it, its last want, if any.
 _OF_REASON = {
     Reason.BUILDING: GapCause.BUILDING,
     Reason.FAILED: GapCause.FAILED,
@@ -92,20 +78,20 @@ _OF_REASON = {
     Reason.BACKING_OFF: GapCause.BACKING_OFF,
     Reason.DUE: GapCause.DUE,
 }
-#: By the state alone, where nothing else matters to the next tick; a report looks at tens of thousands of these.
+#: By the state alone, where it decides; a report may hold tens of thousands of these.
 _OF_STATE = {
     state: _OF_REASON[need_of(Facts(data)).reason]
     for state, data in DATA_OF_STATE.items()
     if data not in (Data.OPEN, Data.LIVE)
 }
-#: They name what they lead to.
+#: Causes that name the ref that they lead to.
 _NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
-#: Nothing keeps these but that they are not asked for, or not yet begun: what they are made of may be why.
+#: The declared inputs of a lot with such a cause may explain it.
 _MAY_LACK_INPUTS = frozenset({GapCause.NEVER_WANTED, GapCause.EXPIRED, GapCause.WANT_ENDED, GapCause.DUE})
 
 
 class TooManyLots(Refused):
-    """A report on {asset} from {start} to {end} would be of {n:,} lots, more than {most:,}."""
+    """A report on {asset} from {start} to {end} would have {n:,} lots, more than {most:,}."""
 
     hint = "Ask for a shorter range."
 
@@ -116,34 +102,34 @@ class Expected:
 
     asset: str
     lots: LotRange
-    #: Lot ids and refs, in the order of time; what the cadence leaves out is not among them.
+    #: Lot ids and refs in the order of time, without those that the cadence leaves out.
     ids: Sequence[str]
     refs: Sequence[Ref]
-    #: Whether the texts of the refs are in this order too.
+    #: Whether the texts of the refs are in this order, too.
     in_order: bool
-    #: Lots of the range that the cadence does not reach: before its first, or not over yet.
+    #: Lots of the range before the cadence's first, or not over yet.
     n_outside: int = 0
 
 
 class Absent(NamedTuple):
-    """One lot that is not there."""
+    """One absent lot."""
 
     lot: str
     ref: Ref
     cause: GapCause
-    #: What it waits for, or failed for; None for what waits for nothing.
+    #: The input that it waits for, or that failed.
     upstream: str | None
-    #: Where the way from it ends: at itself, where nothing else is to blame.
+    #: The ref with the first cause, which may be itself.
     first_ref: Ref
     first_cause: GapCause
     first_why: str
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         return self.cause.value if self.upstream is None else f"{self.cause.value} {self.upstream}"
 
     @property
-    def first_told(self) -> str:
+    def first_shown(self) -> str:
         return f"{self.first_ref}: {self.first_why}"
 
 
@@ -152,7 +138,7 @@ class GapReport:
     """One dataset over one range."""
 
     expected: Expected
-    #: Lots that are there, and on purpose hold nothing.
+    #: Lots that are live without data, on purpose.
     empty: tuple[str, ...]
     absent: tuple[Absent, ...]
 
@@ -174,7 +160,7 @@ class GapReport:
         return self.n_expected - len(self.absent)
 
 
-#: What is expected of a dataset over the range that is asked for; None where it has no lots.
+#: The expected lots of a dataset over the range of the report; None if it has no lots.
 ExpectedOf = Callable[[DatasetSpec], Expected | None]
 
 
@@ -186,10 +172,10 @@ def gap_report(engine: Engine, expected: Expected) -> GapReport:
 def chain_of_gaps(
     engine: Engine, dataset: DatasetSpec, expected_of: ExpectedOf
 ) -> tuple[tuple[GapReport, ...], tuple[str, ...]]:
-    """The reports on a dataset and on all that it is made of, sources first and itself last; and who has no lots.
+    """The reports on a dataset and on everything upstream, sources first; and the assets without lots.
 
-    Whatever is only not asked for is followed through its declared inputs as well: an arc wants a lot when its source has
-    come, so a lot that nobody wanted is explained by the one that is missing at the beginning.
+    Unwanted lots are followed through their declared inputs, too: an arc wants a lot when its source arrives, so an absent
+    source explains a lot that was never wanted.
     """
     datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
     expected, without = [], []
@@ -209,8 +195,8 @@ def _sources_first(dataset: DatasetSpec, datasets: dict[str, DatasetSpec]) -> li
     stack = [dataset]
     while stack:
         spec = stack[-1]
-        inputs = [datasets[each.asset] for each in spec.inputs if each.asset in datasets]
-        fresh = [each for each in inputs if each.asset not in entered] if spec.asset not in entered else []
+        inputs = [datasets[given.asset] for given in spec.inputs if given.asset in datasets]
+        fresh = [needed for needed in inputs if needed.asset not in entered] if spec.asset not in entered else []
         entered.add(spec.asset)
         if fresh:
             stack += fresh
@@ -223,17 +209,17 @@ def _sources_first(dataset: DatasetSpec, datasets: dict[str, DatasetSpec]) -> li
 def _reports(engine: Engine, expected: Sequence[Expected], *, follow_inputs: bool) -> list[GapReport]:
     following = _Following(engine, follow_inputs=follow_inputs)
     sorted_out = []
-    for each in expected:
-        live, others = _recorded(engine, each)
+    for lots in expected:
+        live, others = _recorded(engine, lots)
         empty_refs = {ref for ref, manifest_state in live.items() if manifest_state == "empty"}
-        empty = tuple([lot for lot, ref in zip(each.ids, each.refs, strict=True) if ref in empty_refs])
-        # By place, for a hundred thousand pairs would be as many objects for the garbage collector to look through.
-        absent = [place for place, ref in enumerate(each.refs) if ref not in live]
-        refs = [each.refs[place] for place in absent]
+        empty = tuple([lot for lot, ref in zip(lots.ids, lots.refs, strict=True) if ref in empty_refs])
+        # By place: a hundred thousand pairs would be as many objects for the garbage collector.
+        absent = [place for place, ref in enumerate(lots.refs) if ref not in live]
+        refs = [lots.refs[place] for place in absent]
         following.look_at({ref: others.get(ref) for ref in refs if follow_inputs or ref in others})
-        sorted_out.append((each, empty, absent))
+        sorted_out.append((lots, empty, absent))
     following.follow()
-    return [GapReport(each, empty, tuple(following.absent(each, absent))) for each, empty, absent in sorted_out]
+    return [GapReport(lots, empty, tuple(following.absent(lots, absent))) for lots, empty, absent in sorted_out]
 
 
 def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
@@ -246,7 +232,7 @@ def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
 
 @dataclass(slots=True)
 class _Node:
-    """An absent ref, and what it leads to."""
+    """An absent ref, and the refs that it leads to."""
 
     cause: GapCause
     why: str
@@ -261,7 +247,7 @@ class _Following:
     follow_inputs: bool
     _nodes: dict[Ref, _Node | None] = field(default_factory=dict)
     _firsts: dict[Ref, Ref] = field(default_factory=dict)
-    #: What was found and not looked at yet.
+    #: Refs that were found and not looked at yet.
     _next: dict[Ref, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -269,13 +255,13 @@ class _Following:
         self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
 
     def look_at(self, recorded: dict[Ref, Recorded | None]) -> None:
-        """Find the cause of each ref, by what is recorded of it; None of a ref that nobody has named yet."""
-        heard_of = {ref: row for ref, row in recorded.items() if row is not None}
-        stuck = [ref for ref, row in heard_of.items() if row.state is not None and row.state is not _S.LIVE]
+        """Find the cause of each ref from its record; None for a ref that the store does not have."""
+        known_rows = {ref: row for ref, row in recorded.items() if row is not None}
+        stuck = [ref for ref, row in known_rows.items() if row.state is not None and row.state is not _S.LIVE]
         known = look_up(self.engine.queries, stuck) if stuck else None
         unwanted = [
             ref
-            for ref, row in heard_of.items()
+            for ref, row in known_rows.items()
             if DATA_OF_STATE[row.state] is Data.OPEN and row.state is not _S.TAINTED and not row.n_open_wants
         ]
         last_wants = self.engine.queries.last_wants(unwanted) if unwanted else {}
@@ -285,13 +271,13 @@ class _Following:
             elif row.state is _S.LIVE:
                 node = None
             else:
-                node = self._of_heard_of(row, known, last_wants.get(ref))
+                node = self._of_recorded(row, known, last_wants.get(ref))
             self._nodes[ref] = node
             if node is not None:
                 self._next.update(dict.fromkeys(node.leads_to))
 
     def follow(self) -> None:
-        """Look at what the refs lead to, and at what that leads to, as far as the bounds allow."""
+        """Look at the refs that the absent ones lead to, and further, within the bounds."""
         n_followed = 0
         for _ in range(MAX_STEPS):
             level = [ref for ref in self._next if ref not in self._nodes][: MAX_FOLLOWED - n_followed]
@@ -303,11 +289,11 @@ class _Following:
             self.look_at({ref: recorded.get(ref) for ref in level})
 
     def absent(self, expected: Expected, places: Sequence[int]) -> list[Absent]:
-        """What was found of some lots of a dataset, by their places among those expected."""
-        unheard_of = self._of_unwanted(expected.asset, None)
+        """The absent lots of a dataset, by their places among the expected ones."""
+        unknown = self._of_unwanted(expected.asset, None)
         ids, refs, nodes = expected.ids, expected.refs, self._nodes
-        # Most of a year that has not come yet are like this one: they are made without a call for each.
-        cause, why, make = unheard_of.cause, unheard_of.why, Absent._make
+        # Most lots of a future year are unknown: they are made without a call for each.
+        cause, why, make = unknown.cause, unknown.why, Absent._make
         return [
             make((ids[place], ref, cause, None, ref, cause, why))
             if (node := nodes.get(ref := refs[place])) is None
@@ -329,7 +315,7 @@ class _Following:
         return node
 
     def _first(self, ref: Ref) -> Ref:
-        """From each ref to the worst of those that it leads to; a ring of waits ends where it closes."""
+        """Follow the worst cause of each ref to its end; a ring of waits ends where it closes."""
         passed: dict[Ref, None] = {}
         at = ref
         while at not in self._firsts:
@@ -344,15 +330,15 @@ class _Following:
         return first
 
     def _worst(self, node: _Node, *, but: Collection[Ref] = ()) -> Ref | None:
-        """Of what a ref leads to, what is to be blamed first; what has come meanwhile is not."""
+        """The ref with the worst cause that a ref leads to, without those that are live by now."""
         ahead = [
-            (_WORST_FIRST[found.cause], each)
-            for each in node.leads_to
-            if each not in but and (found := self._nodes.get(each)) is not None
+            (_WORST_FIRST[found.cause], ref)
+            for ref in node.leads_to
+            if ref not in but and (found := self._nodes.get(ref)) is not None
         ]
         return min(ahead)[1] if ahead else None
 
-    def _of_heard_of(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
+    def _of_recorded(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
         standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
         if row.state is _S.TAINTED:
             return _Node(GapCause.TAINTED, standing)
@@ -371,17 +357,16 @@ class _Following:
     def _of_unwanted(self, asset: str, last_want: LastWant | None, standing: str = "") -> _Node:
         if self._maker(asset) is not Maker.JOB:
             return _Node(
-                GapCause.NEVER_ARRIVED, _sentence(standing, "nothing has arrived for it, and nothing here builds it")
+                GapCause.NEVER_ARRIVED, _sentence(standing, "no data has arrived for it, and no job builds it")
             )
         if last_want is None:
-            return _Node(GapCause.NEVER_WANTED, _sentence(standing, "nobody has ever wanted it"))
+            return _Node(GapCause.NEVER_WANTED, _sentence(standing, "it was never wanted"))
         cause = GapCause.EXPIRED if last_want.state is WantState.EXPIRED else GapCause.WANT_ENDED
-        return _Node(
-            cause, _sentence(standing, f"the last want for it, {last_want.want_id}, is {last_want.state.value}")
-        )
+        why = f"the last want for it, {last_want.want_id}, is {last_want.state.value}"
+        return _Node(cause, _sentence(standing, why))
 
     def _maker(self, asset: str) -> Maker:
-        """Of an asset that nobody has registered any more, its wants tell more than that nothing can build it."""
+        """The maker of an asset; an asset that is registered no longer counts as built, so that its wants explain it."""
         spec = self._datasets.get(asset)
         return Maker.JOB if spec is None else MAKER_OF_KIND[spec.kind]
 

@@ -1,11 +1,11 @@
-"""A job graph, and what there is to do of it now: build, join, reuse or blocked for every ref, and why (SPEC 8.6).
+"""A job graph with the action for every ref: build, join, reuse or blocked, and why (SPEC 8.6).
 
-Two passes over the graph. Upwards from the inputs: what would become of each ref if somebody needed it. Downwards from
-what is wanted: who really needs it. What is live, or being built, needs none of its inputs; what has failed, or needs
-what has, is not tried at all; what waits for a source has everything else that it needs built meanwhile. The tick comes
-to the same, one dep miss after another (SPEC 6.3-6.6). What is due is cut into launches by the tick's own function.
+Two passes over the graph. Upwards from the inputs: the fate of each ref, if it is needed. Downwards from the wanted refs:
+which refs are needed. A live ref, or one that is being built, needs none of its inputs; a failed ref, and what depends on
+it, is not tried; a ref that waits for a source has its other inputs built meanwhile. The tick comes to the same result,
+one dep miss after another (SPEC 6.3-6.6), and its own function cuts due refs into launches.
 
-Looks at the store, and through `Foreign` at what is not ours; changes neither.
+Reads the store, and foreign refs through `Foreign`; changes neither.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from databuild_dagster.store.queries.queries import Queries
 
 
 class Action(StrEnum):
-    """What a request does about a ref."""
+    """The action of a request for a ref."""
 
-    #: It is launched, now or when its inputs are there.
+    #: It is launched, now or when its inputs are live.
     BUILD = "build"
-    #: Somebody builds it, or has it wait for its inputs; the request waits with them.
+    #: A job run builds it, or waits for its inputs; the request waits, too.
     JOIN = "join"
-    #: It is there, or nothing that is to be built reads it.
+    #: It is live, or no planned build reads it.
     REUSE = "reuse"
-    #: It will not come, or not by itself.
+    #: It will not become live, or not by itself.
     BLOCKED = "blocked"
 
 
 class Verdict(NamedTuple):
-    """What a request does about one ref, and why."""
+    """The action for one ref, and why."""
 
     action: Action
     reason: str
 
 
 class PlannedLaunch(NamedTuple):
-    """One launch that is still to be started."""
+    """One launch to start."""
 
     job: str
     location: str | None
@@ -61,30 +61,30 @@ class PlannedLaunch(NamedTuple):
 
 @dataclass(frozen=True)
 class AnnotatedPlan:
-    """A job graph with what there is to do of it, ready to be printed."""
+    """A job graph with the action for every ref."""
 
     graph: JobGraph
     #: For every ref of the graph.
     verdicts: Mapping[Ref, Verdict] = field(repr=False)
-    #: Not live, and left so, for nothing that is to be built reads it: `reuse` like what is live.
+    #: Refs with the action `reuse` that are not live, because no planned build reads them.
     passed_over: frozenset[Ref] = field(repr=False)
-    #: In the order in which their inputs can be there.
+    #: In the order in which their inputs can be live.
     launches: tuple[PlannedLaunch, ...]
 
     @property
     def expected_seconds(self) -> float | None:
-        """All launches one after another, as far as there is a history; None when no job of them has one."""
+        """The seconds of all launches one after another, by the jobs with a history; None if no job has one."""
         known = [launch.expected_seconds for launch in self.launches if launch.expected_seconds is not None]
         return sum(known) if known or not self.launches else None
 
     @property
     def without_history(self) -> tuple[str, ...]:
-        """The jobs that never succeeded, so that nobody knows how long they take."""
+        """The jobs that never succeeded, so that their time is not known."""
         return tuple(dict.fromkeys(launch.job for launch in self.launches if launch.expected_seconds is None))
 
 
 def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
-    """What a request for the graph's refs would do now. Without `foreign`, refs that are not ours are as last seen."""
+    """The actions of a request for the graph's refs now. Without `foreign`, foreign refs are as last seen."""
     now = engine.now()
     known = look_up(engine.queries, graph.inputs)
     fates = _Fates(graph, known, _observed(graph, known, foreign), now)
@@ -98,7 +98,7 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
 
 
 def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[Ref, Observation]:
-    """News of refs that are not ours, as the next tick will see it (SPEC 6.11)."""
+    """Foreign refs as the next tick will see them (SPEC 6.11)."""
     if foreign is None:
         return {}
     not_ours = tuple(
@@ -110,21 +110,21 @@ def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[Re
 
 
 class _Fate(Enum):
-    """What becomes of a ref that somebody needs."""
+    """The fate of a needed ref."""
 
     LIVE = "is live"
     #: A job run has it.
     BUILDING = "is being built"
     #: A job run waits for its inputs.
     WAITING = "waits for its inputs"
-    #: Nothing hinders its build.
+    #: Nothing prevents its build.
     DUE = "is to be built"
-    #: It needs a source that is not there.
+    #: It needs an absent source.
     STUCK = "waits for a source"
     FAILS = "cannot be built"
 
 
-#: By what the next tick would do about it, if somebody wanted it now.
+#: By the next tick's reason, if the ref were wanted now.
 _FATES = {
     Reason.BUILDING: _Fate.BUILDING,
     Reason.WAITING: _Fate.WAITING,
@@ -136,12 +136,12 @@ _FATES = {
     Reason.DUE: _Fate.DUE,
 }
 
-#: Whoever is in one of these has its missing inputs wanted.
+#: The fates of refs whose missing inputs are wanted.
 _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
 
 
 class _Fates:
-    """The two passes, and what they found."""
+    """The two passes and their results."""
 
     def __init__(self, graph: JobGraph, known: Known, observed: Mapping[Ref, Observation], now: float) -> None:
         self._graph = graph
@@ -149,10 +149,10 @@ class _Fates:
         self._observed = observed
         self._now = now
         self.fate: dict[Ref, _Fate] = {}
-        #: What is stuck or fails to the ref that is to blame; itself where it is.
+        #: A stuck or failed ref to the ref that is its cause, which may be itself.
         self._blame: dict[Ref, Ref] = {}
         self.needed = set(graph.wanted)
-        #: What nothing needs to what would have.
+        #: A ref that is not needed to the ref that would have needed it.
         self._spared_by: dict[Ref, Ref] = {}
 
     def look_upwards(self) -> None:
@@ -166,7 +166,7 @@ class _Fates:
             return _Fate.LIVE
         maker = Maker.NOTHING if ref in self._graph.unbuildable else self._maker(ref)
         data = DATA_OF_STATE[self._known.state(ref)]
-        # What Dagster no longer has is open again as soon as a tick sees that.
+        # A ref that Dagster no longer has is open after the next tick.
         fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
         if fate in (_Fate.FAILS, _Fate.STUCK):
             return self._blamed(ref, fate, () if maker is Maker.NOTHING else self._known.missing.get(ref, ()))
@@ -188,7 +188,7 @@ class _Fates:
         return self._known.state(ref) is InstanceState.LIVE
 
     def _is_news(self, ref: Ref) -> bool:
-        """Whether Dagster has data of it that the store does not know of yet."""
+        """Whether Dagster has data of it that the store has not recorded yet."""
         seen = self._observed.get(ref)
         return seen is not None and seen.live and seen.origin not in (None, self._known.canonical[ref].known_origin)
 
@@ -249,12 +249,12 @@ class _Fates:
             return why if blame == ref else f"needs {blame}, which nothing can build: {why}"
         if self.fate[blame] is _Fate.STUCK:
             if blame == ref:
-                return f"a source which nobody builds, {self._why(ref)}: it waits until it appears"
-            return f"waits for source {blame} which nobody builds"
+                return f"a source, which no job builds, {self._why(ref)}: it waits until it appears"
+            return f"waits for source {blame}, which no job builds"
         return self._why(ref) if blame == ref else f"{blame} {self._why(blame)}"
 
     def wave(self) -> dict[Ref, int]:
-        """Refs that are to be launched, by how many launches one after another come before."""
+        """The refs to launch, each with the number of launches that must come before."""
         waves: dict[Ref, int] = {}
         for job in self._graph.jobs:
             for ref in job.produces:
@@ -268,7 +268,7 @@ class _Fates:
 
 
 def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLaunch, ...]:
-    """What is ready at the same time goes together, as far as one launch can hold it."""
+    """The launches: refs that are ready at the same time go together, as far as one launch can hold them."""
     ready: dict[tuple[int, str, str], list[Ref]] = defaultdict(list)
     for ref, wave in fates.wave().items():
         spec = graph.datasets[asset_of(ref)]
@@ -291,10 +291,9 @@ def _history(queries: Queries, ref: Ref) -> list[LaunchSpan]:
 
 
 def expected_seconds(history: Iterable[LaunchSpan], n_partitions: int) -> float | None:
-    """The median of what past launches say: so long to the first partition, and so much for each further one.
+    """The median over past launches of the time to the first partition and of that for each further one.
 
-    Batched or not, a launch shows by itself which of the two is the most of it. Those of a single partition are asked
-    about more of them only where there are no others.
+    This holds for batched launches and others. Launches of a single partition count for several only if there are no others.
     """
     spans = list(history)
     if n_partitions > 1 and (several := [span for span in spans if span.n_job_runs > 1]):

@@ -457,7 +457,7 @@ def test_a_volatile_job_saves_nothing(world):
 
     operations.run_all(id)
 
-    assert "always begin anew" in str(operations.manager.operation(id).failed["1"])
+    assert "always begin from scratch" in str(operations.manager.operation(id).failed["1"])
 
 
 def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operations):

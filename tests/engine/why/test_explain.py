@@ -38,14 +38,14 @@ def ticked(world):
 
 
 def test_nobody_wants_it(world):
-    assert causes(world, "a") == [("a", "never built; nobody wants it")]
+    assert causes(world, "a") == [("a", "never built; no open want names it")]
 
 
 def test_nobody_wants_it_any_more(world):
     want = world.want("a")
     world.cancel_want(want)
 
-    assert why(world, "a") == [f"never built; nobody wants it: the last want for it, {want}, is Canceled"]
+    assert why(world, "a") == [f"never built; no open want names it: the last want for it, {want}, is Canceled"]
 
 
 def test_it_is_live(world):
@@ -133,7 +133,7 @@ def test_its_job_run_was_not_heard_of(world):
     told = why(world, "a")
 
     assert told[1:] == [
-        "nothing was heard of it since 2023-11-14T22:13:20Z: a tick may declare it lost",
+        "it has sent no heartbeat since 2023-11-14T22:13:20Z: a tick may declare it lost",
         "no orchestrator of location 'here' has ticked here: `databuild dev` runs one",
     ]
 
@@ -182,7 +182,7 @@ def test_it_is_a_source(make_world):
     world = make_world(dataset("feed", kind=DatasetKind.SOURCE))
     world.want("feed")
 
-    assert why(world, "feed") == ["never built; a source, which nobody builds: it waits until it appears"]
+    assert why(world, "feed") == ["never built; a source, which no job builds: it waits until it appears"]
 
 
 def test_nothing_builds_it_any_more(world):

@@ -28,14 +28,14 @@ def report(world: World, asset: str) -> GapReport:
 
 
 def absent(world: World, asset: str) -> list[tuple[str, str]]:
-    return [(each.lot, each.told) for each in report(world, asset).absent]
+    return [(each.lot, each.shown) for each in report(world, asset).absent]
 
 
 def only(world: World, asset: str = "a") -> tuple[str, str]:
     """The cause of the first day, and its first cause."""
     first = report(world, asset).absent[0]
     assert first.lot == "20240227P1D000"
-    return first.told, first.first_told
+    return first.shown, first.first_shown
 
 
 @pytest.fixture
@@ -98,13 +98,13 @@ def test_nothing_expected_is_nothing_absent(days):
 
 
 def test_never_wanted(days):
-    assert only(days) == ("never wanted", "a@2024-02-27: nobody has ever wanted it")
+    assert only(days) == ("never wanted", "a@2024-02-27: it was never wanted")
 
 
 def test_never_arrived(days):
     assert only(days, "raw") == (
         "never arrived",
-        "raw@2024-02-27: nothing has arrived for it, and nothing here builds it",
+        "raw@2024-02-27: no data has arrived for it, and no job builds it",
     )
 
 
@@ -115,7 +115,7 @@ def test_a_wanted_lot_of_a_boundary_is_awaited_and_not_due(make_world):
     world.want("a@2024-02-27")
     world.miss("a@2024-02-27", "landed@2024-02-27")
 
-    told = "landed@2024-02-27: nothing has arrived for it, and nothing here builds it"
+    told = "landed@2024-02-27: no data has arrived for it, and no job builds it"
     assert only(world, "landed") == ("never arrived", told)
     assert only(world, "a") == ("waiting for upstream landed@2024-02-27", told)
 
@@ -207,7 +207,7 @@ def test_of_several_that_it_waits_for_the_worst_is_to_blame(days):
 
     assert only(days, "c") == (
         "waiting for upstream raw@2024-02-29",
-        "raw@2024-02-29: nothing has arrived for it, and nothing here builds it",
+        "raw@2024-02-29: no data has arrived for it, and no job builds it",
     )
 
 
@@ -244,7 +244,7 @@ def test_a_chain_reports_sources_first_and_finds_the_culprit_of_what_nobody_want
     reports, _ = chain(days, "c")
 
     assert list(reports) == ["raw", "a", "b", "c"]
-    assert [(each.told, each.first_ref, each.first_cause) for each in reports["c"].absent] == [
+    assert [(each.shown, each.first_ref, each.first_cause) for each in reports["c"].absent] == [
         ("never wanted", "raw@2024-02-28", GapCause.NEVER_ARRIVED),
         ("never wanted", "raw@2024-02-29", GapCause.NEVER_ARRIVED),
     ]

@@ -141,8 +141,8 @@ def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_worl
     told = annotated(world, "b")
 
     assert actions(told) == {"feed": BLOCKED, "a": BUILD, "b": BLOCKED}
-    assert told.verdicts["b"].reason == "waits for source feed which nobody builds"
-    assert told.verdicts["feed"].reason == "a source which nobody builds, never built: it waits until it appears"
+    assert told.verdicts["b"].reason == "waits for source feed, which no job builds"
+    assert told.verdicts["feed"].reason == "a source, which no job builds, never built: it waits until it appears"
     world.arrive("feed", "outside")
     assert actions(annotated(world, "b")) == {"feed": REUSE, "a": BUILD, "b": BUILD}
 
