@@ -214,11 +214,7 @@ def date_of(day: int) -> tuple[int, int, int]:
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month = (5 * day_of_year + 2) // 153
-    return (
-        era * 400 + year_of_era + (month >= 10),
-        (month + 2) % 12 + 1,
-        day_of_year - (153 * month + 2) // 5 + 1,
-    )
+    return (era * 400 + year_of_era + (month >= 10), (month + 2) % 12 + 1, day_of_year - (153 * month + 2) // 5 + 1)
 
 
 #: The seconds that a lot id can name, with four digits for the year; the end is exclusive.

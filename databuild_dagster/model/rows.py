@@ -254,8 +254,4 @@ class ArcRow(msgspec.Struct, gc=False):
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow
 
 #: The machines whose moves are rows of history, by table (SPEC 3.2).
-MACHINES: dict[str, Machine[Any, Any]] = {
-    InstanceRow.TABLE: INSTANCE,
-    WantRow.TABLE: WANT,
-    JobRunRow.TABLE: JOB_RUN,
-}
+MACHINES: dict[str, Machine[Any, Any]] = {InstanceRow.TABLE: INSTANCE, WantRow.TABLE: WANT, JobRunRow.TABLE: JOB_RUN}

@@ -80,13 +80,11 @@ class _Asked(NamedTuple):
 
 
 def _unreadable(entity: str, why: object) -> Violation:
-    if entity == schema.events.name:
-        what_to_do = "restore the last copy of the database"
-    else:
-        what_to_do = (
-            "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
-        )
-    return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {what_to_do}")
+    rebuild = (
+        "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
+    )
+    remedy = "restore the last copy of the database" if entity == schema.events.name else rebuild
+    return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {remedy}")
 
 
 def _damage(database: Database, connection: Connection) -> list[Violation]:

@@ -13,36 +13,11 @@ from enum import Enum
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from sqlalchemy import (
-    DDL,
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    event,
-    text,
-)
-from sqlalchemy.types import TypeEngine
+import sqlalchemy as sa
 
+from databuild_dagster.model import rows
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import (
-    ArcRow,
-    DatasetRow,
-    DelegationRow,
-    InstanceRow,
-    JobRunRow,
-    LaunchRow,
-    RefRow,
-    TaintRow,
-    WantRow,
-)
 from databuild_dagster.model.states import InstanceState
 
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
@@ -69,20 +44,20 @@ def end_of_event(row_id: int) -> int:
     return first_id((row_id >> BITS) + 1)
 
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 #: By the Python type of a value. PostgreSQL's integers have 32 bits otherwise. Text is ordered by its bytes, in any language of
 #: the database, because queries ask for ranges of refs.
-_TYPES: dict[type, TypeEngine[Any]] = {
-    int: Integer().with_variant(BigInteger(), "postgresql"),
-    float: Float(),
-    str: Text().with_variant(Text(collation="C"), "postgresql"),
+_TYPES: dict[type, sa.types.TypeEngine[Any]] = {
+    int: sa.Integer().with_variant(sa.BigInteger(), "postgresql"),
+    float: sa.Float(),
+    str: sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
 }
 
 
-def _in(column: str, states: type[Enum]) -> CheckConstraint:
+def _in(column: str, states: type[Enum]) -> sa.CheckConstraint:
     # Not IN: for more than two values SQLite makes a table of them, with every row that it checks (10 µs a statement).
-    return CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
+    return sa.CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
 
 
 def one_of(states: Iterable[Enum], *others: str) -> str:
@@ -94,16 +69,16 @@ def one_of(states: Iterable[Enum], *others: str) -> str:
 def _table(
     name: str,
     columns: Mapping[str, Any],
-    *constraints: CheckConstraint,
+    *constraints: sa.CheckConstraint,
     key: tuple[str, ...],
     unique: str = "",
     clustered: bool = True,
-) -> Table:
+) -> sa.Table:
     """A table of columns by the types of their values; a type with None is a column that may be NULL.
 
     `clustered` keeps the rows in the order of the key, without SQLite's row numbers.
     """
-    parts: list[Column[Any] | CheckConstraint | PrimaryKeyConstraint] = []
+    parts: list[sa.Column[Any] | sa.CheckConstraint | sa.PrimaryKeyConstraint] = []
     checks = list(constraints)
     for column, hint in columns.items():
         (kind,) = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
@@ -112,20 +87,22 @@ def _table(
             checks.append(_in(column, kind))
             kind = str
         nullable = NoneType in get_args(hint)
-        parts.append(Column(column, _TYPES[kind], nullable=nullable, unique=column == unique, autoincrement=False))
-    return Table(PREFIX + name, metadata, *parts, PrimaryKeyConstraint(*key), *checks, sqlite_with_rowid=not clustered)
+        parts.append(sa.Column(column, _TYPES[kind], nullable=nullable, unique=column == unique, autoincrement=False))
+    return sa.Table(
+        PREFIX + name, metadata, *parts, sa.PrimaryKeyConstraint(*key), *checks, sqlite_with_rowid=not clustered
+    )
 
 
-def _entities(row: type[Any], unique: str) -> Table:
+def _entities(row: type[Any], unique: str) -> sa.Table:
     """The table of a row class."""
     hints = get_type_hints(row)
     columns = {name: hints[name] for name in row.__struct_fields__}
     return _table(row.TABLE, columns, key=("id",), unique=unique, clustered=False)
 
 
-def _index(name: str, *columns: Column[Any], where: str | None = None) -> None:
-    condition = None if where is None else text(where)
-    Index(PREFIX + name, *columns, sqlite_where=condition, postgresql_where=condition)
+def _index(name: str, *columns: sa.Column[Any], where: str | None = None) -> None:
+    condition = None if where is None else sa.text(where)
+    sa.Index(PREFIX + name, *columns, sqlite_where=condition, postgresql_where=condition)
 
 
 meta = _table("meta", {"key": str, "value": str}, key=("key",), clustered=False)
@@ -196,29 +173,29 @@ GUARDS = {
 }
 for _dialect, _statements in GUARDS.items():
     for _statement in _statements:
-        event.listen(events, "after_create", DDL(_statement).execute_if(dialect=_dialect))
+        sa.event.listen(events, "after_create", sa.DDL(_statement).execute_if(dialect=_dialect))
 
-datasets = _entities(DatasetRow, unique="asset")
+datasets = _entities(rows.DatasetRow, unique="asset")
 
-refs = _entities(RefRow, unique="ref")
+refs = _entities(rows.RefRow, unique="ref")
 # Due refs, and those that are being built, by which open job runs are found. One index, because a lease moves a ref from the
 # one to the other.
 _index("refs_at_hand", refs.c.due, refs.c.dataset_id, where=f"due = 1 OR state = '{InstanceState.BUILDING}'")
 _index("refs_tainted", refs.c.dataset_id, where=f"state = '{InstanceState.TAINTED}'")
 
-instances = _entities(InstanceRow, unique="uuid")
+instances = _entities(rows.InstanceRow, unique="uuid")
 # Data whose removal a crash may have left half-way.
 _index("instances_unfinished", instances.c.id, where=f"manifest_state = '{REMOVED}' AND cleared_at IS NULL")
 _index("instances_same_as", instances.c.same_as_id, where="same_as_id IS NOT NULL")
 
-job_runs = _entities(JobRunRow, unique="job_run_id")
+job_runs = _entities(rows.JobRunRow, unique="job_run_id")
 
-launches = _entities(LaunchRow, unique="launch_id")
+launches = _entities(rows.LaunchRow, unique="launch_id")
 # Claims of Dagster runs, which own their launches; the orchestrator's launches are not in it.
 _index("launches_claimed", launches.c.dagster_run_id, where="owner = dagster_run_id")
 
-wants = _entities(WantRow, unique="want_id")
-Index(f"ix_{PREFIX}wants_request_id", wants.c.request_id)
+wants = _entities(rows.WantRow, unique="want_id")
+sa.Index(f"ix_{PREFIX}wants_request_id", wants.c.request_id)
 # Every tick looks for TTLs and SLAs that have passed, among the few wants that have one.
 _index("wants_expiring", wants.c.expires_at, where="ended_at IS NULL")
 _index("wants_sla", wants.c.sla_at, where="sla_at IS NOT NULL")
@@ -236,7 +213,7 @@ _INPUT = {"instance_id": int, "ref_id": int, "input_id": int}
 instance_inputs = _table("instance_inputs", _INPUT, key=("instance_id", "ref_id"))
 _index("instance_inputs_of_input", instance_inputs.c.input_id)
 
-taints = _entities(TaintRow, unique="taint_id")
+taints = _entities(rows.TaintRow, unique="taint_id")
 #: `canceled_at` is set with the taint's own, or earlier by a revert to the instance.
 _CARRIED = {"taint_id": int, "instance_id": int, "canceled_at": float | None}
 taint_instances = _table("taint_instances", _CARRIED, key=("taint_id", "instance_id"))
@@ -245,13 +222,13 @@ _index("taint_instances_of_instance", taint_instances.c.instance_id)
 #: Reverts of canonical pointers, which no instance's creation shows.
 reverts = _table("reverts", {"ref_id": int, "seq": int, "instance_id": int}, key=("ref_id", "seq"))
 
-arcs = _entities(ArcRow, unique="asset")
+arcs = _entities(rows.ArcRow, unique="asset")
 #: The source instances that have woken an arc, each once by the key.
 arc_firings = _table("arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id"))
 
 delegations = _table(
     "delegations",
-    get_type_hints(DelegationRow),
+    get_type_hints(rows.DelegationRow),
     _in("kind", Answer),
     _in("outcome", DelegationOutcome),
     key=("requester", "ref_id"),
@@ -272,7 +249,7 @@ meta_changes = _table("meta_changes", {"revision": int, "key": str, "value": str
 meta_compactions = _table("meta_compactions", {"seq": int, "revision": int}, key=("seq",), clustered=False)
 
 #: The tables that a rebuild computes; the others are the log.
-PROJECTIONS: tuple[Table, ...] = tuple(table for table in metadata.tables.values() if table not in (meta, events))
+PROJECTIONS: tuple[sa.Table, ...] = tuple(table for table in metadata.tables.values() if table not in (meta, events))
 
 #: Views for people and their tools (SPEC 13). A build request is the Dagster run that builds; before it exists, the launch.
 VIEWS: dict[str, str] = {
@@ -291,5 +268,5 @@ VIEWS: dict[str, str] = {
 }
 for _name, _select in VIEWS.items():
     # Dropped first, because a rebuild may follow a version that knew other columns.
-    event.listen(metadata, "after_create", DDL(f"DROP VIEW IF EXISTS {_name}"))
-    event.listen(metadata, "after_create", DDL(f"CREATE VIEW {_name} AS {_select}"))
+    sa.event.listen(metadata, "after_create", sa.DDL(f"DROP VIEW IF EXISTS {_name}"))
+    sa.event.listen(metadata, "after_create", sa.DDL(f"CREATE VIEW {_name} AS {_select}"))

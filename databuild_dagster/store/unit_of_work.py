@@ -7,7 +7,7 @@ which is five to fifteen times slower. Each subject has a module in `work`.
 from __future__ import annotations
 
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.work import builds, datasets, delegations, taints, wants
+from databuild_dagster.store.work import builds, delegations, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
 from databuild_dagster.store.work.taints import TaintWork
@@ -17,7 +17,7 @@ from databuild_dagster.store.work.wants import WantWork
 class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
-    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *datasets.LINKS, *delegations.LINKS)
+    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS)
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)

@@ -105,10 +105,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     _check_launch(command, deciding)
     job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
     answers = answer(
-        deciding.existing_refs(job_run_of),
-        deciding,
-        opens=command.by_person,
-        rebuild_before=command.rebuild_before,
+        deciding.existing_refs(job_run_of), deciding, opens=command.by_person, rebuild_before=command.rebuild_before
     )
     to_build, to_join = answers.given(Answer.BUILD), answers.given(Answer.JOIN)
     claim = deciding.claim = Claim(

@@ -5,13 +5,7 @@ from __future__ import annotations
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
-from databuild_dagster.model.errors import (
-    BeingBuilt,
-    CannotRevert,
-    InvalidRequest,
-    NothingToTaint,
-    NothingToUntaint,
-)
+from databuild_dagster.model.errors import BeingBuilt, CannotRevert, InvalidRequest, NothingToTaint, NothingToUntaint
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, TaintRow

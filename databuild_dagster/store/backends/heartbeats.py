@@ -10,11 +10,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from databuild_dagster.store import schema
-from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.schema import HEARTBEATS, SESSIONS
 
@@ -48,16 +48,10 @@ class NotedSession(NamedTuple):
     at: float
 
 
-class Aside(Protocol):
-    """A place outside the log, where each statement is a transaction."""
-
-    def aside(self) -> AbstractContextManager[Connection]: ...
-
-
 class Heartbeats:
     """Last heartbeats by launch, and sessions in use. Raises `StoreUnusable`."""
 
-    def __init__(self, place: Aside) -> None:
+    def __init__(self, place: Database | FileAside) -> None:
         self._place = place
 
     def beat(self, launch_ids: Iterable[str], at: float) -> None:

@@ -382,19 +382,12 @@ def _ours(connection: Connection) -> PostgresConnection:
 
 def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
     """The parameters of libpq, without the driver of the URL."""
-    named = {
-        "host": parsed.host,
-        "port": parsed.port,
-        "user": parsed.username,
-        "password": parsed.password,
-        "dbname": parsed.database,
-    }
+    named = parsed.translate_connect_args(username="user", database="dbname")
     query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
     # Refs and reasons need the encoding in which they were written.
     named["client_encoding"] = "UTF8"
     options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
-    given = {name: value for name, value in named.items() if value is not None}
-    return {"application_name": "databuild", **given, **query, "options": options}
+    return {"application_name": "databuild", **named, **query, "options": options}
 
 
 def _are_apart(rows: Sequence[Sequence[Any]], key: Sequence[int]) -> bool:

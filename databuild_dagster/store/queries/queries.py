@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from databuild_dagster.store.queries.canonical import CanonicalQueries
 from databuild_dagster.store.queries.datasets import DatasetQueries
-from databuild_dagster.store.queries.delegations import DelegationQueries
 from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.gaps import GapQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
@@ -24,6 +23,5 @@ class Queries(
     GapQueries,
     DatasetQueries,
     EventQueries,
-    DelegationQueries,
 ):
     """Every query of the floors above. A function that needs one subject can take that subject alone."""

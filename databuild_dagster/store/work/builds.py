@@ -1,4 +1,4 @@
-"""Refs, instances, job runs and launches of a unit of work, and its waiting instances."""
+"""Datasets, arcs, refs, instances, job runs and launches of a unit of work, and its waiting instances."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow
+from databuild_dagster.model.rows import ArcRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.schema import PREFIX, end_of_event
-from databuild_dagster.store.work.datasets import DatasetWork
 from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.tables import Tables
 
+DATASETS = Shape(DatasetRow, "asset")
+ARCS = Shape(ArcRow, "asset")
 REFS = Shape(RefRow, "ref", InstanceState)
 INSTANCES = Shape(InstanceRow, "uuid", InstanceState)
 JOB_RUNS = Shape(JobRunRow, "job_run_id", JobRunState)
@@ -34,7 +36,37 @@ _ADD_MISSING = f"INSERT INTO {PREFIX}missing (instance_id, ref_id, active) VALUE
 _END_WAITING = f"UPDATE {PREFIX}missing SET active = ? WHERE instance_id = ?"
 _list_decoder = msgspec.json.Decoder(list[str])
 
-LINKS = (_ADD_MISSING, _END_WAITING)
+_ADD_FIRING = f"INSERT INTO {PREFIX}arc_firings (arc_id, instance_id, seq) VALUES (?, ?, ?)"
+LINKS = (_ADD_MISSING, _END_WAITING, _ADD_FIRING)
+
+
+class DatasetWork(Tables):
+    """`model.view.Registered`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._datasets = self._set_of(DATASETS)
+        self._arcs = self._set_of(ARCS)
+
+    def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
+        return self._datasets.keys(assets)
+
+    def datasets_of_location(self, location: str) -> list[DatasetRow]:
+        self._datasets.flush()
+        return self._datasets.fetch("location = ? ORDER BY id", location)
+
+    def asset_names(self) -> list[str]:
+        return [name for (name,) in self.connection.execute(f"SELECT asset FROM {PREFIX}datasets WHERE removed = 0")]
+
+    def arcs(self, assets: Iterable[str]) -> dict[str, ArcRow]:
+        return self._arcs.keys(assets)
+
+    def arcs_in_force(self) -> list[ArcRow]:
+        self._arcs.flush()
+        return self._arcs.fetch("removed = 0 ORDER BY id")
+
+    def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
+        self._link(_ADD_FIRING, firings)
 
 
 class BuildWork(DatasetWork):

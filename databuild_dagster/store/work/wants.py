@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from operator import attrgetter
+from typing import Any
 
 from databuild_dagster.model.rows import WantRow
 from databuild_dagster.model.states import WantState
@@ -67,15 +68,16 @@ class WantWork(Tables):
         ids = list(ref_ids)
         if len(ids) == 1 and not self._wants.by_id:
             # The wants are part of the answer: one statement less in each command on one ref.
-            found = sorted(self._linked(_WANTS_HOLDING_ONE[openness], ids))
-            for values in found:
-                self._wants.take(values[2:])
-            return self._with_wants([values[:2] for values in found])
+            return self._taken(self._linked(_WANTS_HOLDING_ONE[openness], ids))
         return self._with_wants(self._pairs(_WANTS_HOLDING[openness], ids))
 
     def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
         self._wants.flush()
-        found = sorted(self._linked(_WANTS_TO_REOPEN, ref_ids, at))
+        return self._taken(self._linked(_WANTS_TO_REOPEN, ref_ids, at))
+
+    def _taken(self, answer: Iterable[Any]) -> list[tuple[int, WantRow]]:
+        """Of (ref, want, the columns of the want)."""
+        found = sorted(answer)
         for values in found:
             self._wants.take(values[2:])
         return self._with_wants([values[:2] for values in found])
