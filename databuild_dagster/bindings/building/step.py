@@ -33,8 +33,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Progress
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
-from databuild_dagster.bindings.claims.claims import Hosting, begin, claim
-from databuild_dagster.bindings.claims.run_request import asking
+from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.display.ui_events import Painter

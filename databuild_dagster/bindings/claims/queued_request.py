@@ -20,8 +20,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
-from databuild_dagster.bindings.claims.claims import claim_of
-from databuild_dagster.bindings.claims.run_request import Asking, asking
+from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import ANSWERS, Answer

@@ -14,10 +14,9 @@ from threading import Event
 from dagster import DagsterInstance, DagsterRunStatus, Failure, RunsFilter
 
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG
-from databuild_dagster.bindings.claims.claims import Hosting, take_over
+from databuild_dagster.bindings.claims.claims import Asking, Hosting, take_over
 from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY
 from databuild_dagster.bindings.claims.run_messages import gave_way, stalled
-from databuild_dagster.bindings.claims.run_request import Asking
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.standstill import launches_not_begun
 from databuild_dagster.model.commands import GiveUpDelegations

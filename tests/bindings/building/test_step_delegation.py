@@ -25,8 +25,8 @@ from databuild_dagster.bindings.adapter.run_tags import (
 )
 from databuild_dagster.bindings.building import step
 from databuild_dagster.bindings.claims import wait_for_builds as waiting
+from databuild_dagster.bindings.claims.claims import asking
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.claims.run_request import asking
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.engine.holders import this_process

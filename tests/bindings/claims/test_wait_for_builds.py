@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.bindings.claims.claims import Hosting, claim
-from databuild_dagster.bindings.claims.run_request import Asking
+from databuild_dagster.bindings.claims.claims import Asking, Hosting, claim
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import SucceedJobRuns
