@@ -17,7 +17,6 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.remote import CONNECT_PORT, RemoteSpark, parse_url
 from databuild_dagster.spark.server import HOST, check_reachable, record_at
 from databuild_dagster.spark.session import (
     CLIENT_FIRST_WAIT_MS,
@@ -26,7 +25,7 @@ from databuild_dagster.spark.session import (
     is_client,
     spark_ui_url,
 )
-from databuild_dagster.spark.settings import SparkMode, SparkSettings
+from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

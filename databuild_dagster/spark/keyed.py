@@ -2,17 +2,19 @@
 
 An instance that serves several outputs, as in a window of three days, comes once for each. A folder per key holds links
 to the instances' files, so that Spark reads the key as a partition column, constant per file. A join with a table of keys
-would be a Spark job of its own; a map from file to key would be searched for every row."""
+would be a Spark job of its own; a map from file to key would be searched for every row.
+
+And from one frame to the keys in a column, and to the rows of one key (SPEC 10.4)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from databuild_dagster.spark.errors import KeyColumnTaken
+from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
-from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost
@@ -154,3 +156,44 @@ def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[s
         frames.append(rows.join(F.broadcast(keys), instance).drop(instance))
     frame: DataFrame = united(frames)
     return frame
+
+
+def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:
+    """The different values of a column, None for null; at most one more than `most`, unordered.
+
+    For Spark this is one job that reads only that column. Raises `BadPartColumn`.
+    """
+    columns = list(frame.columns)
+    if columns.count(column) != 1:
+        why = f"it has {columns.count(column)} columns of that name" if column in columns else "it has no such column"
+        raise BadPartColumn(asset=asset, column=column, why=why)
+    if _is_spark(frame):
+        return [row[0] for row in frame.select(quoted(column)).distinct().limit(most + 1).collect()]
+    try:
+        found = frame[column].drop_duplicates().tolist()
+    except TypeError as error:  # Lists, for example, which pandas cannot compare.
+        raise BadPartColumn(asset=asset, column=column, why="its values cannot be compared") from error
+    # pandas has several nulls; all but None differ from themselves.
+    return list(dict.fromkeys(None if _is_null(value) else value for value in found))[: most + 1]
+
+
+def rows_of(frame: Any, column: str, value: Any) -> Any:
+    """The rows of a frame whose column has the value; None for null."""
+    if not _is_spark(frame):
+        chosen = frame[column].isna() if value is None else frame[column] == value
+        return frame[chosen].reset_index(drop=True)
+    import pyspark.sql.functions as F
+
+    # A plain comparison, which Parquet's own statistics can answer.
+    found = F.col(quoted(column))
+    return frame.filter(found.isNull() if value is None else found == F.lit(value))
+
+
+def _is_null(value: Any) -> bool:
+    import pandas as pd
+
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+
+
+def _is_spark(frame: Any) -> bool:
+    return hasattr(frame, "unionByName")

@@ -21,9 +21,8 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
 )
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.remote import RemoteSpark
 from databuild_dagster.spark.server import check_reachable, server_statuses, use_server
-from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
+from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

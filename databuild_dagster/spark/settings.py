@@ -3,6 +3,9 @@
 There are two kinds of settings. Those that a session can change (most of `spark.sql.*`) are set by each session. The
 others are fixed when a server starts; their fingerprint says which server a session may use. A remote Spark is started by
 others: there only the first kind is set, and a user's fixed setting is an error.
+
+The url `sc://…` is a Spark Connect server, whose client has no JVM; every other url is a master, the cluster of a session
+in a JVM of this process.
 """
 
 from __future__ import annotations
@@ -10,16 +13,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting
-from databuild_dagster.spark.remote import RemoteSpark, parse_url
 
+#: Spark Connect's port where the url names none.
+CONNECT_PORT: Final = 15002
+
+_HOST_AND_PORT = re.compile(r"^(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+)(?::(?P<port>\d{1,5}))?$")
 LOOPBACK = "127.0.0.1"
 _HERE = frozenset({LOOPBACK, "localhost", "::1"})
 
@@ -33,6 +41,23 @@ class SparkMode(StrEnum):
     CLASSIC = "classic"
     #: A Spark that others run: a Spark Connect server, or a cluster with a JVM inside the process as driver.
     REMOTE = "remote"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSpark:
+    """A Spark that others run."""
+
+    url: str
+    is_connect: bool
+    #: It listens at any of these; empty if only Spark itself can find them (`yarn`).
+    endpoints: tuple[tuple[str, int], ...] = ()
+    #: The parameters of a Connect url: token, user_id, use_ssl, and the like.
+    parameters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The url for messages, without the token."""
+        return self.url.partition("/;")[0] if self.is_connect else self.url
 
 
 @dataclass(frozen=True)
@@ -170,3 +195,55 @@ def _set_by_session(key: str) -> bool:
 def worker_python() -> str:
     """The Python that runs UDFs: this one, unless PYSPARK_PYTHON is set."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def parse_url(url: str | None) -> RemoteSpark:
+    """Parse a url. Raises `BadSparkUrl`, whose message holds no token."""
+    if not url or not url.strip():
+        raise BadSparkUrl(url=url or "", why="mode='remote' needs a url")
+    url = url.strip()
+    scheme, separator, rest = url.partition("://")
+    if url == "yarn" or re.fullmatch(r"local(\[[^\]]*\]|-cluster\[[^\]]*\])?", url):
+        return RemoteSpark(url, is_connect=False)
+    if not separator:
+        raise BadSparkUrl(url=url.partition(";")[0], why="it has no scheme such as sc:// or spark://")
+    match scheme:
+        case "sc":
+            return _connect(url, rest)
+        case "spark":
+            hosts = tuple(_endpoint(host, None, url) for host in rest.rstrip("/").split(","))
+            return RemoteSpark(url, is_connect=False, endpoints=hosts)
+        case "k8s":
+            scheme, separator, api = rest.rpartition("://")
+            place = api.partition("/")[0]
+            return RemoteSpark(
+                url, is_connect=False, endpoints=(_endpoint(place, 80 if scheme == "http" else 443, url),)
+            )
+        case _:
+            raise BadSparkUrl(url=url.partition(";")[0], why=f"{scheme}:// is not a scheme of Spark's")
+
+
+def _connect(url: str, rest: str) -> RemoteSpark:
+    place, _, parameters = rest.partition("/")
+    shown = f"sc://{place}"
+    if parameters and not parameters.startswith(";"):
+        raise BadSparkUrl(url=shown, why="after the port only /;key=value;key=value may follow")
+    pairs = [parameter.partition("=") for parameter in parameters.split(";") if parameter]
+    if not all(key and separator for key, separator, _ in pairs):
+        raise BadSparkUrl(url=shown, why="its parameters are not of the form key=value")
+    return RemoteSpark(
+        url,
+        is_connect=True,
+        endpoints=(_endpoint(place, CONNECT_PORT, shown),),
+        parameters=tuple((key, value) for key, _, value in pairs),
+    )
+
+
+def _endpoint(place: str, default_port: int | None, url: str) -> tuple[str, int]:
+    match = _HOST_AND_PORT.match(place)
+    if match is None:
+        raise BadSparkUrl(url=url, why=f"{place!r} is not host:port")
+    port = int(match["port"]) if match["port"] else default_port
+    if port is None or not 0 < port < 65536:
+        raise BadSparkUrl(url=url, why=f"{place!r} has no port" if port is None else f"{port} is not a port")
+    return match["host"].strip("[]"), port

@@ -6,6 +6,7 @@ No reader sees a staged file before `publish`, so staged files can be checked an
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,16 +14,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.errors import BadPartitionKeyColumn, KeyTooLong, StrayPartitionKeys
+from databuild_dagster.spark.errors import (
+    BadPartitionKeyColumn,
+    KeyTooLong,
+    NotAFrame,
+    StrayPartitionKeys,
+    UnsupportedColumn,
+)
 from databuild_dagster.spark.frames import without_wildcards
 from databuild_dagster.spark.schemas import columns_of, spark_schema
-from databuild_dagster.spark.writing import arrow_table, is_spark_frame, write_arrow, write_spark
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
 from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
-from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
+from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
 from databuild_dagster.warehouse.threads import in_threads
@@ -79,10 +85,10 @@ def stage_instance(
     frame: Any, folder: str, *, ref: Ref, coalesce: int | None = None, file_format: FileFormat = WRITTEN
 ) -> Staged:
     """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
-    if is_spark_frame(frame, ref):
-        write_spark(frame, folder, coalesce, file_format)
+    if _is_spark_frame(frame, ref):
+        _write_spark(frame, folder, coalesce, file_format)
     else:
-        write_arrow(frame, folder, ref, file_format)
+        _write_arrow(frame, folder, ref, file_format)
     return _described(folder, file_format)
 
 
@@ -102,7 +108,7 @@ def stage_batch(
     """
     for key in keys:
         folder_of(key)
-    if is_spark_frame(frame, asset):
+    if _is_spark_frame(frame, asset):
         schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
     else:
         schema = _write_arrow_by_key(frame, folder, asset, file_format)
@@ -114,25 +120,6 @@ def stage_batch(
     staged = dict(zip(folders, found, strict=True))
     without_rows = Staged(folder, (), found[0].schema if found else schema, file_format)
     return {key: staged.get(key, without_rows) for key in keys}
-
-
-def write_instance(
-    frame: Any,
-    warehouse: Warehouse,
-    *,
-    ref: AnyRef,
-    uuid: str,
-    job_run: str,
-    inputs: Mapping[Ref, str] | None = None,
-    coalesce: int | None = None,
-    file_format: FileFormat = WRITTEN,
-    **facts: Any,
-) -> Manifest:
-    """Stage a frame and publish it at once. `facts` are further arguments of `publish`."""
-    named = parse_ref(ref)
-    with staging(warehouse, uuid) as folder:
-        staged = stage_instance(frame, folder, ref=named, coalesce=coalesce, file_format=file_format)
-        return publish(staged, warehouse, ref=named, uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
 
 
 def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool) -> Any:
@@ -251,7 +238,7 @@ def _write_arrow_by_key(
 ) -> TableSchema:
     import pyarrow as pa
 
-    table = arrow_table(frame, asset)
+    table = _arrow_table(frame, asset)
     kinds = [field.type for field in table.schema if field.name == PARTITION_KEY]
     # A column without any value has no type.
     is_text = bool(kinds) and (_is_text(kinds[0]) or not table.num_rows)
@@ -261,10 +248,10 @@ def _write_arrow_by_key(
     disk.make_dirs(folder)
     for key in keys.unique().to_pylist():
         found = rows.filter(pa.compute.equal(keys, key) if key is not None else keys.is_null())
-        write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format)
+        _write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format)
     # The columns are known without rows, too.
     nothing = os.path.join(folder, ".columns")
-    write_arrow(rows.slice(0, 0), nothing, asset, file_format)
+    _write_arrow(rows.slice(0, 0), nothing, asset, file_format)
     return describe_files(nothing, file_format, columns_of)[1]
 
 
@@ -311,3 +298,75 @@ def _key_of(name: str) -> str | None:
     value = name.removeprefix(f"{PARTITION_KEY}=")
     # Spark encodes single ASCII characters only, the percent sign among them.
     return None if value == _NULL_KEY else unquote(value)
+
+
+def _is_spark_frame(frame: Any, ref: str) -> bool:
+    """True for a frame of Spark, False for pandas and Arrow. Raises `NotAFrame`."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(frame, DataFrame):
+        return True
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(frame, pd.DataFrame | pa.Table):
+        return False
+    raise NotAFrame(ref=ref, found=type(frame).__name__)
+
+
+def _write_spark(frame: DataFrame, staging: str, coalesce: int | None, file_format: FileFormat = WRITTEN) -> None:
+    """Write to a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
+    if coalesce is not None:
+        frame = frame.coalesce(coalesce)
+    frame.write.format(file_format.name).options(**file_format.spark_options).save(staging)
+
+
+def _write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
+    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    table = _arrow_table(frame, ref)
+    try:
+        table = _plain(table)
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        # safe=False: pandas counts nanoseconds, Spark microseconds.
+        table = table.cast(arrow_schema, safe=False)
+    except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:
+        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
+    disk.make_dirs(staging)
+    # A unique name, as Spark's: a file's name identifies its contents.
+    metadata = {SPARK_SCHEMA_KEY: schema.json().encode()}
+    path = os.path.join(staging, f"part-00000-{secrets.token_hex(8)}{file_format.suffix}")
+    file_format.write(table.replace_schema_metadata(metadata), path)
+
+
+def _arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
+    """The frame as an Arrow table, with the named levels of a pandas index. Raises `UnsupportedColumn`."""
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return frame
+    try:
+        named = [name for name in frame.index.names if name is not None]
+        whole = frame.reset_index(level=named) if named else frame
+        return pa.Table.from_pandas(whole, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Categories as their values; a column of nothing but None as text, its most likely type."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(field.type.value_type)
+        if pa.types.is_dictionary(field.type)
+        else field.with_type(pa.string())
+        if pa.types.is_null(field.type)
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

@@ -15,10 +15,10 @@ from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import ManifestState
 from tests.support.dead_process import dead_process
+from tests.support.instances import write_instance
 
 DAYS = ["2013-01-01", "2013-01-02"]
 REFS = [f"numbers@{day}" for day in DAYS]

@@ -7,8 +7,8 @@ import pytest
 
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
+from tests.support.instances import write_instance
 
 #: What starts Spark, or stand-ins for it.
 STARTS_PROCESSES = {"spark", "spark_home", "new_home"}

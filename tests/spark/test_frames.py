@@ -96,8 +96,8 @@ def test_a_frame_that_fails_leaves_no_manifest_and_nothing_staged(spark, warehou
 
 
 def test_the_same_instance_is_never_written_twice(spark, warehouse, write):
-    from databuild_dagster.spark.staging import write_instance
     from databuild_dagster.warehouse.errors import ManifestConflict
+    from tests.support.instances import write_instance
 
     first = write(spark.range(3))
 

@@ -13,7 +13,7 @@ from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.session import abandon, interrupt, open_session, spark_ui_url, tag_operations
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.staging import write_instance
+from tests.support.instances import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 import pyspark.sql.functions as F
 

@@ -15,9 +15,9 @@ from databuild_dagster.model.constraints import (
     Regex,
     Unique,
 )
-from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.spark.validating import check_constraints, columns_to_check, validate_instances
 from databuild_dagster.warehouse.layout import Warehouse
+from tests.support.instances import write_instance
 
 ROWS = """
     SELECT * FROM VALUES

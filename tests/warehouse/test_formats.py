@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.errors import UnknownFormat, UnreadableFile
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN, FileFormat, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 from databuild_dagster.warehouse.outside import describe_each, find_files, fingerprint_of
+from tests.support.instances import write_instance
 from tests.support.orc import Orc
 
 UUIDS = ["5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"]

@@ -21,7 +21,7 @@ from databuild_dagster.model.lots import MAX_PARTS, balanced
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn
-from databuild_dagster.spark.parts import rows_of, values_of
+from databuild_dagster.spark.keyed import rows_of, values_of
 from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.files import publish_files

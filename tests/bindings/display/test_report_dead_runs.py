@@ -15,9 +15,9 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.spark.staging import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.dead_process import dead_process
+from tests.support.instances import write_instance
 
 REF = "numbers@2013-01-01"
 

@@ -7,10 +7,9 @@ import pytest
 
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting, RemoteUnreachable, SessionModesMixed
 from databuild_dagster.spark.interrupt import session_address
-from databuild_dagster.spark.remote import parse_url
 from databuild_dagster.spark.server import use_server
 from databuild_dagster.spark.session import open_session
-from databuild_dagster.spark.settings import SparkSettings
+from databuild_dagster.spark.settings import SparkSettings, parse_url
 
 CONNECT, MASTER = True, False
 
