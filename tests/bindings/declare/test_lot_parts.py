@@ -565,7 +565,7 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     deploy: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the event and the removal of what the failed attempt had kept."""
-    from databuild_dagster.bindings.building.builds import Builder
+    from databuild_dagster.bindings.building.call import Leftovers
     from databuild_dagster.data import lost_run_output as remains
 
     ref = f"doubled@{DAY}"
@@ -575,7 +575,7 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     calls.bad = set()
     taint(site, ref)
     with monkeypatch.context() as patched:
-        patched.setattr(Builder, "settle", lambda self, run: None)
+        patched.setattr(Leftovers, "settle", lambda self, run: None)
         site.build(ref)
     failed, live = uuids(site, ref)
     warehouse = warehouse_of(site.instance)
