@@ -205,7 +205,7 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
         # A ref with an instance today has a valid key.
         if queries.states([ref])[ref] is None and (why := why_not(spec, partition_key_of(ref))):
             raise UnknownPartition(ref=ref, why=why, asset=asset)
-    _check_state(queries, canonical, moment, allow_tainted=allow_tainted)
+    check_state(queries, canonical, moment, allow_tainted=allow_tainted)
     _check_kept(queries, [canonical], moment)
     return _readable(asset, [canonical], spec)[0]
 
@@ -269,7 +269,8 @@ _WHAT_TO_DO = {
 _WHAT_TO_DO_THEN = "`databuild history {ref}` lists its instances; leave as_of out to read the present data."
 
 
-def _check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allow_tainted: bool) -> None:
+def check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allow_tainted: bool) -> None:
+    """Raises `NotLive`, `TaintedRef`."""
     if canonical.state is InstanceState.LIVE:
         return
     facts = {

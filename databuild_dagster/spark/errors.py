@@ -5,7 +5,11 @@ from __future__ import annotations
 from databuild_dagster.model.errors import DatabuildError, Refused
 
 
-class JavaMissing(DatabuildError):
+class NoSession(DatabuildError):
+    """This process can open no Spark session."""
+
+
+class JavaMissing(NoSession):
     """Spark needs Java {needed} or newer, and {found}."""
 
     hint = (
@@ -14,7 +18,7 @@ class JavaMissing(DatabuildError):
     )
 
 
-class SparkUnreachable(DatabuildError):
+class SparkUnreachable(NoSession):
     """No Spark server answers at {host}:{port} ({why})."""
 
     hint = "Run `databuild spark stop` and try again: the next session starts another one."
@@ -26,7 +30,7 @@ class RemoteUnreachable(SparkUnreachable):
     hint = "Start it, or correct the url of DatabuildSpark(mode='remote', url=…)."
 
 
-class BadSparkUrl(Refused):
+class BadSparkUrl(NoSession, Refused):
     """{url!r} is no address of a Spark: {why}."""
 
     hint = (
@@ -34,31 +38,31 @@ class BadSparkUrl(Refused):
     )
 
 
-class FixedSetting(Refused):
+class FixedSetting(NoSession, Refused):
     """{setting} is fixed when Spark starts, so {what} cannot change it."""
 
     hint = "Set it in spark_config of the DatabuildSpark resource that starts Spark, or on the cluster itself."
 
 
-class BadSetting(Refused):
+class BadSetting(NoSession, Refused):
     """{what} is not a Spark configuration: {why}."""
 
     hint = 'Give a JSON object such as {{"spark.sql.shuffle.partitions": 16}}.'
 
 
-class ServerFailed(DatabuildError):
+class ServerFailed(NoSession):
     """The local Spark server did not start: {why}."""
 
     hint = "Its log is {log}."
 
 
-class TooManyServers(Refused):
+class TooManyServers(NoSession, Refused):
     """{count} local Spark servers with other settings are in use below {folder}, which is the limit."""
 
     hint = "Use the settings of one of them, or wait until its users have ended (`databuild spark status`)."
 
 
-class SessionModesMixed(Refused):
+class SessionModesMixed(NoSession, Refused):
     """This process has a {present} Spark session already, so it cannot open a {wanted} one."""
 
     hint = "PySpark keeps one kind per process: use one mode in all assets of a code location."

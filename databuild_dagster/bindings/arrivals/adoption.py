@@ -123,10 +123,7 @@ class Adopter:
         refs: dict[Ref, None] = {}
         for named in partitions:
             first, dots, last = named.partition(RANGE)
-            if not dots or self._why_not(named) is None:
-                ends = [named]
-            else:
-                ends = [first, last]
+            ends = [named] if not dots or self._why_not(named) is None else [first, last]
             for key in ends:
                 if why := self._why_not(key):
                     raise UnknownPartition(ref=make_ref(asset, key), why=why, asset=asset)

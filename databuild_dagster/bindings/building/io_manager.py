@@ -30,14 +30,10 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.data.read_plan import Moment, check_state
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
-
-
-class NotLive(Exception):
-    """A ref that is to be read is not live; the message names it and the command that builds it."""
 
 
 class DatabuildIOManager(IOManager):
@@ -60,10 +56,8 @@ class DatabuildIOManager(IOManager):
     def load_input(self, context: InputContext) -> Any:
         asset = asset_text(context.asset_key)
         canonical = self._canonical(asset, context)
-        if absent := [ref for ref, instance in canonical.items() if instance.state is not InstanceState.LIVE]:
-            raise NotLive(
-                f"{few_of(absent)} cannot be read, because it is not live; build it first: databuild build {absent[0]}"
-            )
+        for instance in canonical.values():
+            check_state(engine_for(self._instance).queries, instance, Moment(), allow_tainted=False)
         pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
         return self._frames.read(list(canonical.values()), asset, pandas=pandas)
 

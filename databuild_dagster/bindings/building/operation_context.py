@@ -20,35 +20,13 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, error_text
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.refs import asset_of, parse_ref
-from databuild_dagster.spark.errors import (
-    BadSetting,
-    BadSparkUrl,
-    FixedSetting,
-    JavaMissing,
-    ServerFailed,
-    SessionModesMixed,
-    SparkUnreachable,
-    TooManyServers,
-)
+from databuild_dagster.spark.errors import NoSession
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
-
-#: Errors that mean that this machine can open no session.
-_NO_SESSION = (
-    BadSetting,
-    BadSparkUrl,
-    FixedSetting,
-    JavaMissing,
-    ServerFailed,
-    SessionModesMixed,
-    SparkUnreachable,
-    TooManyServers,
-)
-
 
 #: Packages whose errors end in pages of Java.
 _SPARKS = ("pyspark", "py4j", "grpc")
@@ -82,7 +60,7 @@ class OperationResources:
         """The Spark session, opened at the first use. Raises `CannotExecute`."""
         try:
             return self.frames.spark.session
-        except _NO_SESSION as error:
+        except NoSession as error:
             raise CannotExecute(str(error)) from error
 
     @contextmanager

@@ -127,7 +127,9 @@ def test_a_plain_asset_that_reads_what_is_not_live_is_told_what_to_do(deploy: An
         str(log.dagster_event.event_specific_data.error)
         for log in site.instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
     ]
-    assert f"numbers@{DAY} cannot be read, because it is not live; build it first: databuild build" in said[0]
+    assert (
+        f"numbers@{DAY} is missing, so there is nothing to read. `databuild build numbers@{DAY}` builds it." in said[0]
+    )
 
 
 def test_a_job_run_canceled_from_outside_stops_its_spark_work(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
