@@ -110,8 +110,7 @@ def build_definitions(
 
 @dataclass(frozen=True, slots=True)
 class LocationParts:
-    """The parts that a code location has once, also when several Definitions are merged: Dagster merges identical
-    objects only."""
+    """The parts that all Definitions of a code location share: Dagster merges identical objects only."""
 
     deployment: Deployment
     resources: Mapping[str, Any]

@@ -69,8 +69,8 @@ class Builder:
         call = Call(left, used)
         self.stops.begin(left)
         try:
-            # The launch's tag stops all calls of the launch, also from other processes; the first job run's tag stops
-            # this call.
+            # The launch's tag stops all calls of the launch, also from other processes; the job run's tag stops this
+            # one.
             with self._frames.spark.interruptible(self._tools.launch_id, left[0].id):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:

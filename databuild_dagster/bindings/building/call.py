@@ -98,8 +98,7 @@ class Tools:
 
 
 class Stops:
-    """The job runs of a step that were stopped from outside, and the calls that stop with them. Used by several
-    threads."""
+    """The job runs of a step that were stopped from outside, and the calls that stop with them. Thread-safe."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -157,8 +156,7 @@ class Leftovers:
         return attempts
 
     def settle(self, run: HostedRun) -> None:
-        """The engine recorded the end of a job run: parts that earlier attempts kept are in it or useless, and are
-        removed."""
+        """The engine recorded the end of a job run: what earlier attempts kept is in it or useless, and is removed."""
         folder = self._unsettled.pop(run.id, None)
         if folder is None:
             return

@@ -1,5 +1,4 @@
-"""`Deployment`: the settings that `build_definitions` decides once for a code location, as steps and commands find them
-again."""
+"""`Deployment`: the settings that `build_definitions` decides once for a code location, for steps and commands."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any

@@ -1,5 +1,4 @@
-"""The IO manager by which plain Dagster assets and asset checks read ours: one frame of the canonical instances, no
-writes.
+"""The IO manager by which plain Dagster assets and asset checks read ours: a frame of canonical instances, no writes.
 
 One partition or many come as one frame, of Spark or pandas as the parameter is annotated. Our own assets do not use it:
 they read exactly the instances that their job run pinned.

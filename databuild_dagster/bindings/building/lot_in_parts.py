@@ -189,8 +189,7 @@ class LotInParts:
                     self.failed[part] = error
 
     def publish(self, part: Part, staged: Staged, inputs: Mapping[Ref, str]) -> PartManifest:
-        """Move a part's files into place and write its manifest. Raises `BadResult` for columns that differ from the
-        others'."""
+        """Move a part's files into place and write its manifest. Raises `BadResult` for columns unlike the others'."""
         manifest = PartManifest(
             dataset=asset_of(self.ref),
             ref=self.ref,

@@ -1,5 +1,4 @@
-"""The manager, the executor and the resources of operations, for a Dagster run, the orchestrator's sensor and a command
-line."""
+"""The manager, executor and resources of operations, for a Dagster run, the sensor and a command line."""
 
 import logging
 from collections.abc import Callable, Iterable

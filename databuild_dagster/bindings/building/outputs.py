@@ -86,8 +86,7 @@ class Outputs:
         call.staged.update(staged)
 
     def check_columns(self, ref: Ref, staged: Staged, *, from_now_on: bool = False) -> None:
-        """Compare with the newest live instance, and with instances that this step has built since. Raises
-        `SchemaChanged`."""
+        """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`."""
         asset = asset_of(ref)
         with self._columns_lock:
             if asset not in self._columns:

@@ -36,8 +36,7 @@ def made_with(context: AssetExecutionContext, function: Any) -> MadeWith:
 
 
 def _config_of(step: str, run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a run's config that a step sees, in the form of the Launchpad; settings of the execution are left
-    out."""
+    """The part of a run's config that a step sees, in the form of the Launchpad, without settings of execution."""
     of_step = (run_config.get("ops") or {}).get(step)
     seen = {"ops": {step: of_step} if of_step else None, "resources": run_config.get("resources")}
     text = json.dumps({name: value for name, value in seen.items() if value}, default=str, ensure_ascii=False)

@@ -231,8 +231,7 @@ class _Step:
         return None
 
     def _leave(self, left: Mapping[Ref, tuple[Ref, ...]]) -> None:
-        """The run ends as if its job run had missed the inputs: its partitions are neither green nor red, and a want
-        stays open."""
+        """The run ends as if its job run had missed the inputs: no partition is green or red, and a want stays open."""
         if left:
             self.context.log.warning(run_messages.gave_way(list(left), next(iter(left.values()))))
             self.progress.missed.update(left)

@@ -147,8 +147,7 @@ def send_alerts(
         return seq
 
     while ready := {n for n in ready if left[n]}:
-        # An alert that failed comes after those that work, so that it cannot use up their time; then the one furthest
-        # behind.
+        # A failed alert comes after working ones, so that it cannot use up their time; then the one furthest behind.
         n = min(ready, key=lambda n: (cursors[n].tries, cursors[n].seq, cursors[n].entry, n))
         want_id, after = left[n].popleft()
         late = None if want_id is None else _late(engine, want_id, location)

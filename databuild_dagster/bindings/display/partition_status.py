@@ -98,8 +98,7 @@ def _remember_run(instance: DagsterInstance, events: Mapping[Ref, EventLogEntry]
 
 
 def clear_cached_status(instance: DagsterInstance, assets: Iterable[str]) -> None:
-    """Clear Dagster's cached status: it keeps a failed partition red until it is materialized, despite later PLANNED
-    events."""
+    """Clear Dagster's cached status, which keeps a failed partition red despite later PLANNED events."""
     for asset in assets:
         instance.event_log_storage.wipe_asset_cached_status(asset_key(asset))
 

@@ -29,8 +29,7 @@ _LAST_LOOK = "last look at dead runs"
 
 
 def report_dead_runs(instance: DagsterInstance, lost: Iterable[str] = ()) -> list[Ref]:
-    """Materialize the instances that dead Dagster runs did not report, and end open dead runs; returns the reported
-    refs.
+    """Materialize the unreported instances of dead Dagster runs, and end open dead runs; returns the reported refs.
 
     `lost` are launches found dead just now. Without any dead run this takes two queries.
     """

@@ -1,5 +1,4 @@
-"""Taints in Dagster: a tainted partition is red, with the reason one click away, until it is rebuilt or untainted (SPEC
-7.1).
+"""Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (SPEC 7.1).
 
 A failed Dagster run represents each taint. It never ran: its failure message says who tainted what and why, and what to
 do. Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due

@@ -1,5 +1,5 @@
-"""The events of a step for Dagster, so that the UI is right: in progress while building, green when live, red when
-failed, and nothing because of a neighbor (SPEC 6.1).
+"""The events of a step for Dagster: partitions are in progress, live or failed, and none because of a neighbor (SPEC
+6.1).
 
 The step yields materializations and observations; `runs_to_show` decides the PLANNED events of all other refs.
 """

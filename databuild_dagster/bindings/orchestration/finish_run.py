@@ -112,8 +112,7 @@ def _links(served: Sequence[Served]) -> dict[str, Any]:
 
 
 def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[Ref, Served]) -> Iterator[DagsterEvent]:
-    """Materializations for a backfill, which fails without them, and for refs that Dagster does not show; else
-    observations."""
+    """Materializations for a backfill, which fails without them, and for refs new to Dagster; else observations."""
     by_asset: dict[str, dict[str | None, Served]] = {}
     for ref, one in served.items():
         by_asset.setdefault(asset_of(ref), {})[partition_key_of(ref)] = one

@@ -193,8 +193,7 @@ _ABOUT = e.names_of(e.MetaInvoked)
 
 
 class OperationsTick:
-    """Completes operations, and requests executors. One per process and code location, because it remembers earlier
-    passes."""
+    """Completes operations, and requests executors. One per process and code location; it remembers earlier passes."""
 
     def __init__(self, instance: DagsterInstance, deployment: Deployment) -> None:
         self.deployment = deployment

@@ -20,7 +20,7 @@ import yaml
 from databuild_dagster import CommandAlert, DatabuildComponent, WebhookAlert
 from databuild_dagster.bindings.adapter.dagster_private import ComponentTree
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
-from databuild_dagster.bindings.authoring.scaffolding import DatabuildScaffolder
+from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset

@@ -164,8 +164,7 @@ def _manifests_of(
     """Ordered by ref; without partitions whose data is not ours or is removed, which their jobs report."""
     pinned = {parse_ref(ref): uuid for ref, uuid in instances.items()}
     seen = resources.engine.queries.canonical(list(pinned))
-    # A partition that was rebuilt since may have other columns; its instance of before is read with those of the
-    # others.
+    # A rebuilt partition may have other columns; its earlier instance is read with those of the others.
     found = [seen[ref] for ref, uuid in pinned.items() if uuid is not None and seen[ref].uuid == uuid]
     ours = sorted((one for one in found if one.manifest_uri is not None), key=lambda one: one.ref)
     try:
