@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
-from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.options import Where, definitions, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--allow-schema-change", is_flag=True, help="Columns may differ from partition to partition.")
 @click.option("--dry-run", is_flag=True, help="Look at everything, and record nothing.")
 @definitions
-@common
+@tabular
 def adopt(
     asset: str,
     pattern: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import emit, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.model.arcs import ArcState
@@ -31,7 +31,7 @@ class NoArc(InvalidRequest):
 @click.option(
     "--state", type=click.Choice([state.value for state in ArcState]), help="Only lots in this state; implies --list."
 )
-@common
+@tabular
 def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) -> None:
     """Count the lots of ARC, or of every arc, by state.
 

@@ -10,7 +10,7 @@ import click
 from databuild_dagster.cli.building import Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
-from databuild_dagster.cli.options import REF, Where, common, definitions
+from databuild_dagster.cli.options import REF, Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
@@ -31,7 +31,7 @@ from databuild_dagster.model.refs import Ref
     "--fresh", is_flag=True, help="Build anew those of REFS that another code version than today's has built."
 )
 @definitions
-@common
+@tabular
 def build(
     refs: tuple[Ref, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
 ) -> None:

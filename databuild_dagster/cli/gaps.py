@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import click
 
 from databuild_dagster.cli.calendar import calendar
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
@@ -43,7 +43,7 @@ class InvalidTime(InvalidRequest):
     help="The first lot that is no more of the range, or a time in it; where the partitions end, if left out.",
 )
 @click.option("--chain", is_flag=True, help="All that DATASET is made of as well, back to the first cause.")
-@common
+@tabular
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
     """Show which lots of DATASET are missing, and why.
 

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from databuild_dagster.cli.exits import FAILED, Exit
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.cli.times import DURATION
@@ -42,7 +42,7 @@ WEEK_SECONDS = 7 * 24 * 3600.0
     help="With --leftovers: also data of no known instance. Only where no other Dagster instance writes to the warehouse.",
 )
 @click.option("--yes", is_flag=True, help="Remove it. Without --yes nothing is removed, only shown.")
-@common
+@tabular
 @click.pass_context
 def gc(
     context: click.Context,

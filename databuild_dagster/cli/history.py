@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from databuild_dagster.cli.options import REF, common
+from databuild_dagster.cli.options import REF, tabular
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
@@ -27,7 +27,7 @@ SHOWN_ASKERS: Final = 3
 
 @click.command()
 @click.argument("ref", type=REF)
-@common
+@tabular
 def history(ref: Ref, as_json: bool) -> None:
     """List every instance of REF, newest last.
 
@@ -59,7 +59,12 @@ def history(ref: Ref, as_json: bool) -> None:
     columns = (
         "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "built from", "why",
     )  # fmt: skip
-    table(columns, rows, empty=f"Nothing has built {ref} yet.")
+    table(
+        columns,
+        rows,
+        empty=f"Nothing has built {ref} yet.",
+        wide_only=("seq", "created", "by", "job run", "built from"),
+    )
 
 
 def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) -> dict[str, object]:

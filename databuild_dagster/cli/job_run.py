@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
@@ -23,7 +23,7 @@ MAX_LOOKED_AT = 100
 @click.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only those that have not ended.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
-@common
+@tabular
 def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     """List the newest job runs.
 
@@ -47,7 +47,7 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
         )
         for each in found
     ]
-    table(columns, rows, empty="No job has run yet.")
+    table(columns, rows, empty="No job has run yet.", wide_only=("job", "dagster run", "started", "ended"))
 
 
 @click.command("cancel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import REF, common
+from databuild_dagster.cli.options import REF, tabular
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
@@ -17,7 +17,7 @@ from databuild_dagster.store.queries.queries import Queries
 @click.option("--request", help="Of one request: the id of a want's request, or of a Dagster run.")
 @click.option("--ref", type=REF, help="Of one ref: who asked for it.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
-@common
+@tabular
 def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool) -> None:
     """List what each request got for each ref.
 
@@ -54,7 +54,12 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
         )
         for each in entries
     ]
-    table(columns, rows, empty=f"Nobody has asked for {ref or 'anything'} yet.")
+    table(
+        columns,
+        rows,
+        empty=f"Nobody has asked for {ref or 'anything'} yet.",
+        wide_only=("asked", "job run", "instance"),
+    )
 
 
 def _as_json(each: LedgerEntry) -> dict[str, object]:

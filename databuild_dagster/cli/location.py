@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
@@ -15,7 +15,7 @@ from databuild_dagster.model.errors import NotFound
 
 
 @click.command("list")
-@common
+@tabular
 def list_locations(as_json: bool) -> None:
     """List the code locations and their assets."""
     found: dict[str, list[str]] = defaultdict(list)

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 import click
 
 from databuild_dagster.cli.exits import FAILED, Exit
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import count, emit, exactly, table
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
@@ -131,7 +131,7 @@ def migrate(as_json: bool) -> None:
     help="First write anew every copy of a manifest and state of an arc that other tools look at, and remove what is "
     "nobody's among them.",
 )
-@common
+@tabular
 def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     """Verify the tables and the log; exit 1 if any is wrong."""
     store = the_store()

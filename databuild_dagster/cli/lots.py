@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.datasets import DatasetSpec
@@ -36,7 +36,7 @@ class LotView(NamedTuple):
 @click.command("lots")
 @click.argument("dataset", required=False)
 @click.option("--list", "listed", is_flag=True, help="Every lot of DATASET that was ever built or has arrived.")
-@common
+@tabular
 def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
     """Count the lots of DATASET, or of all, by state.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.store.ledger import JobMetrics, Ledger
@@ -27,7 +27,7 @@ DEFAULT_PORT = 9864
     default=None,
     help="With --serve: the address to listen on, 0.0.0.0 for every one of this machine.  [default: 127.0.0.1]",
 )
-@common
+@tabular
 def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool) -> None:
     """Show success rates, and builds and seconds saved."""
     if sum((prometheus, serve is not None, as_json)) > 1:

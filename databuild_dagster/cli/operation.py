@@ -17,7 +17,7 @@ from databuild_dagster.cli.operation_progress import (
     trouble_of,
 )
 from databuild_dagster.cli.operation_run import run_here
-from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
@@ -34,7 +34,7 @@ MAX_SHOWN = 100
 @click.argument("dataset", required=False)
 @click.option("--all", "every", is_flag=True, help="Also those that have ended.")
 @definitions
-@common
+@tabular
 def list_operations(dataset: str | None, every: bool, where: Where, as_json: bool) -> None:
     """List the running operations, on DATASET or on all."""
     manager = _manager(where)
@@ -58,7 +58,7 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
 @click.command()
 @click.argument("operation")
 @definitions
-@common
+@tabular
 def show(operation: str, where: Where, as_json: bool) -> None:
     """Show the jobs, the failures and the result of OPERATION.
 
@@ -113,7 +113,7 @@ def show(operation: str, where: Where, as_json: bool) -> None:
 @click.argument("operation")
 @click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
 @definitions
-@common
+@tabular
 def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
     """Follow OPERATION to its end."""
     id = OperationId.parse(operation)

@@ -17,7 +17,7 @@ import click
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
-from databuild_dagster.cli.options import Where, common, definitions
+from databuild_dagster.cli.options import Where, definitions, tabular
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine.holders import this_user
@@ -97,7 +97,7 @@ def operation_command(function: F) -> F:
     wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
     wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
-        common,
+        tabular,
         definitions,
         click.option("--no-wait", is_flag=True, help="Start it, print its id, and let the daemon have it run."),
         click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from databuild_dagster.cli.output import WIDE
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.store.queries.queries import Queries
@@ -36,6 +37,18 @@ def common(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(
         function
     )
+
+
+def tabular(function: F) -> F:
+    """The options of `common`, and --wide for a command that prints a table; `output.table` looks at it."""
+
+    def keep(context: click.Context, _: click.Parameter, is_wide: bool) -> None:
+        context.meta[WIDE] = is_wide
+
+    option = click.option(
+        "--wide", is_flag=True, expose_value=False, callback=keep, help="Show every column in full, however wide."
+    )
+    return common(option(function))
 
 
 def as_of(function: F) -> F:

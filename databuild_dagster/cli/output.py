@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -11,7 +14,18 @@ import click
 from databuild_dagster.engine import wording
 from databuild_dagster.model.wording import few_of
 
-#: The colour of a state, the same wherever it is shown.
+#: Characters of a table's line, and between two of its columns; --wide lifts the first.
+MAX_WIDTH = 100
+GAP = 2
+#: A column that is narrowed keeps so many characters, one of sentences at first more; so this many columns fit.
+MIN_WIDTH = 8
+MIN_SENTENCE = 20
+MAX_COLUMNS = (MAX_WIDTH + GAP) // (MIN_WIDTH + GAP)
+#: Where `options.tabular` puts --wide in click's context.
+WIDE = "databuild.wide"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}( \*)?")
+
+#: The color of a state, the same wherever it is shown.
 STYLES = {
     "Live": "green",
     "Successful": "green",
@@ -34,21 +48,66 @@ def emit(value: Any) -> None:
     click.echo(json.dumps(value, default=str))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A table as wide as it has to be; states have their colours on a terminal."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, wide_only: Collection[str] = ()
+) -> None:
+    """Print a table of at most 100 columns of text; states have their colors on a terminal.
+
+    The columns of `wide_only` are left out, long sentences folded, and long words shortened. With --wide nothing is.
+    """
     listed = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not listed:
         click.echo(empty)
         return
-    widths = [max(len(row[i]) for row in [list(columns), *listed]) for i in range(len(columns))]
-    click.echo(
-        "  ".join(
-            click.style(name.ljust(width), bold=True) for name, width in zip(columns, widths, strict=True)
-        ).rstrip()
+    is_wide = (context := click.get_current_context(silent=True)) is not None and context.meta.get(WIDE, False)
+    shown_columns = [i for i, name in enumerate(columns) if is_wide or name not in wide_only]
+    n_hidden = 0
+    if not is_wide:
+        n_hidden = len(shown_columns) - MAX_COLUMNS
+        shown_columns = shown_columns[:MAX_COLUMNS]
+    cells = [[row[i] for i in shown_columns] for row in ([*columns], *listed)]
+    by_column = list(zip(*cells, strict=True))
+    widths = [max(map(len, column)) for column in by_column] if is_wide else _narrowed(by_column)
+    for number, row in enumerate(cells):
+        styles = [{"bold": True} if number == 0 else {"fg": STYLES.get(cell)} for cell in row]
+        for line in zip_longest(*(_fold(cell, width) for cell, width in zip(row, widths, strict=True)), fillvalue=""):
+            n_filled = max((i for i, text in enumerate(line, 1) if text), default=0)
+            texts = [text.ljust(width) for text, width in zip(line[: n_filled - 1], widths, strict=False)]
+            texts += line[n_filled - 1 : n_filled]
+            click.echo((" " * GAP).join(click.style(text, **style) for text, style in zip(texts, styles, strict=False)))
+    if n_hidden > 0:
+        click.echo(f"and {count(n_hidden, 'more column')}; --wide shows all.")
+
+
+def _narrowed(columns: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column: sentences are narrowed first, then words, and ids only where nothing else helps."""
+    widths = [max(map(len, column)) for column in columns]
+    room = MAX_WIDTH - GAP * (len(widths) - 1)
+    are_sentences = [any(" " in cell for cell in column[1:]) for column in columns]
+    are_ids = [all(map(_UUID.fullmatch, column[1:])) for column in columns]
+    stages = (
+        (are_sentences, MIN_SENTENCE),
+        ([not is_id for is_id in are_ids], MIN_WIDTH),
+        ([True] * len(widths), MIN_WIDTH),
     )
-    for row in listed:
-        cells = [click.style(cell.ljust(width), fg=STYLES.get(cell)) for cell, width in zip(row, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())
+    for may_narrow, least in stages:
+        narrowed = widths
+        for most in range(max(widths), least - 1, -1):
+            if sum(narrowed) <= room:
+                return narrowed
+            narrowed = [min(width, most) if may else width for width, may in zip(widths, may_narrow, strict=True)]
+        widths = narrowed
+    return widths
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """Lines of at most this width. A word that is longer keeps its beginning and its end, which tell refs apart."""
+    if len(cell) <= width:
+        return [cell]
+    words = [
+        word if len(word) <= width else f"{word[: (width - 1) // 2]}…{word[-(width // 2) :]}" for word in cell.split()
+    ]
+    return textwrap.wrap(" ".join(words), width, break_on_hyphens=False) or [""]
 
 
 def when(at: float | None) -> str | None:

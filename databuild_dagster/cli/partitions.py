@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import REF, as_of, common, moment
+from databuild_dagster.cli.options import REF, as_of, common, moment, tabular
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import UnknownPartition
@@ -39,7 +39,7 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
     "--outdated", is_flag=True, help="Only those that are live and were built by another code version than today's."
 )
 @as_of
-@common
+@tabular
 def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, as_json: bool) -> None:
     """List every partition of ASSET with its state."""
     queries = the_queries()

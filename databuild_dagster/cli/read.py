@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import REF, as_of, common, moment
+from databuild_dagster.cli.options import REF, as_of, moment, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
@@ -33,7 +33,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 @click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
 @as_of
 @click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
-@common
+@tabular
 def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """Print the rows of REF."""
     queries = the_queries()

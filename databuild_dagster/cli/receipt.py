@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from databuild_dagster.cli.options import REF, common
+from databuild_dagster.cli.options import REF, tabular
 from databuild_dagster.cli.output import emit, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
@@ -32,7 +32,7 @@ class NoReceipt(Refused):
 @click.command()
 @click.argument("ref", type=REF)
 @click.option("--instance", "uuid", metavar="UUID", help="Of this instance of REF instead of the canonical one.")
-@common
+@tabular
 def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
     """Show what the instance of REF was made of.
 
@@ -63,7 +63,7 @@ def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
         )
         for each in reversed(entries)
     ]
-    table(columns, rows, empty="")
+    table(columns, rows, empty="", wide_only=("config", "job run", "live since"))
 
 
 def _entry(queries: Queries, instance: Instance, made_with: MadeWith | None) -> dict[str, Any]:

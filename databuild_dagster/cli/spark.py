@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.home import dagster_home
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.spark.server import server_statuses, stop_server
 
 
 @click.command()
-@common
+@tabular
 def status(as_json: bool) -> None:
     """Show the shared Spark server: address, age and UI."""
     found = server_statuses(dagster_home())

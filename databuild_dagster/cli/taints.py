@@ -6,7 +6,7 @@ from collections import Counter
 
 import click
 
-from databuild_dagster.cli.options import REF, common
+from databuild_dagster.cli.options import REF, common, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
@@ -29,7 +29,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 @click.option(
     "--dry-run", is_flag=True, help="Only say exactly what would be tainted, and which wants would open again."
 )
-@common
+@tabular
 def taint(
     refs: tuple[Ref, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:

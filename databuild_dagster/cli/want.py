@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
-from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment
+from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
@@ -75,7 +75,7 @@ def create(
 @click.command("list")
 @click.option("--all", "every", is_flag=True, help="Also those that ended.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
-@common
+@tabular
 def list_wants(every: bool, limit: int, as_json: bool) -> None:
     """List the open wants, newest first."""
     _print(the_queries().wants(open_only=not every, most=limit), as_json)
@@ -84,7 +84,7 @@ def list_wants(every: bool, limit: int, as_json: bool) -> None:
 @click.command("show")
 @click.argument("want_or_request")
 @as_of
-@common
+@tabular
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """Show one want, or every want of a request."""
     queries = the_queries()
@@ -137,7 +137,8 @@ def _print(wants: list[WantView], as_json: bool) -> None:
         )
         for each in wants
     ]
-    table(columns, rows, empty="No wants are open. `databuild want create REF` records one.")
+    hidden = ("request", "source", "priority", "created", "expires")
+    table(columns, rows, empty="No wants are open. `databuild want create REF` records one.", wide_only=hidden)
 
 
 def _as_json(each: WantView) -> dict[str, object]:

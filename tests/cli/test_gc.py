@@ -101,7 +101,7 @@ def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(pr
     assert [len(list(folder(project, uuid).iterdir())) for uuid in (first, second, third)] == [1, 2, 2]
     assert project.ask("read", DAY) == [{"day": "2024-01-29", "amount": a} for a in (1.5, 2.5)]
     assert project.ask("log", "check", "--deep")["ok"]
-    assert "data removed" in project.call("history", DAY).out
+    assert "data removed" in project.call("history", DAY, "--wide").out
 
 
 def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Project) -> None:
@@ -203,8 +203,8 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("gc", "--leftovers", "nobody"), "NotFound"),
-        (("gc", "nobody"), "NotFound"),
+        (("gc", "--leftovers", "nobody"), "UnknownAsset"),
+        (("gc", "nobody"), "UnknownAsset"),
         (("gc", "--keep", "-1"), "BadParameter"),
         (("gc", "--older-than", "soon"), "BadParameter"),
     ],

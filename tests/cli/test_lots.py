@@ -88,7 +88,7 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
     ]
     assert chain["absent"][1]["first_cause"] == failed["first_cause"]
 
-    told = project.call("lot", "gaps", "flights", *day)
+    told = project.call("lot", "gaps", "flights", *day, "--wide")
 
     lines = told.out.splitlines()
     assert lines[0].startswith("flights  3 lots of PT1H expected from 2024-02-28T00:00:00Z to 2024-02-28T03:00:00Z: ")

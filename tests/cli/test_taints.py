@@ -57,7 +57,7 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
     project.ask("revert", MONTH, "--to", first[MONTH], "--force", "--reason", "the till was fine")
     assert uuid(project, MONTH) == first[MONTH]
     assert project.ask("read", MONTH) == [{"revenue": 12.0}]
-    assert "the till was broken" in project.call("history", DAY).out
+    assert "the till was broken" in project.call("history", DAY, "--wide").out
     assert project.is_sound()
 
 
@@ -77,7 +77,7 @@ def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: 
     (own,) = [each for each in second["asked_by"] if each["actor"] == "user:finn"]
     assert (own["source"], own["refs"], own["comment"]) == ("user", [DAY], "databuild build")
     assert own["want"] in [each["id"] for each in project.ask("want", "show", own["request_id"])]
-    told = project.call("history", DAY, COLUMNS="400").out
+    told = project.call("history", DAY, "--wide", COLUMNS="400").out
     assert "user:kate for revenue@2024-01-01 (the board's report)" in told
     assert "user:finn (databuild build)" in told
 
