@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from databuild_dagster.model.wording import few_of
@@ -44,11 +45,7 @@ class DatabuildError(Exception):
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.facts)
-
-
-def _restore(cls: type[DatabuildError], facts: dict[str, Any]) -> DatabuildError:
-    return cls(**facts)
+        return partial(type(self), **self.facts), ()
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

@@ -325,15 +325,12 @@ class Draft:
 
 def check_statements(statements: Iterable[Statement]) -> list[str]:
     """The keys that they name. Raises `InvalidRequest`."""
-    keys: dict[str, None] = {}
-    for statement in statements:
-        for key in _named(statement, 0):
-            keys[key] = None
+    keys = list(dict.fromkeys(key for statement in statements for key in _named(statement, 0)))
     if len(keys) > MAX_KEYS:
         raise InvalidRequest(what="the number of keys in one invoke", value=len(keys), why=f"at most {MAX_KEYS:,}")
     for key in keys:
         check_key(key)
-    return list(keys)
+    return keys
 
 
 def check_key(key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -58,30 +58,23 @@ def event_command_id(command_id: str, place: int) -> str:
 
 def events_of_command(connection: Connection, command_id: str) -> list[Event]:
     """The events of a command, in order."""
-    rows = connection.execute(
-        f"{READ} WHERE command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq",
-        (command_id, command_id + CONTINUATION, command_id + chr(ord(CONTINUATION) + 1)),
-    )
-    return [_event(row) for row in rows]
+    first, end = command_id + CONTINUATION, command_id + chr(ord(CONTINUATION) + 1)
+    which = "command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq"
+    return _read(connection, which, command_id, first, end)
 
 
 def events_after(connection: Connection, seq: int, limit: int) -> list[Event]:
-    rows = connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
-    return [_event(row) for row in rows]
+    return _read(connection, "seq > ? ORDER BY seq LIMIT ?", seq, limit)
 
 
 def events_named(connection: Connection, names: Keys, after_seq: int, last_seq: int) -> list[Event]:
     """The events of some types in a range of the log."""
-    rows = connection.execute(
-        f"{READ} WHERE seq > ? AND seq <= ? AND type IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        (after_seq, last_seq, names),
-    )
-    return [_event(row) for row in rows]
+    which = "seq > ? AND seq <= ? AND type IN (SELECT value FROM json_each(?)) ORDER BY seq"
+    return _read(connection, which, after_seq, last_seq, names)
 
 
 def events_at(connection: Connection, seqs: Keys) -> list[Event]:
-    rows = connection.execute(f"{READ} WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (seqs,))
-    return [_event(row) for row in rows]
+    return _read(connection, "seq IN (SELECT value FROM json_each(?)) ORDER BY seq", seqs)
 
 
 def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
@@ -91,6 +84,10 @@ def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
         for row in rows:
             yield _event(row)
         seq = rows[-1][0]
+
+
+def _read(connection: Connection, which: str, *parameters: Any) -> list[Event]:
+    return [_event(row) for row in connection.execute(f"{READ} WHERE {which}", parameters)]
 
 
 def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:

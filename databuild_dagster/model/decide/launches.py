@@ -68,15 +68,31 @@ def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, decidi
 
 
 def _leased(command: c.BufferLaunch | c.BufferMissed, runs: list[e.BufferedRun], deciding: Deciding) -> list[e.Fact]:
-    buffered = e.JobRunBuffered(
+    leased = {ref: run.job_run_id for run in runs for ref in run.refs}
+    return [_buffered(command, runs, command.owner), *joining(leased, deciding, for_first=True)]
+
+
+def _buffered(
+    command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, runs: list[e.BufferedRun], owner: str
+) -> e.JobRunBuffered:
+    return e.JobRunBuffered(
         launch_id=command.launch_id,
         job=command.job,
         location=command.location,
-        owner=command.owner,
+        owner=owner,
         runs=tuple(runs),
         code_version=command.code_version,
     )
-    return [buffered, *joining({ref: run.job_run_id for run in runs for ref in run.refs}, deciding, for_first=True)]
+
+
+def _started(command: c.StartLaunch | c.ClaimRefs, job_run_ids: tuple[str, ...]) -> e.JobRunStarted:
+    return e.JobRunStarted(
+        launch_id=command.launch_id,
+        dagster_run_id=command.dagster_run_id,
+        holder=command.holder,
+        job_run_ids=job_run_ids,
+        made_with=command.made_with,
+    )
 
 
 def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
@@ -87,17 +103,7 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
         raise AlreadyStarted(launch_id=command.launch_id, dagster_run_id=launch.dagster_run_id)
     runs = deciding.view.job_runs_of_launches([launch.id])
     queued = tuple(run.job_run_id for run in runs if run.state is JobRunState.QUEUED)
-    if not queued:
-        return []
-    return [
-        e.JobRunStarted(
-            launch_id=command.launch_id,
-            dagster_run_id=command.dagster_run_id,
-            holder=command.holder,
-            job_run_ids=queued,
-            made_with=command.made_with,
-        )
-    ]
+    return [_started(command, queued)] if queued else []
 
 
 def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
@@ -154,23 +160,8 @@ def _claimed(command: c.ClaimRefs, claim: Claim) -> list[e.Fact]:
     for run in command.runs:
         if mine := tuple(ref for ref in run.refs if ref in claim.build):
             runs.append(e.BufferedRun(job_run_id=run.job_run_id, refs=mine, partition_key=run.partition_key))
-    return [
-        e.JobRunBuffered(
-            launch_id=command.launch_id,
-            job=command.job,
-            location=command.location,
-            owner=command.dagster_run_id,
-            runs=tuple(runs),
-            code_version=command.code_version,
-        ),
-        e.JobRunStarted(
-            launch_id=command.launch_id,
-            dagster_run_id=command.dagster_run_id,
-            holder=command.holder,
-            job_run_ids=tuple(run.job_run_id for run in runs),
-            made_with=command.made_with,
-        ),
-    ]
+    started = _started(command, tuple(run.job_run_id for run in runs))
+    return [_buffered(command, runs, command.dagster_run_id), started]
 
 
 def _skipped(command: c.ClaimRefs, runs: list[e.BufferedRun], deciding: Deciding | None) -> e.JobRunSkipped:
