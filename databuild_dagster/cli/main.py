@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
         "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
         "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
+        "status": Leaf("status:status", "Show all assets by state, open wants and orchestrators."),
     },
     "Build": {
         "build": Leaf("build:build", "Build REFS and what they need, and wait for the end."),

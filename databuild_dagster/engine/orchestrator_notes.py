@@ -14,6 +14,7 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.wording import when
 
 #: Heartbeats are kept this long: a launch that is silent for longer is lost.
 KEEP_SECONDS = 7 * 24 * 3600.0
@@ -28,6 +29,14 @@ class LastTick(NamedTuple):
     at: float
     #: The expected begin of the next one, if it is known.
     next_at: float
+
+
+class Absence(NamedTuple):
+    """An orchestrator that does not tick, as far as the store can tell."""
+
+    #: None if it never ticked, or not in `KEEP_SECONDS`.
+    last_tick_at: float | None
+    sentence: str
 
 
 def note_tick(engine: Engine, location: str, limits: TickLimits, interval_seconds: float = 0.0) -> None:
@@ -55,6 +64,20 @@ def last_tick(engine: Engine, location: str) -> LastTick | None:
     noted = engine.heartbeats.last([_name(location), _next_name(location)])
     at = noted.get(_name(location))
     return None if at is None else LastTick(at, max(at, noted.get(_next_name(location), at)))
+
+
+def absence_of(engine: Engine, location: str) -> Absence | None:
+    """None while the location's orchestrator ticks, or is late by a lease at most."""
+    ticked, now = last_tick(engine, location), engine.clock()
+    if ticked is None:
+        return Absence(None, f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one")
+    if now - ticked.next_at <= LEASE_SECONDS:
+        return None
+    return Absence(
+        ticked.at,
+        f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {now - ticked.at:.0f} s ago: "
+        "it is not running (`databuild dev` runs it), or busy with a launch of its own",
+    )
 
 
 def limits_of(engine: Engine, location: str) -> TickLimits:

@@ -17,7 +17,7 @@ from typing import NamedTuple, assert_never
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
-from databuild_dagster.engine.orchestrator_notes import last_tick, limits_of
+from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, inputs_of, missing_inputs
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
@@ -385,16 +385,8 @@ class _Following:
         """A sentence if the location's orchestrator does not run, as far as the store knows."""
         if self._from_log_alone:
             return []
-        ticked = last_tick(self._engine, location)
-        if ticked is None:
-            return [f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one"]
-        if self._clock - ticked.next_at > LEASE_SECONDS:
-            ago = f"{self._clock - ticked.at:.0f} s ago"
-            return [
-                f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {ago}: "
-                "it is not running (`databuild dev` runs it), or busy with a launch of its own"
-            ]
-        return []
+        absence = absence_of(self._engine, location)
+        return [] if absence is None else [absence.sentence]
 
 
 def _shown(holder: str) -> str:

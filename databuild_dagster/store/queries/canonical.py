@@ -125,6 +125,11 @@ class CanonicalQueries(Asking):
         found = dict(rows)
         return {ref: _STATES[found.get(ref)] for ref in wanted}
 
+    def states_of_dataset(self, asset: str) -> dict[Ref, InstanceState]:
+        """The canonical state of every ref of a dataset that has an instance."""
+        sql = f"SELECT r.ref, r.state FROM {PREFIX}refs r WHERE r.state IS NOT NULL AND {OF_DATASET}"
+        return {ref: InstanceState(state) for ref, state in self._all(sql, *dataset_range(asset))}
+
     def build_request_of_live(self, ref: Ref) -> str | None:
         """The Dagster run, or else the launch, that built the live instance of a ref; None when it is not live."""
         rows = self._all(f"SELECT build_request_id FROM {PREFIX}available_partitions WHERE partition_ref = ?", ref)

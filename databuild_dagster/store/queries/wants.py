@@ -86,6 +86,7 @@ _WANT = Selection(
 )
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
+_ASKED = "WHERE w.ended_at IS NULL AND w.source <> ? "
 _ASKER = Selection(
     Asker,
     "w",
@@ -129,6 +130,15 @@ class WantQueries(Asking):
             JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
+
+    def asked_wants(self, most: int) -> list[WantView]:
+        """The newest open wants that no job run recorded for its inputs (SPEC 6.4), the newest first."""
+        return _WANT.rows(self._all(_WANTS + _ASKED + "ORDER BY w.id DESC LIMIT ?", DERIVATIVE, most))
+
+    def n_asked_wants(self) -> int:
+        """How many wants `asked_wants` has in all."""
+        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants w {_ASKED}", DERIVATIVE)
+        return int(n)
 
     def n_open_wants(self) -> int:
         """The number of open wants."""

@@ -1,0 +1,138 @@
+"""`databuild status`: how many partitions of each asset are in which state, who waits, and whether an orchestrator ticks.
+
+It loads no user code. Dagster is imported only to count the partitions of a partitioned asset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import click
+
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.orchestrator_notes import Absence, absence_of
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.refs import Ref, make_ref
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.wants import WantView
+
+MISSING = "missing"
+#: The column that counts each canonical state (SPEC 4.1). A ref without an instance is missing.
+COLUMNS = {
+    InstanceState.LIVE: "live",
+    InstanceState.UPSTREAM_BUILDING: "waiting",
+    InstanceState.UP_FOR_RETRY: "waiting",
+    InstanceState.BUILDING: "building",
+    InstanceState.FAILED: "failed",
+    InstanceState.UPSTREAM_FAILED: "failed",
+    InstanceState.TAINTED: "tainted",
+}
+NAMES = (*dict.fromkeys(COLUMNS.values()), MISSING)
+#: The text fits one screen. JSON has all.
+MAX_ASSETS = 25
+MAX_WANTS = 8
+
+
+@dataclass(frozen=True)
+class AssetStatus:
+    """The partitions of one asset, counted by column."""
+
+    asset: str
+    counts: Counter[str]
+
+    @property
+    def is_all_live(self) -> bool:
+        return set(+self.counts) <= {"live"}
+
+    def as_dict(self) -> dict[str, object]:
+        return {"asset": self.asset, **{name: self.counts[name] for name in NAMES}}
+
+
+@click.command("status")
+@common
+def status(as_json: bool) -> None:
+    """Show all assets by state, open wants and orchestrators.
+
+    Waiting is what waits for inputs or for its retry; failed includes what failed because an input did. Wants that job runs
+    recorded for their inputs are left out.
+    """
+    engine = the_engine()
+    datasets = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
+    assets = [_count(engine, spec) for spec in datasets]
+    wants = engine.queries.asked_wants(MAX_WANTS)
+    n_wants = engine.queries.n_asked_wants()
+    locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
+    absences = {location: absence_of(engine, location) for location in locations}
+    if as_json:
+        emit(_as_json(assets, wants, n_wants, absences))
+        return
+    _print_assets(assets)
+    _print_wants(wants, n_wants)
+    for location, absence in absences.items():
+        click.echo(f"The orchestrator of {location} ticks." if absence is None else f"Warning: {absence.sentence}.")
+
+
+def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
+    states = engine.queries.states_of_dataset(spec.asset)
+    counts = Counter(COLUMNS[state] for state in states.values())
+    if spec.kind is not DatasetKind.SOURCE:
+        counts[MISSING] = sum(ref not in states for ref in _existing(spec))
+    return AssetStatus(spec.asset, counts)
+
+
+def _existing(spec: DatasetSpec) -> list[Ref]:
+    if spec.partitions is None:
+        return [make_ref(spec.asset, None)]
+    from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
+
+    return refs_of_dataset(spec, LateInstance(the_instance))
+
+
+def _print_assets(assets: list[AssetStatus]) -> None:
+    """More assets than fit: those that are live altogether become one line."""
+    listed = assets if len(assets) <= MAX_ASSETS else [asset for asset in assets if not asset.is_all_live][:MAX_ASSETS]
+    rows = [(asset.asset, *(asset.counts[name] or None for name in NAMES)) for asset in listed]
+    empty = "No code location has registered an asset yet. `databuild build` registers what it loads."
+    if assets and not listed:
+        empty = f"All partitions of {count(len(assets), 'asset')} are live."
+    table(("asset", *NAMES), rows, empty=empty)
+    left_out = [asset for asset in assets if asset not in listed]
+    n_live = sum(asset.is_all_live for asset in left_out)
+    if listed and n_live:
+        click.echo(f"{count(n_live, 'more asset')}: all partitions are live.")
+    if others := len(left_out) - n_live:
+        click.echo(f"{count(others, 'more asset')}: not everything is live. `databuild status --json` lists all.")
+
+
+def _print_wants(wants: list[WantView], n_wants: int) -> None:
+    click.echo("")
+    columns = ("open want", "refs", "state", "source", "deadline")
+    rows = [
+        (want.id, shown(want.refs, 1), want.state.value, want.source, when(want.deadline) or "none") for want in wants
+    ]
+    table(columns, rows, empty="No wants are open.")
+    if n_wants > len(wants):
+        click.echo(f"{count(n_wants - len(wants), 'more open want')}: `databuild want list` shows them.")
+
+
+def _as_json(
+    assets: list[AssetStatus], wants: list[WantView], n_wants: int, absences: dict[str, Absence | None]
+) -> dict[str, object]:
+    return {
+        "assets": [asset.as_dict() for asset in assets],
+        "open_wants": n_wants,
+        "wants": [{"id": want.id, "refs": list(want.refs), "state": want.state.value} for want in wants],
+        "orchestrators": [
+            {
+                "location": location,
+                "ticks": absence is None,
+                "last_tick_at": None if absence is None else when(absence.last_tick_at),
+                "why_not": None if absence is None else absence.sentence,
+            }
+            for location, absence in absences.items()
+        ],
+    }
