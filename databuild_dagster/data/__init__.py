@@ -1,1 +1,1 @@
-"""What the log and the files say together: read plans, clean-up and the output of lost runs. Knows neither Dagster nor Spark."""
+"""The log and the files compared: read plans, clean-up and the output of lost runs. Imports neither Dagster nor Spark."""

@@ -71,7 +71,7 @@ class Leftover(NamedTuple):
 
 @dataclass
 class Plan:
-    """What would be removed, and what stays."""
+    """The removals to carry out, and the instances that stay."""
 
     #: Whether tainted instances without a successor may be removed.
     tainted: bool = False
@@ -88,7 +88,7 @@ class Plan:
 
 @dataclass
 class Done:
-    """What was removed."""
+    """The removals that were carried out."""
 
     going: list[Going] = field(default_factory=list)
     finished: list[Stored] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""The one door for change, the orchestrator's tick, and leases. Knows the store; not Dagster, not Spark."""
+"""Commands, the orchestrator's tick, and leases. Imports the store, neither Dagster nor Spark."""

@@ -30,7 +30,7 @@ class _Watch(Cursor, frozen=True, kw_only=True):
 def give_up_for_ended(
     engine: Engine, launcher: Launcher, judge: Judge, actor: str, *, head: int | None = None
 ) -> list[str]:
-    """The Dagster runs that have ended and still waited; recorded is that they do so no more. `head`: as for `LogFollower`."""
+    """Give up the delegations of Dagster runs that have ended; returns these runs. `head` is as for `LogFollower`."""
     waiting = _waiting(engine, head)
     if not waiting:
         return []

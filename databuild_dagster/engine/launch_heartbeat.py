@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Event, Thread, current_thread
+from typing import Self
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
@@ -16,56 +17,17 @@ WATCH_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-def _beat_and_watch(done: Event, beat: Callable[[], object], watch: Callable[[], object], who: str) -> None:
-    """Beat and watch until `done`. An error, such as a full disk, does not end the heartbeat; the lease decides."""
-    beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
-    turn = 0
-    while not done.wait(WATCH_SECONDS):
-        turn += 1
-        try:
-            if turn % beats_every == 0:
-                beat()
-            watch()
-        except Exception:
-            _log.exception("databuild: the heartbeat of %s failed once", who)
+class _Beating:
+    """A context manager with a thread that beats and watches. An error, such as a full disk, does not end the thread; the
+    lease decides."""
 
-
-class ExecutorHeartbeat:
-    """A context manager around the work of an executor of operations; it stops jobs whose lease or operation is gone."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, name: str, beat: Callable[[], object], watch: Callable[[], object]) -> None:
+        self._name, self._beat, self._watch_once = name, beat, watch
         self._done = Event()
-        self._thread = Thread(target=self._live, name=f"databuild executor {executor.id}", daemon=True)
+        self._thread = Thread(target=self._live, name=f"databuild heartbeat of {name}", daemon=True)
 
-    def __enter__(self) -> "ExecutorHeartbeat":
-        self._executor.beat()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._done.set()
-        self._thread.join(timeout=WATCH_SECONDS)
-
-    def _live(self) -> None:
-        _beat_and_watch(self._done, self._executor.beat, self._executor.watch, f"executor {self._executor.id}")
-
-
-class Heartbeat:
-    """A context manager around the work of one launch. `on_ended` gets each job run that is ended from outside."""
-
-    def __init__(
-        self, engine: Engine, launch_id: str, job_run_ids: Iterable[str], on_ended: Callable[[str, str], None]
-    ) -> None:
-        self._engine = engine
-        self._launch_id = launch_id
-        self._watched = set(job_run_ids)
-        self._on_ended = on_ended
-        self._done = Event()
-        self._thread = Thread(target=self._live, name=f"databuild heartbeat {launch_id}", daemon=True)
-
-    def __enter__(self) -> "Heartbeat":
-        self._engine.beat([self._launch_id])
+    def __enter__(self) -> Self:
+        self._beat()
         self._thread.start()
         return self
 
@@ -78,19 +40,45 @@ class Heartbeat:
         if self._thread is not current_thread():
             self._thread.join(timeout=WATCH_SECONDS)
 
+    def _live(self) -> None:
+        beats_every = max(1, round(HEARTBEAT_SECONDS / WATCH_SECONDS))
+        turn = 0
+        while not self._done.wait(WATCH_SECONDS):
+            turn += 1
+            try:
+                if turn % beats_every == 0:
+                    self._beat()
+                self._watch_once()
+            except Exception:
+                _log.exception("databuild: the heartbeat of %s failed once", self._name)
+
+
+class ExecutorHeartbeat(_Beating):
+    """The heartbeat around the work of an executor of operations; it stops jobs whose lease or operation is gone."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(f"executor {executor.id}", executor.beat, executor.watch)
+
+
+class Heartbeat(_Beating):
+    """The heartbeat around the work of one launch. `on_ended` gets each job run that is ended from outside."""
+
+    def __init__(
+        self, engine: Engine, launch_id: str, job_run_ids: Iterable[str], on_ended: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(f"launch {launch_id}", partial(engine.beat, [launch_id]), self._watch)
+        self._engine = engine
+        self._launch_id = launch_id
+        self._watched = set(job_run_ids)
+        self._on_ended = on_ended
+
     def reported(self, job_run_ids: Iterable[str]) -> None:
         """Do not report these job runs: this process ended them."""
         self._watched.difference_update(job_run_ids)
-
-    def _live(self) -> None:
-        beat = partial(self._engine.beat, [self._launch_id])
-        _beat_and_watch(self._done, beat, self._watch, f"launch {self._launch_id}")
 
     def _watch(self) -> None:
         for run in self._engine.queries.job_runs_of_launch(self._launch_id):
             if run.id in self._watched and run.state not in OPEN_JOB_RUNS:
                 self._watched.discard(run.id)
-                self._on_ended(
-                    run.id,
-                    f"it was ended from outside as {run.state.value}: {run.error or 'no reason given'}",
-                )
+                why = f"it was ended from outside as {run.state.value}: {run.error or 'no reason given'}"
+                self._on_ended(run.id, why)

@@ -1,4 +1,4 @@
-"""The publications of lots in the log: one for each instance that became live, by seq (SPEC 10.3).
+"""The publications of lots in the log, by seq: every instance that became live has one (SPEC 10.3).
 
 The event that makes an instance live publishes it. An instance that is live again, after a canceled taint or a revert, was
 published before.

@@ -125,10 +125,7 @@ def _says(warehouse: Warehouse, path: str, contents: bytes) -> bool:
 
 
 def _names(warehouse: Warehouse, folder: str) -> set[str]:
-    try:
-        return {file.path for file in warehouse.storage.list_files(folder, deep=True)}
-    except FileNotFoundError:
-        return set()
+    return {file.path for file in warehouse.all_files(folder)}
 
 
 def _lot(lot: str | None) -> str:

@@ -61,12 +61,11 @@ def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | N
     path = index_path(warehouse, asset, uuid)
     try:
         contents = warehouse.storage.read_bytes(path)
-    except FileNotFoundError:
-        return None
-    try:
         if msgspec.json.decode(contents, type=_Version).index_version > INDEX_VERSION:
             return None
         index = msgspec.json.decode(contents, type=InstanceIndex)
+    except FileNotFoundError:
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _log.warning("databuild: the index %s is damaged, so every file is read: %s", path, error)
         return None
@@ -76,9 +75,8 @@ def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | N
 def narrowed(warehouse: Warehouse, manifests: Sequence[Manifest], wanted: Filter) -> tuple[list[Manifest], FilesRead]:
     """The manifests without the files in which no row can match, and the number of files left."""
     found = warehouse.storage.for_each(lambda manifest: _narrowed(warehouse, manifest, wanted), manifests)
-    return found, FilesRead(
-        sum(len(manifest.files) for manifest in found), sum(len(manifest.files) for manifest in manifests)
-    )
+    n_files, of = (sum(len(manifest.files) for manifest in several) for several in (found, manifests))
+    return found, FilesRead(n_files, of)
 
 
 def without_needless_files(

@@ -186,7 +186,7 @@ _FLIPPED = {"LT": "GT", "GT": "LT", "LTE": "GTE", "GTE": "LTE"}
 
 
 class _Outcome(NamedTuple):
-    """What a condition can be for some row of a file. Null is neither true nor false."""
+    """The possible values of a condition over the rows of a file. Null is neither true nor false."""
 
     can_be_true: bool
     can_be_false: bool

@@ -51,7 +51,7 @@ def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
     staging = f"{warehouse.storage.staging_place(warehouse.root)}/"
     folders: dict[str, Folder] = {}
     strays = []
-    for file in _listed(warehouse):
+    for file in warehouse.all_files(warehouse.root):
         if file.path.startswith(staging):
             continue
         if within := _IN_A_FOLDER.fullmatch(file.path, len(warehouse.root)):
@@ -78,10 +78,3 @@ def find_staged(warehouse: Warehouse) -> dict[str, Folder]:
             continue
         found[name] = Folder(path, name, files)
     return found
-
-
-def _listed(warehouse: Warehouse) -> list[Listed]:
-    try:
-        return warehouse.storage.list_files(warehouse.root, deep=True)
-    except FileNotFoundError:
-        return []

@@ -104,6 +104,13 @@ class Warehouse:
         disk.remove_tree(probe)
         disk.check_space(os.path.dirname(probe), MIN_FREE_BYTES)
 
+    def all_files(self, folder: str) -> list[disk.Listed]:
+        """Every file below a folder; none if it does not exist. Raises `DiskTrouble`, `StorageTrouble`."""
+        try:
+            return self.storage.list_files(folder, deep=True)
+        except FileNotFoundError:
+            return []
+
     def remove_instance(self, asset: str, uuid: str) -> None:
         """Remove an instance that no reader knows of, its manifest included, if it exists."""
         self.storage.remove_tree(self.instance_dir(asset, uuid))

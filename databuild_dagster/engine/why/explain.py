@@ -314,11 +314,11 @@ class _Following:
         launch = self._queries.launch(run.launch_id)
         assert launch is not None, "a job run has a launch"
         if run.state is JobRunState.QUEUED or launch.holder is None:
-            told = [
+            queued = (
                 f"its lease is held by job run {run.id} since {when(run.buffered_at)}: launched by {_shown(launch.owner)}, "
                 "its Dagster run has not started yet"
-            ]
-            return told + self._orchestrator(launch.location) if self._is_gone(launch.owner) else told
+            )
+            return [queued, *(self._orchestrator(launch.location) if self._is_gone(launch.owner) else ())]
         held = (
             f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {_shown(launch.holder)}) "
             f"since {when(run.started_at or run.buffered_at)}"
