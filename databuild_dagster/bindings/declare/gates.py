@@ -106,7 +106,9 @@ def described(result: Any) -> str:
 
 def _gate(asset_name: str, function: Callable[..., Any], local_names: Mapping[str, Any]) -> Gate:
     if not hasattr(function, "__name__"):
-        raise InvalidAsset(f"Asset {asset_name!r}: blocking_checks holds {function!r}, which is not a function.")
+        raise InvalidAsset(
+            f"Asset {asset_name!r}: blocking_checks has {function!r}, which is not a function; give functions."
+        )
     parameters = parameters_of(function, local_names, Returns.VERDICT)
     for parameter in parameters:
         if parameter.kind not in _ALLOWED:

@@ -58,7 +58,8 @@ def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, ba
     inputs = [parameter.name for parameter in parameters if parameter.kind.is_input]
     if parts.input not in inputs:
         raise InvalidAsset(
-            f"parts of asset {asset_name!r} names {parts.input!r}, which is not a DataFrame parameter of it."
+            f"parts of asset {asset_name!r} names {parts.input!r}, which is not a DataFrame parameter of it; "
+            f"name one of these: {', '.join(inputs) or '(none)'}."
         )
     if parts.at_once is not None:
         _check_number(asset_name, "at_once", parts.at_once)
@@ -108,11 +109,11 @@ def _check_keys(asset_name: str, parts: ByKey) -> None:
     if not values:
         raise InvalidAsset(f"{where} gives the values {parts.values!r}; list at least one, or leave values out.")
     if len(values) > MAX_PARTS:
-        raise InvalidAsset(f"{where} gives {len(values):,} values; there may be {MAX_PARTS:,} parts.")
+        raise InvalidAsset(f"{where} gives {len(values):,} values; there may be {MAX_PARTS:,} parts; give fewer.")
     for value in values:
         if why := why_no_key(value):
             raise InvalidAsset(f"{where} gives the value {value!r}: {why}.")
     if len({type(value) for value in values if value is not None}) > 1:
-        raise InvalidAsset(f"{where} gives values of several types; the values of one column have one.")
-    if twice := next((value for value in values if values.count(value) > 1), None):
-        raise InvalidAsset(f"{where} gives the value {twice!r} twice; its rows would be there twice.")
+        raise InvalidAsset(f"{where} gives values of several types; the values of a column have one type.")
+    if repeated := [value for value in values if values.count(value) > 1]:
+        raise InvalidAsset(f"{where} gives the value {repeated[0]!r} twice; give it once.")

@@ -34,7 +34,9 @@ def subscriptions_of(
     for source in given:
         dep = _source(asset_name, source, upstreams)
         if dep.asset_key in found:
-            raise InvalidAsset(f"subscribe of asset {asset_name!r} names {dep.asset_key.to_user_string()!r} twice.")
+            raise InvalidAsset(
+                f"subscribe of asset {asset_name!r} names {dep.asset_key.to_user_string()!r} twice; name it once."
+            )
         if dep.asset_key in own_keys:
             raise InvalidAsset(
                 f"Asset {asset_name!r} subscribes to itself and would never end; leave it out of subscribe."

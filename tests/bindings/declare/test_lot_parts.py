@@ -628,6 +628,7 @@ def test_in_a_bucket_kept_parts_are_copied_and_then_removed(deploy: Any, calls: 
         (ByKey("flights", "k", []), r"gives the values \[\]; list at least one"),
         (ByKey("flights", "k", "EWR"), "gives the values 'EWR'; list at least one"),
         (ByKey("flights", "k", ["EWR", "EWR"]), "gives the value 'EWR' twice"),
+        (ByKey("flights", "k", [0, 0]), "gives the value 0 twice"),
         (ByKey("flights", "k", [1, "1"]), "gives values of several types"),
         (ByKey("flights", "k", [1.5]), "gives the value 1.5: floats are not keys of parts"),
         (ByKey("flights", "k", [datetime(2024, 1, 1, tzinfo=UTC)]), "datetimes are not keys of parts"),
