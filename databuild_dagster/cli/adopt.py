@@ -67,7 +67,8 @@ def adopt(
         return
     if dry_run:
         rows = [
-            (each.ref, len(each.files), each.rows, f"{each.bytes:,}", each.files[0].uri) for each in adoption.recorded
+            (partition.ref, len(partition.files), partition.rows, f"{partition.bytes:,}", partition.files[0].uri)
+            for partition in adoption.recorded
         ]
         table(("ref", "files", "rows", "bytes", "the first"), rows, empty="Nothing would be recorded.")
         click.echo("")
@@ -84,8 +85,8 @@ def _adopter(asset: str, where: Where) -> Adopter:
 
 
 def _summarize(adoption: Adoption, *, dry_run: bool) -> None:
-    files = sum(len(each.files) for each in adoption.recorded)
-    rows = sum(each.rows for each in adoption.recorded)
+    files = sum(len(partition.files) for partition in adoption.recorded)
+    rows = sum(partition.rows for partition in adoption.recorded)
     said = "would be live" if dry_run else "live"
     if adoption.recorded:
         partitions = count(len(adoption.recorded), "partition")
@@ -106,8 +107,14 @@ def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, object]:
     return {
         "dry_run": dry_run,
         "recorded": [
-            {"ref": each.ref, "files": len(each.files), "rows": each.rows, "bytes": each.bytes, "origin": each.origin}
-            for each in adoption.recorded
+            {
+                "ref": partition.ref,
+                "files": len(partition.files),
+                "rows": partition.rows,
+                "bytes": partition.bytes,
+                "origin": partition.origin,
+            }
+            for partition in adoption.recorded
         ],
         "same": adoption.same,
         "kept": adoption.kept,

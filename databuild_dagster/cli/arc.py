@@ -45,7 +45,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     from databuild_dagster.bindings.reading.arc_lots import lots_of_arc
 
     instance = the_instance()
-    lots = {each.asset: list(lots_of_arc(queries, instance, each)) for each in chosen}
+    lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
     if as_json:
         emit([_as_json(lot) for lot in listed])
@@ -74,7 +74,7 @@ def _as_json(lot: ArcLot) -> dict[str, object]:
 
 def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
     """Raises `NoArc`, `UnknownAsset`."""
-    found = [spec for each in queries.arcs() if (spec := queries.dataset(each.asset)) is not None]
+    found = [spec for arc_spec in queries.arcs() if (spec := queries.dataset(arc_spec.asset)) is not None]
     if arc is None:
         return sorted(found, key=lambda spec: spec.asset)
     chosen = [spec for spec in found if spec.asset == arc]

@@ -141,7 +141,7 @@ def _workshop(where: Where) -> Workshop:
 
 def _summarize(built: Built) -> None:
     if built.not_live:
-        rows = [(each.ref, each.state.value if each.state else "missing", each.why) for each in built.not_live]
+        rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in built.not_live]
         table(("ref", "state", "why"), rows, empty="")
         click.echo("")
     for hint in built.hints:

@@ -256,7 +256,7 @@ def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
 
 def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
     found = engine.queries.canonical(refs)
-    live = [each.uuid for each in found.values() if each.state is InstanceState.LIVE and each.uuid is not None]
+    live = [cause.uuid for cause in found.values() if cause.state is InstanceState.LIVE and cause.uuid is not None]
     if n_stale := len(engine.queries.stale(live)):
         built.hints.append(
             f"{n_stale} of them {'is' if n_stale == 1 else 'are'} stale: an input was tainted or replaced since; "
@@ -287,5 +287,5 @@ def _causes(engine: Engine, ref: Ref, uuid: str) -> list[str]:
             if cause.state is InstanceState.FAILED:
                 hints.append(f"{ref} needs {cause.ref}, which failed: {one_line(cause.reason or '')}")
             elif cause.state is InstanceState.UPSTREAM_FAILED and cause.uuid is not None:
-                level += [each for each in engine.queries.missing_of(cause.uuid) if each not in seen]
+                level += [missing for missing in engine.queries.missing_of(cause.uuid) if missing not in seen]
     return hints

@@ -100,7 +100,7 @@ def _fitting(rows: Sequence[_Row], together: Sequence[int]) -> tuple[list[tuple[
     for n in (*together, *(together[-1] * times for times in range(2, len(rows) + 2))):
         merged = rows if n == 1 else [_together(rows[at : at + n]) for at in range(0, len(rows), n)]
         told = [(row, [_mark_of(cell) for cell in row.cells]) for row in merged]
-        alike = [list(same) for _, same in groupby(told, key=lambda each: each[1])]
+        alike = [list(same) for _, same in groupby(told, key=lambda row: row[1])]
         if len(alike) <= MAX_ROWS:
             return [((same[0][0].first, same[-1][0].last), same[0][1]) for same in alike], n
     raise AssertionError("all rows fit into one")
@@ -112,7 +112,7 @@ def _together(rows: Sequence[_Row]) -> _Row:
 
 
 def _legend(console: Console, report: GapReport, per_mark: int) -> None:
-    counts: Counter[Mark] = Counter(MARKS[each.cause] for each in report.absent)
+    counts: Counter[Mark] = Counter(MARKS[gap.cause] for gap in report.absent)
     counts[EMPTY], counts[COMPLETE] = len(report.empty), report.n_present - len(report.empty)
     line = Text()
     for mark in _WORST_FIRST:
@@ -132,7 +132,7 @@ def _marks(report: GapReport) -> Iterator[tuple[int, Mark]]:
     lots = report.expected.lots
     marks = dict.fromkeys(report.expected.ids, COMPLETE)
     marks.update(dict.fromkeys(report.empty, EMPTY))
-    marks.update({each.lot: MARKS[each.cause] for each in report.absent})
+    marks.update({gap.lot: MARKS[gap.cause] for gap in report.absent})
     for index, lot in zip(range(lots.first, lots.stop), lots.ids(), strict=True):
         if lot in marks:
             yield index, marks[lot]

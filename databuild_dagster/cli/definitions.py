@@ -52,7 +52,9 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
     from databuild_dagster.bindings.registry.registration import datasets_of, register
     from databuild_dagster.data.read_plan import unknown_sources
 
-    left = [(each.repository, each.deployment.location) for each in locations if each.deployment is not None]
+    left = [
+        (location.repository, location.deployment.location) for location in locations if location.deployment is not None
+    ]
     loaded = {name for _, name in left}
     datasets: dict[int, DatasetSpec] = {}
     # Twice: an asset that moved from the second location to the first is free when the second is registered.

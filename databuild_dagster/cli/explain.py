@@ -67,7 +67,9 @@ def _lines(causes: tuple[Cause, ...]) -> Iterator[str]:
         (depth, ref, "; ".join(cause.why for cause in of_ref))
         for (depth, ref), of_ref in groupby(causes, key=lambda cause: (cause.depth, cause.ref))
     ]
-    groups = [(*key, [ref for _, ref, _ in same]) for key, same in groupby(told, key=lambda each: (each[0], each[2]))]
+    groups = [
+        (*key, [ref for _, ref, _ in same]) for key, same in groupby(told, key=lambda cause: (cause[0], cause[2]))
+    ]
     for depth, why, refs in groups[:MAX_LINES]:
         yield f"{'  ' * (depth + 1)}{shown(refs)}: {why}"
     if (more := len(groups) - MAX_LINES) > 0:

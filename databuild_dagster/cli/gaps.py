@@ -52,7 +52,7 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
     """
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:
-        emit({**as_dict(reports[-1]), **({"chain": [as_dict(each) for each in reports[:-1]]} if chain else {})})
+        emit({**as_dict(reports[-1]), **({"chain": [as_dict(of_input) for of_input in reports[:-1]]} if chain else {})})
         return
     for number, report in enumerate(reports):
         if number:
@@ -69,25 +69,25 @@ def _reports(
     from databuild_dagster.bindings.registry.lot_partitions import expected_lots, has_lots, lot_keys_of
 
     ends = _end("--from", start), _end("--to", end)
-    since, until = (each.start if isinstance(each, Lot) else each for each in ends)
+    since, until = (bound.start if isinstance(bound, Lot) else bound for bound in ends)
     if since is not None and until is not None and since > until:
         raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
     engine = the_engine()
     now = engine.clock()
     spec = engine.queries.known_dataset(asset)
     keys = lot_keys_of(spec)
-    for each in ends:
-        if isinstance(each, Lot):
-            keys.key_of(each)  # One of another unit is no lot of it.
+    for bound in ends:
+        if isinstance(bound, Lot):
+            keys.key_of(bound)  # One of another unit is no lot of it.
     asked = expected_lots(keys, now, since, until)
     if not chain:
         return [gap_report(engine, asked)], ()
     lots = asked.lots
 
-    def expected_of(each: DatasetSpec) -> Expected | None:
-        if each.asset == asset:
+    def expected_of(spec: DatasetSpec) -> Expected | None:
+        if spec.asset == asset:
             return asked
-        return expected_lots(lot_keys_of(each), now, lots.start, lots.end, touched=True) if has_lots(each) else None
+        return expected_lots(lot_keys_of(spec), now, lots.start, lots.end, touched=True) if has_lots(spec) else None
 
     return chain_of_gaps(engine, spec, expected_of)
 
@@ -129,11 +129,11 @@ def as_dict(report: GapReport) -> dict[str, object]:
         "outside": report.expected.n_outside,
         "absent": [
             {
-                "lot": each.lot,
-                "cause": told[each.cause] if each.upstream is None else each.shown,
-                "first_cause": each.first_shown,
+                "lot": lot.lot,
+                "cause": told[lot.cause] if lot.upstream is None else lot.shown,
+                "first_cause": lot.first_shown,
             }
-            for each in report.absent
+            for lot in report.absent
         ],
     }
 
@@ -153,7 +153,10 @@ def _print(report: GapReport) -> None:
     if not report.absent:
         return
     stretches = list(_stretches(report))
-    rows = [(_named(each), len(each), each[0].shown, _first_causes(each)) for each in stretches[:MAX_STRETCHES]]
+    rows = [
+        (_named(stretch), len(stretch), stretch[0].shown, _first_causes(stretch))
+        for stretch in stretches[:MAX_STRETCHES]
+    ]
     table(("lots", "n", "cause", "first cause"), rows, empty="")
     if (more := stretches[MAX_STRETCHES:]) != []:
         n = sum(map(len, more))
@@ -166,12 +169,12 @@ def _stretches(report: GapReport) -> Iterator[list[Absent]]:
     index_of = dict(zip(lots.ids(), range(lots.first, lots.stop), strict=True))
     stretch: list[Absent] = []
     following, kind = -1, None
-    for each in report.absent:
-        index, its = index_of[each.lot], _kind_of(each)
+    for lot in report.absent:
+        index, its = index_of[lot.lot], _kind_of(lot)
         if stretch and (index != following or its != kind):
             yield stretch
             stretch = []
-        stretch.append(each)
+        stretch.append(lot)
         following, kind = index + 1, its
     if stretch:
         yield stretch
@@ -189,6 +192,6 @@ def _named(stretch: Sequence[Absent]) -> str:
 
 def _first_causes(stretch: Sequence[Absent]) -> str:
     """The one that they have in common, or that of the first."""
-    first, n_reasons = stretch[0], len({each.first_why for each in stretch})
+    first, n_reasons = stretch[0], len({lot.first_why for lot in stretch})
     told = first.first_why if first.first_ref == first.ref else first.first_shown
     return told if n_reasons == 1 else f"{told} (and {count(n_reasons - 1, 'other')} like it)"

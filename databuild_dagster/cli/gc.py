@@ -97,27 +97,43 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
     return {
         "done": done is not None,
         "instances": [
-            {"ref": each.ref, "uuid": each.uuid, "why": each.reason.value, "files": each.files, "bytes": each.bytes}
-            for each in gone.going
+            {
+                "ref": instance.ref,
+                "uuid": instance.uuid,
+                "why": instance.reason.value,
+                "files": instance.files,
+                "bytes": instance.bytes,
+            }
+            for instance in gone.going
         ],
         "leftovers": [
-            {"path": each.path, "why": each.why, "files": each.files, "bytes": each.bytes, "orphan": each.is_orphan}
-            for each in leftovers
+            {
+                "path": leftover.path,
+                "why": leftover.why,
+                "files": leftover.files,
+                "bytes": leftover.bytes,
+                "orphan": leftover.is_orphan,
+            }
+            for leftover in leftovers
         ],
-        "unfinished": [each.uuid for each in (plan.unfinished if done is None else done.finished)],
+        "unfinished": [instance.uuid for instance in (plan.unfinished if done is None else done.finished)],
         "kept": [
-            {"ref": each.ref, "uuid": each.uuid, "why": each.why}
-            for each in [*plan.kept, *(done.kept if done is not None else ())]
+            {"ref": instance.ref, "uuid": instance.uuid, "why": instance.why}
+            for instance in [*plan.kept, *(done.kept if done is not None else ())]
         ],
         "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
-        "files": sum(each.files for each in gone.going) + sum(each.files for each in leftovers),
+        "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in leftovers),
         "bytes": _bytes(gone.going, leftovers),
     }
 
 
 def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
     going = plan.going if done is None else done.going
-    leftovers = [each for each in plan.leftovers if orphans or not each.is_orphan] if done is None else done.leftovers
+    leftovers = (
+        [leftover for leftover in plan.leftovers if orphans or not leftover.is_orphan]
+        if done is None
+        else done.leftovers
+    )
     table(
         ("dataset", "why", "instances", "files", "bytes"),
         [*_by_dataset(going), *_of_leftovers(leftovers)],
@@ -131,12 +147,12 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
         )
     for why, refs in _reasons(plan, done).items():
         click.echo(f"Kept: {count(len(refs), 'instance')} ({shown(refs)}), for {why}.")
-    orphan_files = [] if orphans else [each for each in plan.leftovers if each.is_orphan]
+    orphan_files = [] if orphans else [leftover for leftover in plan.leftovers if leftover.is_orphan]
     if orphan_files:
-        size_bytes = sum(each.bytes for each in orphan_files)
+        size_bytes = sum(orphan.bytes for orphan in orphan_files)
         click.echo(
             f"Kept: {count(len(orphan_files), 'folder or file', 'folders or files')} of {size_bytes:,} bytes that no instance "
-            f"is known of ({shown([each.path for each in orphan_files], 2)}); --orphans takes them along."
+            f"is known of ({shown([orphan.path for orphan in orphan_files], 2)}); --orphans takes them along."
         )
     for what, why in done.failed if done is not None else ():
         click.echo(f"Not removed: {what}, for {why} The next clean-up tries again.", err=True)
@@ -148,13 +164,15 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
 
 
 def _bytes(going: list[Going], leftovers: list[Leftover]) -> int:
-    return sum(each.bytes for each in going) + sum(each.bytes for each in leftovers)
+    return sum(instance.bytes for instance in going) + sum(leftover.bytes for leftover in leftovers)
 
 
 def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
     found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for each in going:
-        found[asset_of(each.ref), each.reason.value] += Counter(instances=1, files=each.files, bytes=each.bytes)
+    for instance in going:
+        found[asset_of(instance.ref), instance.reason.value] += Counter(
+            instances=1, files=instance.files, bytes=instance.bytes
+        )
     return [
         (asset, why, counts["instances"], counts["files"], f"{counts['bytes']:,}")
         for (asset, why), counts in sorted(found.items())
@@ -162,11 +180,11 @@ def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
 
 
 def _of_leftovers(leftovers: list[Leftover]) -> list[tuple[object, ...]]:
-    return [(each.path, each.why, None, each.files, f"{each.bytes:,}") for each in leftovers]
+    return [(leftover.path, leftover.why, None, leftover.files, f"{leftover.bytes:,}") for leftover in leftovers]
 
 
 def _reasons(plan: Plan, done: Done | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
-    for each in [*plan.kept, *(done.kept if done is not None else ())]:
-        found[each.why].append(each.ref)
+    for instance in [*plan.kept, *(done.kept if done is not None else ())]:
+        found[instance.why].append(instance.ref)
     return found

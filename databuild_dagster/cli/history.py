@@ -36,25 +36,25 @@ def history(ref: Ref, as_json: bool) -> None:
     queries = the_queries()
     canonical_of(queries, ref)
     instances = queries.history(ref)
-    askers = who_asked(queries, [each.uuid for each in instances])
+    askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
     if as_json:
-        emit([_as_json(each, askers[each.uuid], reasons[each.uuid]) for each in instances])
+        emit([_as_json(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances])
         return
     rows = [
         (
-            each.uuid + (" *" if each.canonical else ""),
-            each.state.value,
-            each.seq,
-            when(each.at),
-            when(each.live_at),
-            _asked_by(ref, askers[each.uuid]),
-            each.actor,
-            each.job_run,
-            f"{len(each.inputs)} instances" if each.inputs else None,
-            reasons[each.uuid],
+            instance.uuid + (" *" if instance.canonical else ""),
+            instance.state.value,
+            instance.seq,
+            when(instance.at),
+            when(instance.live_at),
+            _asked_by(ref, askers[instance.uuid]),
+            instance.actor,
+            instance.job_run,
+            f"{len(instance.inputs)} instances" if instance.inputs else None,
+            reasons[instance.uuid],
         )
-        for each in instances
+        for instance in instances
     ]
     columns = (
         "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "built from", "why",
@@ -80,16 +80,16 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
         "actor": instance.actor,
         "asked_by": [
             {
-                "want": each.want_id,
-                "request_id": each.request_id,
-                "refs": list(each.refs),
-                "source": each.source,
-                "source_id": each.source_id,
-                "actor": each.actor,
-                "comment": each.comment,
-                "at": when(each.at),
+                "want": asker.want_id,
+                "request_id": asker.request_id,
+                "refs": list(asker.refs),
+                "source": asker.source,
+                "source_id": asker.source_id,
+                "actor": asker.actor,
+                "comment": asker.comment,
+                "at": when(asker.at),
             }
-            for each in askers
+            for asker in askers
         ],
         "why": reason,
     }
@@ -97,8 +97,8 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
 
 def _asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
     """Those who asked by themselves; a want of a job run only says that something needed it."""
-    themselves = [each for each in askers if each.source != DERIVATIVE] or list(askers)
-    return few_of(list(dict.fromkeys(_told(ref, each) for each in themselves)), SHOWN_ASKERS) if themselves else None
+    themselves = [asker for asker in askers if asker.source != DERIVATIVE] or list(askers)
+    return few_of(list(dict.fromkeys(_told(ref, asker) for asker in themselves)), SHOWN_ASKERS) if themselves else None
 
 
 def _told(ref: Ref, asker: Asker) -> str:
@@ -109,17 +109,17 @@ def _told(ref: Ref, asker: Asker) -> str:
 
 def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:
     """Why each is in its state, or is not what readers see any more."""
-    taints = queries.taints_in_force(each.uuid for each in instances)
-    now = next((each for each in instances if each.canonical), None)
+    taints = queries.taints_in_force(instance.uuid for instance in instances)
+    now = next((instance for instance in instances if instance.canonical), None)
     reasons: dict[str, str | None] = {}
-    for place, each in enumerate(instances):
-        told = ["data removed"] if each.manifest_state == REMOVED else []
-        if held := taints.get(each.uuid):
+    for place, instance in enumerate(instances):
+        told = ["data removed"] if instance.manifest_state == REMOVED else []
+        if held := taints.get(instance.uuid):
             told += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
-        elif each.reason:
-            told.append(each.reason)
-        elif each.state is InstanceState.LIVE and now is not None and not each.canonical:
+        elif instance.reason:
+            told.append(instance.reason)
+        elif instance.state is InstanceState.LIVE and now is not None and not instance.canonical:
             newer = instances[place + 1 :]
             told.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
-        reasons[each.uuid] = "; ".join(told) or None
+        reasons[instance.uuid] = "; ".join(told) or None
     return reasons

@@ -89,12 +89,12 @@ def _is_something_else(name: str) -> bool:
 
 def _rendered(folder: Traversable, package: str, path: str = "") -> Iterator[tuple[str, str]]:
     """Every file of the project, by its path in it."""
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _rendered(each, package, f"{path}{each.name.replace(_PACKAGE, package)}/")
-        elif each.name.endswith(_SUFFIX):
-            name = each.name.removesuffix(_SUFFIX).replace("dot-", ".")
-            yield f"{path}{name}", each.read_text(encoding="utf-8").replace(_PACKAGE, package)
+    for child in folder.iterdir():
+        if child.is_dir():
+            yield from _rendered(child, package, f"{path}{child.name.replace(_PACKAGE, package)}/")
+        elif child.name.endswith(_SUFFIX):
+            name = child.name.removesuffix(_SUFFIX).replace("dot-", ".")
+            yield f"{path}{name}", child.read_text(encoding="utf-8").replace(_PACKAGE, package)
 
 
 def _check_empty(root: Path) -> None:
@@ -103,7 +103,7 @@ def _check_empty(root: Path) -> None:
     if not root.is_dir():
         raise CannotInit(f"{root} is a file; name a folder that is empty or not there yet.")
     try:
-        there = sorted(each.name for each in root.iterdir() if each.name not in _IGNORED)
+        there = sorted(path.name for path in root.iterdir() if path.name not in _IGNORED)
     except OSError as error:
         raise CannotInit(f"{root} cannot be read: {error.strerror}; name another folder.") from error
     if there:

@@ -31,21 +31,21 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     """
     found = the_queries().job_runs(open_only=open_only, most=limit)
     if as_json:
-        emit([as_dict(each) for each in found])
+        emit([as_dict(job_run) for job_run in found])
         return
     columns = ("job run", "job", "refs", "state", "dagster run", "started", "ended", "error")
     rows = [
         (
-            each.id,
-            each.job,
-            shown(each.refs, 2),
-            each.state.value,
-            each.dagster_run_id,
-            when(each.started_at),
-            when(each.ended_at),
-            each.error and each.error.splitlines()[0][:100],
+            job_run.id,
+            job_run.job,
+            shown(job_run.refs, 2),
+            job_run.state.value,
+            job_run.dagster_run_id,
+            when(job_run.started_at),
+            when(job_run.ended_at),
+            job_run.error and job_run.error.splitlines()[0][:100],
         )
-        for each in found
+        for job_run in found
     ]
     table(columns, rows, empty="No job has run yet.", wide_only=("job", "dagster run", "started", "ended"))
 
@@ -62,12 +62,12 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     """
     engine = the_engine()
     engine.handle(CancelJobRuns(job_run_ids=job_run_ids, reason=reason, keep_wants=retry), actor=this_user())
-    found = [each for job_run_id in job_run_ids if (each := engine.queries.job_run(job_run_id))]
+    found = [known for id in job_run_ids if (known := engine.queries.job_run(id))]
     if as_json:
-        emit([as_dict(each) for each in found])
+        emit([as_dict(job_run) for job_run in found])
         return
     click.echo(f"Canceled {count(len(found), 'job run')}.")
-    refs = [] if retry else [ref for each in found for ref in each.refs][:MAX_LOOKED_AT]
+    refs = [] if retry else [ref for job_run in found for ref in job_run.refs][:MAX_LOOKED_AT]
     for run_id, waited_for in _still_waiting(engine.ledger, refs).items():
         click.echo(
             f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate it as well if nobody is to."
@@ -83,14 +83,14 @@ def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
     return waiting
 
 
-def as_dict(each: JobRunView) -> dict[str, object]:
+def as_dict(job_run: JobRunView) -> dict[str, object]:
     return {
-        "id": each.id,
-        "job": each.job,
-        "refs": list(each.refs),
-        "state": each.state.value,
-        "dagster_run_id": each.dagster_run_id,
-        "started_at": when(each.started_at),
-        "ended_at": when(each.ended_at),
-        "error": each.error,
+        "id": job_run.id,
+        "job": job_run.job,
+        "refs": list(job_run.refs),
+        "state": job_run.state.value,
+        "dagster_run_id": job_run.dagster_run_id,
+        "started_at": when(job_run.started_at),
+        "ended_at": when(job_run.ended_at),
+        "error": job_run.error,
     }

@@ -38,21 +38,21 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     else:
         entries = ledger.entries(most=limit)
     if as_json:
-        emit([_as_json(each) for each in entries])
+        emit([_as_json(entry) for entry in entries])
         return
     columns = ("asked", "requester", "ref", "kind", "job run", "instance", "outcome", "reason")
     rows = [
         (
-            when(each.asked_at),
-            each.requester,
-            each.ref,
-            each.kind.value,
-            each.job_run,
-            each.uuid,
-            each.outcome.value,
-            " ".join(each.reason.split())[:100],
+            when(entry.asked_at),
+            entry.requester,
+            entry.ref,
+            entry.kind.value,
+            entry.job_run,
+            entry.uuid,
+            entry.outcome.value,
+            " ".join(entry.reason.split())[:100],
         )
-        for each in entries
+        for entry in entries
     ]
     table(
         columns,
@@ -62,17 +62,17 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     )
 
 
-def _as_json(each: LedgerEntry) -> dict[str, object]:
+def _as_json(entry: LedgerEntry) -> dict[str, object]:
     return {
-        "requester": each.requester,
-        "ref": each.ref,
-        "kind": each.kind.value,
-        "job_run": each.job_run,
-        "uuid": each.uuid,
-        "outcome": each.outcome.value,
-        "asked_at": when(each.asked_at),
-        "ended_at": when(each.ended_at),
-        "dagster_run_id": each.dagster_run_id,
-        "message": each.message,
-        "reason": each.reason,
+        "requester": entry.requester,
+        "ref": entry.ref,
+        "kind": entry.kind.value,
+        "job_run": entry.job_run,
+        "uuid": entry.uuid,
+        "outcome": entry.outcome.value,
+        "asked_at": when(entry.asked_at),
+        "ended_at": when(entry.ended_at),
+        "dagster_run_id": entry.dagster_run_id,
+        "message": entry.message,
+        "reason": entry.reason,
     }

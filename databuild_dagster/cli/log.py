@@ -84,8 +84,8 @@ def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> Non
 
 def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
     for _, found in published_stretches(queries, after_seq, follow=follow):
-        for each in found:
-            click.echo(json.dumps({**each._asdict(), "at": exactly(each.at)}))
+        for lot in found:
+            click.echo(json.dumps({**lot._asdict(), "at": exactly(lot.at)}))
 
 
 @click.command()
@@ -144,9 +144,9 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
             found += _unlisted()
             found += _wrong_copies()
     if as_json:
-        emit({"ok": not found, "violations": [each._asdict() for each in found], **keys})
+        emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys})
     else:
-        rows = [(each.invariant, each.entity, each.detail) for each in found]
+        rows = [(violation.invariant, violation.entity, violation.detail) for violation in found]
         table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
     if found:
         raise Exit(FAILED)
@@ -223,11 +223,11 @@ def _wrong_copies() -> list[Violation]:
         return [
             Violation(
                 "SPEC 10.2",
-                each.path,
-                f"{f'a key of {each.ref}' if each.ref else 'a key'} that other tools look at is wrong: {each.why}; "
+                wrong.path,
+                f"{f'a key of {wrong.ref}' if wrong.ref else 'a key'} that other tools look at is wrong: {wrong.why}; "
                 "`databuild log check --repair-keys` puts it right",
             )
-            for each in wrong_lot_copies(the_instance())
+            for wrong in wrong_lot_copies(the_instance())
         ]
     except DatabuildError as error:
         return [
@@ -273,8 +273,12 @@ def _unlisted() -> list[Violation]:
                 Violation("SPEC 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
             )
             continue
-        for each in unlisted:
-            whose = f" of {each.ref}" if each.ref else ""
-            what = f"{count(each.n_files, 'file')}, {each.bytes:,} bytes" if each.is_folder else f"{each.bytes:,} bytes"
-            found.append(Violation("SPEC 10.8", each.path, f"nobody reads this{whose} ({what}): {each.why}"))
+        for storage in unlisted:
+            whose = f" of {storage.ref}" if storage.ref else ""
+            what = (
+                f"{count(storage.n_files, 'file')}, {storage.bytes:,} bytes"
+                if storage.is_folder
+                else f"{storage.bytes:,} bytes"
+            )
+            found.append(Violation("SPEC 10.8", storage.path, f"nobody reads this{whose} ({what}): {storage.why}"))
     return found

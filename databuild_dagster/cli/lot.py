@@ -93,22 +93,22 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
             deployed_dataset(dataset, where)
         raise NothingWatched(what=dataset or "any dataset of these definitions")
     if as_json:
-        emit([_look_as_json(asset, each) for asset, each in looks.items()])
+        emit([_look_as_json(asset, looked) for asset, looked in looks.items()])
     else:
-        for asset, each in looks.items():
-            click.echo(f"{asset}: {summary(each)}")
-            for sentence in warnings(each):
+        for asset, looked in looks.items():
+            click.echo(f"{asset}: {summary(looked)}")
+            for sentence in warnings(looked):
                 click.echo(f"  {sentence}")
     if refused:
         raise refused[0]
-    if any(each.held for each in looks.values()):
+    if any(looked.held for looked in looks.values()):
         raise Exit(FAILED)
 
 
 def _look_as_json(asset: str, look: Look) -> dict[str, object]:
     return {
         "dataset": asset,
-        "recorded": [each.ref for each in look.recorded],
+        "recorded": [recorded.ref for recorded in look.recorded],
         "late": look.late,
         "held": look.held,
         "strangers": look.strangers,

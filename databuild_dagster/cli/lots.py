@@ -48,7 +48,9 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
     if dataset is None:
         if listed:
             raise click.UsageError("--list needs a DATASET.")
-        summaries = [_summary(queries, each, time.time()) for each in _by_name(queries) if has_lots(each)]
+        summaries = [
+            _summary(queries, dataset_spec, time.time()) for dataset_spec in _by_name(queries) if has_lots(dataset_spec)
+        ]
         _tell(summaries, as_json=as_json)
         return
     spec = _known(queries, dataset)
@@ -114,11 +116,13 @@ def _tell(summaries: Iterable[dict[str, object]], *, as_json: bool) -> None:
         emit(list(summaries))
         return
     rows = []
-    for each in summaries:
-        states = each["states"]
+    for summary in summaries:
+        states = summary["states"]
         assert isinstance(states, dict)
         told = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
-        rows.append((each["dataset"], each["unit"], told, each["earliest"], each["latest"], f"{each['gaps']:,}"))
+        rows.append(
+            (summary["dataset"], summary["unit"], told, summary["earliest"], summary["latest"], f"{summary['gaps']:,}")
+        )
     empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
     table(("dataset", "unit", "lots", "earliest", "latest", "gaps"), rows, empty=empty)
 

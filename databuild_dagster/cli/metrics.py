@@ -47,7 +47,7 @@ def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool
         return
     found = Ledger(store).metrics()
     if as_json:
-        emit({each.job: _as_json(each) for each in found})
+        emit({job.job: _as_json(job) for job in found})
         return
     columns = (
         "job",
@@ -59,30 +59,30 @@ def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool
         "builds avoided",
         "seconds saved",
     )
-    table(columns, [_row(each) for each in found], empty="No job has run yet.")
+    table(columns, [_row(job) for job in found], empty="No job has run yet.")
 
 
-def _as_json(each: JobMetrics) -> dict[str, object]:
+def _as_json(job: JobMetrics) -> dict[str, object]:
     return {
-        "success_rate": each.success_rate,
-        "avoided": each.avoided,
-        "seconds_saved": each.seconds_saved,
-        "median_seconds": each.median_seconds,
-        "job_runs": each.counts,
+        "success_rate": job.success_rate,
+        "avoided": job.avoided,
+        "seconds_saved": job.seconds_saved,
+        "median_seconds": job.median_seconds,
+        "job_runs": job.counts,
     }
 
 
-def _row(each: JobMetrics) -> tuple[object, ...]:
+def _row(job: JobMetrics) -> tuple[object, ...]:
     def n(*states: str) -> int:
-        return sum(each.counts.get(state, 0) for state in states)
+        return sum(job.counts.get(state, 0) for state in states)
 
     return (
-        each.job,
-        None if each.success_rate is None else f"{each.success_rate:.1%}",
+        job.job,
+        None if job.success_rate is None else f"{job.success_rate:.1%}",
         n("Succeeded", "Skipped"),
         n("Failed", "Lost", "Canceled"),
         n("DepMissed"),
         n("Queued", "Running"),
-        each.avoided,
-        None if each.seconds_saved is None else f"{each.seconds_saved:.1f}",
+        job.avoided,
+        None if job.seconds_saved is None else f"{job.seconds_saved:.1f}",
     )

@@ -40,19 +40,19 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     manager = _manager(where)
     found = manager.operations(dataset, ended=every)
     if as_json:
-        emit([_as_json(each) for each in found])
+        emit([_as_json(view) for view in found])
         return
     rows = [
-        (each.id, each.state.value, each.done, len(each.failed), each.total, when(each.started_at), when(each.ended_at))
-        for each in found
+        (view.id, view.state.value, view.done, len(view.failed), view.total, when(view.started_at), when(view.ended_at))
+        for view in found
     ]
     columns = ("operation", "state", "done", "failed", "total", "started", "ended")
     table(columns, rows, empty="No operation runs. `databuild operation run TYPE DATASET` starts one.")
-    for each in found:
-        if each.trouble is not None:
-            click.echo(f"{each.id} {trouble_of(each.trouble, manager.engine.now())}")
-        elif each.problem is not None:
-            click.echo(f"{each.id} cannot {_WHAT[each.state]} here: {each.problem}")
+    for view in found:
+        if view.trouble is not None:
+            click.echo(f"{view.id} {trouble_of(view.trouble, manager.engine.now())}")
+        elif view.problem is not None:
+            click.echo(f"{view.id} cannot {_WHAT[view.state]} here: {view.problem}")
 
 
 @click.command()
@@ -146,7 +146,7 @@ def _run_here(following: Following, where: Where) -> None:
 def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Cancel operations, whether or not their code still loads."""
     manager = DistributedOperationManager(the_engine(), actor=this_user())
-    named = [OperationId.parse(each) for each in ids]
+    named = [OperationId.parse(text) for text in ids]
     canceled = {id: manager.cancel(id, reason) for id in named}
     if as_json:
         emit([_as_json(manager.operation(id)) for id in named])
@@ -172,8 +172,8 @@ def _manager(where: Where) -> DistributedOperationManager:
         # What is wrong with the operation is told then.
         return manager
     for location in locations:
-        for each in () if location.deployment is None else location.deployment.operations:
-            manager.register(each)
+        for operation in () if location.deployment is None else location.deployment.operations:
+            manager.register(operation)
     return manager
 
 
@@ -185,15 +185,15 @@ def _again(trouble: Trouble) -> dict[str, object]:
     return {"error": trouble.error, "attempts": trouble.attempts, "next_at": when(trouble.next_at)}
 
 
-def _as_json(each: OperationView) -> dict[str, object]:
+def _as_json(view: OperationView) -> dict[str, object]:
     """SPEC 15."""
     return {
-        "id": str(each.id),
-        "type": each.id.type,
-        "dataset": each.id.dataset,
-        "state": each.state.value,
-        "done": each.done,
-        "failed": len(each.failed),
-        "total": each.total,
-        "problem": each.problem,
+        "id": str(view.id),
+        "type": view.id.type,
+        "dataset": view.id.dataset,
+        "state": view.state.value,
+        "done": view.done,
+        "failed": len(view.failed),
+        "total": view.total,
+        "problem": view.problem,
     }

@@ -82,9 +82,9 @@ class Following:
         found.update(tracked.troubles)
         if tracked.trouble is not None:
             found[None] = tracked.trouble
-        news = [each for each, trouble in found.items() if self._told_of.get(each) != trouble]
+        news = [key for key, trouble in found.items() if self._told_of.get(key) != trouble]
         # The completion's comes first: it holds up the whole.
-        for place in sorted(news, key=lambda each: each is not None)[:MAX_TOLD]:
+        for place in sorted(news, key=lambda key: key is not None)[:MAX_TOLD]:
             who = str(self.id) if place is None else str(self.id.ref(place))
             self.say(f"{who} {trouble_of(found[place], self.manager.engine.now())}")
         if len(news) > MAX_TOLD:
@@ -224,7 +224,7 @@ def offends(report: Any) -> bool:
     if not isinstance(report, dict):
         return False
     rules = report.get("rules")
-    broken = isinstance(rules, list) and any(isinstance(each, dict) and each.get("offending") for each in rules)
+    broken = isinstance(rules, list) and any(isinstance(rule, dict) and rule.get("offending") for rule in rules)
     return report.get("ok") is False or broken
 
 
@@ -249,14 +249,14 @@ def tell_rules(report: dict[str, Any]) -> None:
     rules = report["rules"]
     table(
         ("rule", "rows that offend", "partitions"),
-        [(each["rule"], each["offending"], each.get("n_partitions", "")) for each in rules],
+        [(rule["rule"], rule["offending"], rule.get("n_partitions", "")) for rule in rules],
         empty="No rules.",
     )
-    for each in rules:
-        if not each["offending"]:
+    for rule in rules:
+        if not rule["offending"]:
             continue
-        click.echo(f"\n{each['rule']}:")
-        found = each.get("partitions", [])
+        click.echo(f"\n{rule['rule']}:")
+        found = rule.get("partitions", [])
         for one in found[:MAX_FAILED]:
             samples = one.get("samples") or []
             more = (":" if len(samples) == one["offending"] else ", for example:") if samples else ""

@@ -191,14 +191,14 @@ def _keys(dataset: str, partitions: tuple[str, ...]) -> tuple[str, ...] | None:
     """Keys as they are; of a ref, its key. Raises `InvalidRequest` for another dataset's."""
     if not partitions:
         return None
-    named = [each for text in partitions for each in text.split(",") if each]
+    named = [name for text in partitions for name in text.split(",") if name]
     found = []
-    for each in named:
-        if "@" not in each:
-            found.append(each)
+    for name in named:
+        if "@" not in name:
+            found.append(name)
             continue
-        ref = parse_ref(each)
+        ref = parse_ref(name)
         if asset_of(ref) != dataset:
-            raise InvalidRequest(what="--partitions", value=each, why=f"it is no partition of {dataset}")
+            raise InvalidRequest(what="--partitions", value=name, why=f"it is no partition of {dataset}")
         found.append(partition_key_of(ref) or "")
     return tuple(found)

@@ -48,19 +48,33 @@ def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None,
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
-    known = {each.ref: each for each in seen}
+    known = {partition.ref: partition for partition in seen}
     refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
-        found = [each for each in found if (each.state.value if each.state else "missing").lower() == state.lower()]
+        found = [
+            partition
+            for partition in found
+            if (partition.state.value if partition.state else "missing").lower() == state.lower()
+        ]
     if outdated:
-        found = [each for each in found if _is_outdated(each, dataset.code_version)]
+        found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
     if as_json:
         emit(
-            [{"ref": each.ref, "state": each.state.value if each.state else None, "uuid": each.uuid} for each in found]
+            [
+                {
+                    "ref": partition.ref,
+                    "state": partition.state.value if partition.state else None,
+                    "uuid": partition.uuid,
+                }
+                for partition in found
+            ]
         )
         return
-    rows = [(each.ref, each.state.value if each.state else "missing", each.uuid, each.reason) for each in found]
+    rows = [
+        (partition.ref, partition.state.value if partition.state else "missing", partition.uuid, partition.reason)
+        for partition in found
+    ]
     table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
 
 

@@ -40,7 +40,7 @@ def plan(refs: tuple[Ref, ...], as_json: bool) -> None:
     annotated = annotated_plan(refs)
     reads = _reads(annotated)
     if as_json:
-        emit({**as_dict(annotated), "reads": [_as_json(each) for each in reads]})
+        emit({**as_dict(annotated), "reads": [_as_json(read_set) for read_set in reads]})
     else:
         _print(annotated, reads)
 
@@ -63,15 +63,15 @@ def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
     return list(planned_reads(the_queries(), Warehouse(the_warehouse()), annotated))
 
 
-def _as_json(each: PlannedRead) -> dict[str, object]:
+def _as_json(read_set: PlannedRead) -> dict[str, object]:
     return {
-        "job": each.job,
-        "input": each.input,
-        "where": each.where,
-        "files": each.read.files,
-        "of": each.read.of,
-        "partitions": each.partitions,
-        "of_partitions": each.of_partitions,
+        "job": read_set.job,
+        "input": read_set.input,
+        "where": read_set.where,
+        "files": read_set.read.files,
+        "of": read_set.read.of,
+        "partitions": read_set.partitions,
+        "of_partitions": read_set.of_partitions,
     }
 
 
@@ -102,15 +102,15 @@ def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:
         console = Console(width=MAX_WIDTH)
     for tree in _trees(annotated):
         console.print(tree, highlight=False)
-    for each in reads:
-        console.print(escape(_told(each)), highlight=False)
+    for read_set in reads:
+        console.print(escape(_told(read_set)), highlight=False)
     console.print(escape(_totals(annotated)), highlight=False)
 
 
-def _told(each: PlannedRead) -> str:
-    line = f"{each.job} reads {each.read.files} of {count(each.read.of, 'file')} of {each.input} where {each.where}"
-    is_all = each.partitions == each.of_partitions
-    return f"{line}." if is_all else f"{line}, of {each.partitions} of its {each.of_partitions} partitions."
+def _told(read_set: PlannedRead) -> str:
+    line = f"{read_set.job} reads {read_set.read.files} of {count(read_set.read.of, 'file')} of {read_set.input} where {read_set.where}"
+    is_all = read_set.partitions == read_set.of_partitions
+    return f"{line}." if is_all else f"{line}, of {read_set.partitions} of its {read_set.of_partitions} partitions."
 
 
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:
@@ -123,11 +123,11 @@ def _trees(annotated: AnnotatedPlan) -> list[Tree]:
             refs_of[job.job].append(ref)
             job_of[ref] = job.job
     after = {
-        job: sorted({job_of[each] for ref in refs for each in graph.inputs[ref]} - {job})
+        job: sorted({job_of[input_ref] for ref in refs for input_ref in graph.inputs[ref]} - {job})
         for job, refs in refs_of.items()
     }
     roots = list(dict.fromkeys(job_of[ref] for ref in graph.wanted))
-    below = {each for root in roots for each in _all_below(root, after)}
+    below = {lower_job for root in roots for lower_job in _all_below(root, after)}
     told: set[str] = set()
     trees = []
     # A job that is wanted, and needed by another that is, stands below that one.
@@ -153,7 +153,7 @@ def _all_below(root: str, after: dict[str, list[str]]) -> set[str]:
     level = set(after[root])
     while level:
         found |= level
-        level = {each for job in level for each in after[job]} - found
+        level = {ref for job in level for ref in after[job]} - found
     return found
 
 

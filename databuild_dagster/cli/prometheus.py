@@ -35,14 +35,14 @@ class StoreCollector:
         saved = GaugeMetricFamily(
             "databuild_seconds_saved", "What those builds would have taken, by the job's median.", labels=["job"]
         )
-        for each in Ledger(self._store).metrics():
-            for state, n in each.counts.items():
-                job_runs.add_metric([each.job, state], n)
-            if each.success_rate is not None:
-                rate.add_metric([each.job], each.success_rate)
-            avoided.add_metric([each.job], each.avoided)
-            if each.seconds_saved is not None:
-                saved.add_metric([each.job], each.seconds_saved)
+        for job in Ledger(self._store).metrics():
+            for state, n in job.counts.items():
+                job_runs.add_metric([job.job, state], n)
+            if job.success_rate is not None:
+                rate.add_metric([job.job], job.success_rate)
+            avoided.add_metric([job.job], job.avoided)
+            if job.seconds_saved is not None:
+                saved.add_metric([job.job], job.seconds_saved)
         queries = Queries(self._store)
         refs = GaugeMetricFamily("databuild_refs", "Refs by dataset and canonical state.", labels=["dataset", "state"])
         for asset, state, n in queries.ref_counts():

@@ -75,9 +75,9 @@ def _plain(value: Any) -> Any:
         case decimal.Decimal():
             return str(value)
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(item) for item in value]
         case dict():
-            return {name: _plain(each) for name, each in value.items()}
+            return {name: _plain(item) for name, item in value.items()}
     return value
 
 

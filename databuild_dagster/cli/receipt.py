@@ -41,27 +41,27 @@ def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
     queries = the_queries()
     uuid = uuid or canonical_of(queries, ref).uuid
     lineage = queries.lineage(uuid) if uuid is not None else []
-    if not lineage or all(each.uuid != uuid or each.ref != ref or each.live_at is None for each in lineage):
+    if not lineage or all(entry.uuid != uuid or entry.ref != ref or entry.live_at is None for entry in lineage):
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
-    made_with = queries.made_with(each.uuid for each in lineage)
-    entries = [_entry(queries, each, made_with.get(each.uuid)) for each in lineage]
+    made_with = queries.made_with(entry.uuid for entry in lineage)
+    entries = [_entry(queries, entry, made_with.get(entry.uuid)) for entry in lineage]
     if as_json:
         emit({"ref": ref, "uuid": uuid, "instances": entries})
         return
     columns = ("instance", "ref", "code version", "config", "job run", "live since", "rows", "files", "built from")
     rows = [
         (
-            each["uuid"],
-            each["ref"],
-            each["code_version"] or (each["code"] or "")[:SHOWN_OF_CODE] or None,
-            json.dumps(each["config"]) if each["config"] else None,
-            each["job_run"],
-            each["live_since"],
-            each["rows"],
-            len(each["files"]),
-            len(each["inputs"]) or each["origin"],
+            entry["uuid"],
+            entry["ref"],
+            entry["code_version"] or (entry["code"] or "")[:SHOWN_OF_CODE] or None,
+            json.dumps(entry["config"]) if entry["config"] else None,
+            entry["job_run"],
+            entry["live_since"],
+            entry["rows"],
+            len(entry["files"]),
+            len(entry["inputs"]) or entry["origin"],
         )
-        for each in reversed(entries)
+        for entry in reversed(entries)
     ]
     table(columns, rows, empty="", wide_only=("config", "job run", "live since"))
 

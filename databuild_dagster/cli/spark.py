@@ -57,7 +57,7 @@ def stop(as_json: bool) -> None:
     Builds that use the server lose it and retry.
     """
     home = dagster_home()
-    in_use = any(each.in_use for each in server_statuses(home))
+    in_use = any(server.in_use for server in server_statuses(home))
     stopped = stop_server(home)
     if as_json:
         emit({"stopped": stopped})

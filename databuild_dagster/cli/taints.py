@@ -70,7 +70,7 @@ def taint(
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
     preview = engine.preview(command, actor=this_user())
     refs = list(preview.tainted)
-    wants = [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
+    wants = [change.entity for change in preview.changes if change.kind == "wants" and change.before == "Successful"]
     by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
     if as_json:
         emit({"would_taint": len(refs), "by_dataset": by_dataset, "refs": refs, "wants_reopened": wants})
@@ -136,7 +136,7 @@ def retry(refs: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     wants = engine.queries.wants_named(outcome.request_id or "")
     opened = engine.queries.tainted_by(outcome.taint_id or "")
     if as_json:
-        emit({"request_id": outcome.request_id, "opened": list(opened), "wants": [each.id for each in wants]})
+        emit({"request_id": outcome.request_id, "opened": list(opened), "wants": [want.id for want in wants]})
         return
     click.echo(
         f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}."

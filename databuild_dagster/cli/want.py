@@ -67,7 +67,7 @@ def create(
     outcome = handle_with_definitions(the_engine(), command, where)
     wants = the_queries().wants_named(outcome.request_id or "")
     if as_json:
-        emit([_as_json(each) for each in wants])
+        emit([_as_json(want) for want in wants])
         return
     click.echo(f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.")
 
@@ -90,8 +90,8 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     queries = the_queries()
     wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
-        states = {each.id: queries.want_state_at(each.id, then.seq) for each in wants}
-        wants = [_then(each, state, then.at) for each in wants if (state := states[each.id]) is not None]
+        states = {want.id: queries.want_state_at(want.id, then.seq) for want in wants}
+        wants = [_then(want, state, then.at) for want in wants if (state := states[want.id]) is not None]
     _print(wants, as_json)
 
 
@@ -104,11 +104,11 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     """Cancel wants, and the queued job runs only they need."""
     command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
     the_engine().handle(command, actor=this_user())
-    wants = [each for name in wants_or_requests for each in the_queries().wants_named(name)]
+    wants = [want for name in wants_or_requests for want in the_queries().wants_named(name)]
     if as_json:
-        emit([_as_json(each) for each in wants])
+        emit([_as_json(want) for want in wants])
         return
-    canceled = sum(each.state.value == "Canceled" for each in wants)
+    canceled = sum(want.state.value == "Canceled" for want in wants)
     click.echo(f"Canceled {count(canceled, 'want')}.")
 
 
@@ -120,37 +120,37 @@ def _then(want: WantView, state: WantState, at: float | None) -> WantView:
 
 def _print(wants: list[WantView], as_json: bool) -> None:
     if as_json:
-        emit([_as_json(each) for each in wants])
+        emit([_as_json(want) for want in wants])
         return
     columns = ("want", "request", "refs", "state", "source", "priority", "created", "expires", "deadline")
     rows = [
         (
-            each.id,
-            each.request_id,
-            shown(each.refs),
-            each.state.value,
-            each.source,
-            each.priority,
-            when(each.created_at),
-            when(each.expires_at) or "never",
-            when(each.deadline) and f"{when(each.deadline)}{' missed' if each.sla_missed_at else ''}",
+            want.id,
+            want.request_id,
+            shown(want.refs),
+            want.state.value,
+            want.source,
+            want.priority,
+            when(want.created_at),
+            when(want.expires_at) or "never",
+            when(want.deadline) and f"{when(want.deadline)}{' missed' if want.sla_missed_at else ''}",
         )
-        for each in wants
+        for want in wants
     ]
     hidden = ("request", "source", "priority", "created", "expires")
     table(columns, rows, empty="No wants are open. `databuild want create REF` records one.", wide_only=hidden)
 
 
-def _as_json(each: WantView) -> dict[str, object]:
+def _as_json(want: WantView) -> dict[str, object]:
     return {
-        "id": each.id,
-        "request_id": each.request_id,
-        "refs": list(each.refs),
-        "state": each.state.value,
-        "source": each.source,
-        "priority": each.priority,
-        "created_at": when(each.created_at),
-        "expires_at": when(each.expires_at),
-        "data_timestamp": when(each.data_timestamp),
-        "deadline": when(each.deadline),
+        "id": want.id,
+        "request_id": want.request_id,
+        "refs": list(want.refs),
+        "state": want.state.value,
+        "source": want.source,
+        "priority": want.priority,
+        "created_at": when(want.created_at),
+        "expires_at": when(want.expires_at),
+        "data_timestamp": when(want.data_timestamp),
+        "deadline": when(want.deadline),
     }
