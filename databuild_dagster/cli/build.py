@@ -25,11 +25,9 @@ from databuild_dagster.model.refs import Ref
 @click.command()
 @click.argument("refs", type=REF, nargs=-1, required=True)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="Why, for whoever looks at the list of wants.")
-@click.option("--rebuild", is_flag=True, help="Build REFS anew, also what is live or has failed.")
-@click.option(
-    "--fresh", is_flag=True, help="Build anew those of REFS that another code version than today's has built."
-)
+@click.option("--comment", default="", help="The reason, shown in the list of wants.")
+@click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
+@click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
 @definitions
 @tabular
 def build(
@@ -91,20 +89,20 @@ def tick_once(where: Where, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What one tick launched and completed, for whoever reads it."""
+    """The launches and completions of one tick."""
 
     launched: list[str] = field(default_factory=list)
     ended: dict[OperationId, OperationState] = field(default_factory=dict)
     #: Operation to why it cannot go on here.
     stuck: dict[OperationId, str] = field(default_factory=dict)
-    #: Operation to how many of its jobs have nobody who runs them.
+    #: Operation to the number of its jobs that no process runs.
     waiting_jobs: dict[OperationId, int] = field(default_factory=dict)
 
     def launching(self, job: str, n_partitions: int) -> None:
         self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
 
     def waiting(self, jobs: Sequence[str]) -> None:
-        """One tick waits for nobody."""
+        """One tick never waits."""
 
     def coordinated(self, done: Coordination) -> None:
         self.ended.update(done.completed)

@@ -40,7 +40,7 @@ ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
 
 
 class Progress(Protocol):
-    """Whoever shows what is going on."""
+    """A display of the progress."""
 
     def launching(self, job: str, n_partitions: int) -> None: ...
     def waiting(self, jobs: Sequence[str]) -> None: ...
@@ -216,7 +216,7 @@ def _n_live(engine: Engine, refs: Sequence[Ref]) -> int:
 
 
 def _clean_up(engine: Engine, request_id: str) -> None:
-    """Ctrl-C: nobody but us wanted these; what others want as well is built by their orchestrator."""
+    """Ctrl-C: cancel wants of ours alone; refs that others want too are built by their orchestrator."""
     for launch in engine.queries.open_launches():
         if this_process() not in (launch.owner, launch.holder):
             continue
@@ -260,7 +260,7 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
     if n_stale := len(engine.queries.stale(live)):
         built.hints.append(
             f"{n_stale} of them {'is' if n_stale == 1 else 'are'} stale: an input was tainted or replaced since; "
-            "--rebuild builds anew."
+            "--rebuild builds them again."
         )
     for ref, canonical in found.items():
         if canonical.state is InstanceState.LIVE:

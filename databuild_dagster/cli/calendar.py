@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
     letter: str
     style: str
-    told: str
+    label: str
 
 
 COMPLETE, EMPTY, OUTSIDE = Mark("=", "green", "complete"), Mark("o", "cyan", "empty"), Mark(" ", "", "not expected")
@@ -99,8 +99,8 @@ def _fitting(rows: Sequence[_Row], together: Sequence[int]) -> tuple[list[tuple[
     """The rows to draw, each with its first and last name, and how many were put together to each of them."""
     for n in (*together, *(together[-1] * times for times in range(2, len(rows) + 2))):
         merged = rows if n == 1 else [_together(rows[at : at + n]) for at in range(0, len(rows), n)]
-        told = [(row, [_mark_of(cell) for cell in row.cells]) for row in merged]
-        alike = [list(same) for _, same in groupby(told, key=lambda row: row[1])]
+        label = [(row, [_mark_of(cell) for cell in row.cells]) for row in merged]
+        alike = [list(same) for _, same in groupby(label, key=lambda row: row[1])]
         if len(alike) <= MAX_ROWS:
             return [((same[0][0].first, same[-1][0].last), same[0][1]) for same in alike], n
     raise AssertionError("all rows fit into one")
@@ -118,7 +118,7 @@ def _legend(console: Console, report: GapReport, per_mark: int) -> None:
     for mark in _WORST_FIRST:
         if counts[mark]:
             line.append("   " if line else "").append(mark.letter, style=mark.style).append(
-                f" {mark.told} {counts[mark]:,}"
+                f" {mark.label} {counts[mark]:,}"
             )
     console.print(line, highlight=False, no_wrap=True, crop=False, overflow="ignore")
     if per_mark > 1:
@@ -168,4 +168,4 @@ def _mark_of(cell: Sequence[Mark]) -> Mark:
     if not n_present:
         return worst
     tenths = min(max(10 * n_present // n_expected, _TENTHS[0]), _TENTHS[-1])
-    return Mark(str(tenths), worst.style, worst.told)
+    return Mark(str(tenths), worst.style, worst.label)

@@ -108,7 +108,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:
-    """Handle a command; an asset that nobody registered yet may stand in definitions that were never loaded on this home."""
+    """Handle a command; load the definitions if it names an asset that is not registered yet."""
     if where.named:
         register_all(engine, load(where))
     try:

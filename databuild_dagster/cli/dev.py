@@ -20,7 +20,7 @@ def dev(arguments: tuple[str, ...]) -> None:
     """
     dagster_home()
     os.chdir(project_root())
-    told = any(argument.split("=")[0] in ("-h", "--host") for argument in arguments)
-    host = () if told else ("--host", "127.0.0.1")
+    has_host = any(argument.split("=")[0] in ("-h", "--host") for argument in arguments)
+    host = () if has_host else ("--host", "127.0.0.1")
     # This process becomes Dagster's, so that Ctrl-C and the exit code are its own.
     os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *host, *arguments])

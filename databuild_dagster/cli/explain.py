@@ -46,12 +46,12 @@ def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
     """SPEC 15; of a want or a request also how many wants are in which state."""
-    told: dict[str, object] = {
+    answer: dict[str, object] = {
         "ref": explanation.ref,
         "state": explanation.state,
         "causes": [{"ref": cause.ref, "why": cause.why} for cause in explanation.causes],
     }
-    return told if explanation.wants is None else {**told, "wants": explanation.wants}
+    return answer if explanation.wants is None else {**answer, "wants": explanation.wants}
 
 
 def _counted(wants: dict[str, int]) -> str:
@@ -63,12 +63,12 @@ def _counted(wants: dict[str, int]) -> str:
 
 def _lines(causes: tuple[Cause, ...]) -> Iterator[str]:
     """A line for each ref; those that stand beside each other for the same reasons share one."""
-    told = [
+    answer = [
         (depth, ref, "; ".join(cause.why for cause in of_ref))
         for (depth, ref), of_ref in groupby(causes, key=lambda cause: (cause.depth, cause.ref))
     ]
     groups = [
-        (*key, [ref for _, ref, _ in same]) for key, same in groupby(told, key=lambda cause: (cause[0], cause[2]))
+        (*key, [ref for _, ref, _ in same]) for key, same in groupby(answer, key=lambda cause: (cause[0], cause[2]))
     ]
     for depth, why, refs in groups[:MAX_LINES]:
         yield f"{'  ' * (depth + 1)}{shown(refs)}: {why}"

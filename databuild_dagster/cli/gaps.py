@@ -34,13 +34,13 @@ class InvalidTime(InvalidRequest):
     "--from",
     "start",
     metavar="TIME|LOT",
-    help="The first lot, or a time in it; where the dataset's partitions begin, if left out.",
+    help="Start of the range: a lot id or a time. Default: where the partitions begin.",
 )
 @click.option(
     "--to",
     "end",
     metavar="TIME|LOT",
-    help="The first lot that is no more of the range, or a time in it; where the partitions end, if left out.",
+    help="End of the range, exclusive: a lot id or a time. Default: where the partitions end.",
 )
 @click.option("--chain", is_flag=True, help="All that DATASET is made of as well, back to the first cause.")
 @tabular
@@ -48,7 +48,7 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
     """Show which lots of DATASET are missing, and why.
 
     Both ends are cut down to where a lot begins; a day is a day of UTC. Waits and failures upstream are followed to
-    their first cause; with --chain, so is what nobody has asked for, to the input that is missing.
+    their first cause. With --chain, lots that no want asks for are followed too, to the input that is missing.
     """
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:
@@ -92,24 +92,24 @@ def _reports(
     return chain_of_gaps(engine, spec, expected_of)
 
 
-def _end(option: str, told: str | None) -> float | Lot | None:
+def _end(option: str, text: str | None) -> float | Lot | None:
     """What an end of the range means: a day, a time, or a lot, which begins there. Raises `InvalidTime`, `InvalidLot`."""
-    if told is None:
+    if text is None:
         return None
-    if told[:1].isdigit() and "P" in told.upper():
-        return Lot.parse(told)
+    if text[:1].isdigit() and "P" in text.upper():
+        return Lot.parse(text)
     try:
-        day = date.fromisoformat(told)
+        day = date.fromisoformat(text)
     except ValueError:
         pass
     else:
         return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
     try:
-        at = datetime.fromisoformat(told)
+        at = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidTime(what=option, value=told, why="that is no day, no time and no lot") from None
+        raise InvalidTime(what=option, value=text, why="that is no day, no time and no lot") from None
     if at.utcoffset() is None:
-        raise InvalidTime(what=option, value=told, why="it does not say in which time zone")
+        raise InvalidTime(what=option, value=text, why="it does not say in which time zone")
     return at.timestamp()
 
 
@@ -117,7 +117,7 @@ def as_dict(report: GapReport) -> dict[str, object]:
     """SPEC 15, and what was asked; `present` are complete or empty, `outside` are not expected yet, or not any more."""
     lots = report.expected.lots
     # An enum's value is looked up slowly, a hundred thousand times.
-    told = {cause: cause.value for cause in GapCause}
+    text = {cause: cause.value for cause in GapCause}
     return {
         "dataset": report.asset,
         "unit": report.unit.token,
@@ -130,7 +130,7 @@ def as_dict(report: GapReport) -> dict[str, object]:
         "absent": [
             {
                 "lot": lot.lot,
-                "cause": told[lot.cause] if lot.upstream is None else lot.shown,
+                "cause": text[lot.cause] if lot.upstream is None else lot.shown,
                 "first_cause": lot.first_shown,
             }
             for lot in report.absent
@@ -146,8 +146,8 @@ def _print(report: GapReport) -> None:
         f"{len(report.absent):,} absent."
     )
     if report.expected.n_outside:
-        told = count(report.expected.n_outside, "lot of the range is", "lots of the range are")
-        click.echo(f"{told} not expected: before the first partition, after the last, or not over yet.")
+        text = count(report.expected.n_outside, "lot of the range is", "lots of the range are")
+        click.echo(f"{text} not expected: before the first partition, after the last, or not over yet.")
     if report.n_expected:
         calendar(report)
     if not report.absent:
@@ -193,5 +193,5 @@ def _named(stretch: Sequence[Absent]) -> str:
 def _first_causes(stretch: Sequence[Absent]) -> str:
     """The one that they have in common, or that of the first."""
     first, n_reasons = stretch[0], len({lot.first_why for lot in stretch})
-    told = first.first_why if first.first_ref == first.ref else first.first_shown
-    return told if n_reasons == 1 else f"{told} (and {count(n_reasons - 1, 'other')} like it)"
+    text = first.first_why if first.first_ref == first.ref else first.first_shown
+    return text if n_reasons == 1 else f"{text} (and {count(n_reasons - 1, 'other')} like it)"

@@ -98,12 +98,16 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
 def _asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
     """Those who asked by themselves; a want of a job run only says that something needed it."""
     themselves = [asker for asker in askers if asker.source != DERIVATIVE] or list(askers)
-    return few_of(list(dict.fromkeys(_told(ref, asker) for asker in themselves)), SHOWN_ASKERS) if themselves else None
+    return (
+        few_of(list(dict.fromkeys(_asker_in_words(ref, asker) for asker in themselves)), SHOWN_ASKERS)
+        if themselves
+        else None
+    )
 
 
-def _told(ref: Ref, asker: Asker) -> str:
+def _asker_in_words(ref: Ref, asker: Asker) -> str:
     wanted = "" if asker.refs == (ref,) else f" for {few_of(asker.refs, 1)}"
-    # The command line's own words, where nobody has said why.
+    # The command line's own words, where no reason was given.
     return f"{asker.actor}{wanted}" + (f" ({asker.comment})" if asker.comment else "")
 
 
@@ -113,13 +117,13 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
     now = next((instance for instance in instances if instance.canonical), None)
     reasons: dict[str, str | None] = {}
     for place, instance in enumerate(instances):
-        told = ["data removed"] if instance.manifest_state == REMOVED else []
+        words = ["data removed"] if instance.manifest_state == REMOVED else []
         if held := taints.get(instance.uuid):
-            told += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
+            words += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
         elif instance.reason:
-            told.append(instance.reason)
+            words.append(instance.reason)
         elif instance.state is InstanceState.LIVE and now is not None and not instance.canonical:
             newer = instances[place + 1 :]
-            told.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
-        reasons[instance.uuid] = "; ".join(told) or None
+            words.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
+        reasons[instance.uuid] = "; ".join(words) or None
     return reasons

@@ -70,7 +70,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     refs = [] if retry else [ref for job_run in found for ref in job_run.refs][:MAX_LOOKED_AT]
     for run_id, waited_for in _still_waiting(engine.ledger, refs).items():
         click.echo(
-            f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate it as well if nobody is to."
+            f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate that run too if no run should."
         )
 
 

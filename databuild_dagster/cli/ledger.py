@@ -57,7 +57,7 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     table(
         columns,
         rows,
-        empty=f"Nobody has asked for {ref or 'anything'} yet.",
+        empty=f"No request has asked for {ref or 'anything'} yet.",
         wide_only=("asked", "job run", "instance"),
     )
 

@@ -115,7 +115,7 @@ def migrate(as_json: bool) -> None:
     elif done.n_events is None:
         click.echo("Nothing to do: this version wrote it.")
     else:
-        click.echo(f"Migrated: all tables are computed anew from {count(done.n_events, 'event')}.")
+        click.echo(f"Migrated: recomputed all tables from {count(done.n_events, 'event')}.")
 
 
 @click.command()
@@ -128,8 +128,7 @@ def migrate(as_json: bool) -> None:
 @click.option(
     "--repair-keys",
     is_flag=True,
-    help="First write anew every copy of a manifest and state of an arc that other tools look at, and remove what is "
-    "nobody's among them.",
+    help="Before checking, rewrite the copies of manifests and arc states for other tools, and delete stale ones.",
 )
 @tabular
 def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
@@ -210,8 +209,8 @@ def _repaired(*, as_json: bool) -> dict[str, object]:
 
     done = repair_lot_copies(the_instance())
     if not as_json:
-        told = f"{count(done.written, 'key')} written, {done.removed:,} removed"
-        click.echo(f"{told}, for {count(done.refs, 'ref')}.")
+        done_keys = f"{count(done.written, 'key')} written, {done.removed:,} removed"
+        click.echo(f"{done_keys}, for {count(done.refs, 'ref')}.")
     return {"keys": done._asdict()}
 
 
@@ -260,7 +259,7 @@ def _lost_files() -> list[Violation]:
 
 
 def _unlisted() -> list[Violation]:
-    """Storage that nobody reads and nobody gives back (SPEC 10.8)."""
+    """Storage that no instance uses and no clean-up removes (SPEC 10.8)."""
     from databuild_dagster.data.orphan_files import unlisted_storage, warehouses_of
 
     queries = the_queries()
@@ -280,5 +279,5 @@ def _unlisted() -> list[Violation]:
                 if storage.is_folder
                 else f"{storage.bytes:,} bytes"
             )
-            found.append(Violation("SPEC 10.8", storage.path, f"nobody reads this{whose} ({what}): {storage.why}"))
+            found.append(Violation("SPEC 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
     return found

@@ -29,7 +29,7 @@ class NothingWatched(InvalidRequest):
 @click.argument("lot")
 @click.argument("uris", nargs=-1, metavar="[URI]...")
 @click.option("--empty", is_flag=True, help="There is no data for it, on purpose.")
-@click.option("--replace", "anew", is_flag=True, help="These files are all it has; otherwise they are added to it.")
+@click.option("--replace", "replace_all", is_flag=True, help="Replace the lot's files; without it the files are added.")
 @click.option("--allow-schema-change", is_flag=True, help="Columns may differ from those of other lots.")
 @definitions
 @common
@@ -38,7 +38,7 @@ def arrive(
     lot: str,
     uris: tuple[str, ...],
     empty: bool,
-    anew: bool,
+    replace_all: bool,
     allow_schema_change: bool,
     where: Where,
     as_json: bool,
@@ -54,11 +54,11 @@ def arrive(
     tune_dagster_writes()
     deployed = deployed_dataset(dataset, where)
     arriver = Arriver(deployed.engine, deployed.instance, deployed.dataset, deployed.warehouse)
-    arrived = arriver.arrive(lot, uris, empty=empty, replace_all=anew, allow_schema_change=allow_schema_change)
+    arrived = arriver.arrive(lot, uris, empty=empty, replace_all=replace_all, allow_schema_change=allow_schema_change)
     if as_json:
         emit(_as_json(arrived))
         return
-    click.echo(_told(arrived))
+    click.echo(_in_words(arrived))
 
 
 @click.command()
@@ -117,7 +117,7 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
     }
 
 
-def _told(arrived: Arrived) -> str:
+def _in_words(arrived: Arrived) -> str:
     known = f" {count(len(arrived.known), 'file')} known before, or a copy." if arrived.known else ""
     if arrived.recorded is None:
         return f"No news: {arrived.ref} has arrived as instance {arrived.uuid} already.{known}"

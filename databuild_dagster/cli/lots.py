@@ -119,9 +119,16 @@ def _tell(summaries: Iterable[dict[str, object]], *, as_json: bool) -> None:
     for summary in summaries:
         states = summary["states"]
         assert isinstance(states, dict)
-        told = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
+        by_state = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
         rows.append(
-            (summary["dataset"], summary["unit"], told, summary["earliest"], summary["latest"], f"{summary['gaps']:,}")
+            (
+                summary["dataset"],
+                summary["unit"],
+                by_state,
+                summary["earliest"],
+                summary["latest"],
+                f"{summary['gaps']:,}",
+            )
         )
     empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
     table(("dataset", "unit", "lots", "earliest", "latest", "gaps"), rows, empty=empty)

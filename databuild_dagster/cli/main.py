@@ -1,4 +1,4 @@
-"""The command's entry: finds the subcommand, and turns whatever it raises into one sentence and an exit code.
+"""The command's entry: finds the subcommand, and turns an exception into one sentence and an exit code.
 
 Subcommands are imported when they are called, so that `databuild show` waits neither for Dagster nor for Spark.
 """
@@ -180,7 +180,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _told(error, as_json=as_json)
+        return _report(error, as_json=as_json)
 
 
 def _is_help(error: click.ClickException) -> bool:
@@ -188,7 +188,7 @@ def _is_help(error: click.ClickException) -> bool:
     return isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help()
 
 
-def _told(error: Exception, *, as_json: bool) -> int:
+def _report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, DatabuildError):
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
         return REFUSED

@@ -169,7 +169,7 @@ def _manager(where: Where) -> DistributedOperationManager:
     except CannotLoad:
         if where.named:
             raise
-        # What is wrong with the operation is told then.
+        # The list then says what is wrong with the operation.
         return manager
     for location in locations:
         for operation in () if location.deployment is None else location.deployment.operations:
@@ -177,7 +177,7 @@ def _manager(where: Where) -> DistributedOperationManager:
     return manager
 
 
-#: What nobody here can do with it, where there is a problem.
+#: The step that fails here, for an operation with a problem.
 _WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
 
 

@@ -28,14 +28,14 @@ from databuild_dagster.model.operations.states import JobState, OperationState
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5
 REFRESHES_PER_SECOND = 2
-#: Partitions that the live table shows, and failed ones that are told in the end.
+#: Partitions in the live table, and failed ones in the summary.
 MAX_ROWS = 15
 MAX_FAILED = 20
 #: How long an orchestrator may be late before it is said that none is at work.
 LATE_SECONDS = 30.0
-#: How long nobody may have taken a job before that is looked into.
+#: Seconds without a taken job after which the orchestrator is looked for.
 PATIENCE_SECONDS = 2.0
-#: Jobs tried again of which is told at a time.
+#: Retried jobs that are reported at a time.
 MAX_TOLD = 5
 MAX_DETAIL = 120
 
@@ -48,8 +48,8 @@ class Following:
         self.id = id
         self._tracker = Tracker(manager.meta, id)
         self._began = time.monotonic()
-        self._told: tuple[int, int] | None = None
-        #: Partition, None for the completion, to the trouble that was told of.
+        self._last_counts: tuple[int, int] | None = None
+        #: Partition, None for the completion, to the trouble that was reported.
         self._told_of: dict[str | None, Trouble] = {}
         self._lock = threading.Lock()
         self.is_quiet = False
@@ -71,8 +71,8 @@ class Following:
             return
         self._tell_trouble(tracked)
         standing = len(tracked.done) - tracked.n_failed, tracked.n_failed
-        if standing != self._told:
-            self._told = standing
+        if standing != self._last_counts:
+            self._last_counts = standing
             failed = f", {standing[1]} failed" if standing[1] else ""
             self.say(f"{standing[0]} of {count(len(tracked.partitions), 'job')} done{failed}")
 
@@ -157,7 +157,7 @@ def shown(following: Following, *, is_quiet: bool = False) -> Iterator[None]:
 
 
 def follow_to_end(following: Following) -> None:
-    """Wait while others do it; bounded by the operation. That nobody is there to do it is said once."""
+    """Wait while other processes run it; bounded by the operation. Says once if no orchestrator runs."""
     wait = threading.Event().wait
     has_complained = False
     while (tracked := following.look()) is not None:

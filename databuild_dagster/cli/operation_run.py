@@ -172,14 +172,14 @@ def run_here(manager: DistributedOperationManager, resources: OperationResources
     id, judge, wait = following.id, Judge(), threading.Event().wait
     executor = executor_of(manager, resources, judge=judge)
     coordinator = Coordinator(manager, judge=judge, contexts=OperationContext)
-    told = ""
+    last_problem = ""
     while following.look() is not None:
         with printing_to_stderr():
             run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
             done = coordinator.coordinate()
         following.tell()
-        if (problem := done.problems.get(id, "")) and problem != told:
-            told = problem
+        if (problem := done.problems.get(id, "")) and problem != last_problem:
+            last_problem = problem
             tracked = following.look()
             if tracked is not None and tracked.trouble is None:
                 click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)

@@ -57,13 +57,13 @@ def as_of(function: F) -> F:
         "--as-of",
         metavar="TIME|SEQ",
         default=None,
-        help="As it was then: an ISO 8601 time with its offset, or a seq of `databuild log events`.",
+        help="The state at an ISO 8601 time with offset, or at a seq of `databuild log events`.",
     )(function)
 
 
-def moment(queries: Queries, told: str | None) -> Moment:
+def moment(queries: Queries, text: str | None) -> Moment:
     """The moment that --as-of names. Raises `InvalidAsOf`, `BeforeAnything`."""
-    return moment_of(queries, int(told) if told and told.isdecimal() else told, datetime.now(UTC))
+    return moment_of(queries, int(text) if text and text.isdecimal() else text, datetime.now(UTC))
 
 
 @dataclass(frozen=True)

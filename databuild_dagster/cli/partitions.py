@@ -24,7 +24,7 @@ from databuild_dagster.warehouse.errors import (
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
-#: Why the files of what is live cannot be told; its state can.
+#: Errors that hide the files of a live instance; its state is known all the same.
 _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
 
 
@@ -103,8 +103,8 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
     if canonical.state is None or canonical.uuid is None:
         click.echo(f"{ref} is missing: nothing has built it yet. `databuild build {ref}` does.")
         return
-    told = _show_as_json(queries, canonical)["canonical"]
-    assert isinstance(told, dict)
+    details = _show_as_json(queries, canonical)["canonical"]
+    assert isinstance(details, dict)
     now = then.seq is None
     stale = now and canonical.uuid in queries.stale([canonical.uuid])
     lines = {
@@ -117,11 +117,11 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
         "job run": canonical.job_run,
         "live since": when(canonical.live_at),
         "retry at": when(canonical.retry_at),
-        "built from": f"{len(told['inputs'])} instances" if told["inputs"] else None,
-        "rows": told["rows"],
+        "built from": f"{len(details['inputs'])} instances" if details["inputs"] else None,
+        "rows": details["rows"],
         "files": f"{canonical.files or 0}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
         "manifest": canonical.manifest_uri,
-        "note": told["note"],
+        "note": details["note"],
         "origin": canonical.origin,
     }
     width = max(len(name) for name in lines)
@@ -148,7 +148,7 @@ def canonical_of(queries: Queries, ref: Ref) -> Canonical:
 def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
     if canonical.state is None or canonical.uuid is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
-    # What it was built from is told with its success: while it is built there is nothing to look up.
+    # The inputs are recorded with the success: while it is built there is nothing to look up.
     instance = queries.instance(canonical.uuid) if canonical.live_at is not None else None
     files, note = _files(queries, canonical)
     return {
@@ -167,7 +167,7 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
 
 
 def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | None]:
-    """Where the data is, and what there is to say if it is not: a state that is known is told all the same."""
+    """The files, and a note where they are gone or unreadable."""
     uri, uuid, asset = canonical.manifest_uri, canonical.uuid, asset_of(canonical.ref)
     if uri is None or uuid is None:
         return [], None

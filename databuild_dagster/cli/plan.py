@@ -35,7 +35,7 @@ MAX_WIDTH = 10_000
 def plan(refs: tuple[Ref, ...], as_json: bool) -> None:
     """Show what `databuild build REFS` would do, and why.
 
-    build: launched. join: somebody has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
+    build: launched. join: another build has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
     """
     annotated = annotated_plan(refs)
     reads = _reads(annotated)
@@ -103,18 +103,18 @@ def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:
     for tree in _trees(annotated):
         console.print(tree, highlight=False)
     for read_set in reads:
-        console.print(escape(_told(read_set)), highlight=False)
+        console.print(escape(_in_words(read_set)), highlight=False)
     console.print(escape(_totals(annotated)), highlight=False)
 
 
-def _told(read_set: PlannedRead) -> str:
+def _in_words(read_set: PlannedRead) -> str:
     line = f"{read_set.job} reads {read_set.read.files} of {count(read_set.read.of, 'file')} of {read_set.input} where {read_set.where}"
     is_all = read_set.partitions == read_set.of_partitions
     return f"{line}." if is_all else f"{line}, of {read_set.partitions} of its {read_set.of_partitions} partitions."
 
 
 def _trees(annotated: AnnotatedPlan) -> list[Tree]:
-    """A job's refs on one line, below it the jobs that it comes after; each told once."""
+    """A job's refs on one line, below it the jobs that it comes after; each drawn once."""
     graph = annotated.graph
     refs_of: dict[str, list[Ref]] = defaultdict(list)
     job_of: dict[Ref, str] = {}
@@ -128,21 +128,21 @@ def _trees(annotated: AnnotatedPlan) -> list[Tree]:
     }
     roots = list(dict.fromkeys(job_of[ref] for ref in graph.wanted))
     below = {lower_job for root in roots for lower_job in _all_below(root, after)}
-    told: set[str] = set()
+    drawn: set[str] = set()
     trees = []
     # A job that is wanted, and needed by another that is, stands below that one.
     for root in sorted(roots, key=below.__contains__):
-        if root in told:
+        if root in drawn:
             continue
         trees.append(tree := Tree(_line(root, refs_of[root], annotated)))
-        told.add(root)
+        drawn.add(root)
         stack = [(tree, needed) for needed in reversed(after[root])]
         while stack:
             branch, name = stack.pop()
-            if name in told:
+            if name in drawn:
                 branch.add(f"{escape(name)} [dim](above)[/]")
                 continue
-            told.add(name)
+            drawn.add(name)
             branch = branch.add(_line(name, refs_of[name], annotated))
             stack += [(branch, needed) for needed in reversed(after[name])]
     return trees

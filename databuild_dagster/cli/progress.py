@@ -53,7 +53,7 @@ class LineProgress:
         self._engine = engine
         self._began = time.monotonic()
         self._seq = first_seq
-        self._told: dict[str, dict[str, int]] = {}
+        self._last_line: dict[str, dict[str, int]] = {}
         self._waiting_for = ""
 
     def launching(self, job: str, n_partitions: int) -> None:
@@ -73,7 +73,7 @@ class LineProgress:
     def ended(self) -> None:
         """What has ended since the last line."""
         for job, states in self._engine.queries.job_run_counts(self._seq).items():
-            before, now = self._told.get(job, {}), _by_column(states)
+            before, now = self._last_line.get(job, {}), _by_column(states)
             news = [
                 f"{n - before.get(name, 0)} {name}"
                 for name, n in now.items()
@@ -81,14 +81,14 @@ class LineProgress:
             ]
             if news:
                 self._say(f"{job}: {', '.join(news)}")
-            self._told[job] = now
+            self._last_line[job] = now
 
     def _say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}", err=True)
 
 
 class LiveProgress:
-    """A table that is drawn anew from the store, by rich's own thread."""
+    """A table that rich's own thread redraws from the store."""
 
     def __init__(self, engine: Engine, refs: Sequence[Ref], first_seq: int) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""The state as Prometheus reads it: counted from the store whenever somebody scrapes, so that nothing is kept twice."""
+"""The state as Prometheus reads it: counted from the store at each scrape, so that nothing is kept twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
-#: Nobody else on the network need know, unless it is said.
+#: Not reachable from other machines unless --host says so.
 DEFAULT_HOST = "127.0.0.1"
 
 

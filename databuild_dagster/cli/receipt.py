@@ -67,7 +67,7 @@ def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
 
 
 def _entry(queries: Queries, instance: Instance, made_with: MadeWith | None) -> dict[str, Any]:
-    """What no launch of ours built, or an older version did, was made with nobody knows what: null and nothing differ."""
+    """An instance that no launch built, or an older version did, has no record of code and environment: null."""
     job_run = queries.job_run(instance.job_run)
     manifest = None
     if instance.manifest_uri is not None:

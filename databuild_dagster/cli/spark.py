@@ -64,6 +64,6 @@ def stop(as_json: bool) -> None:
     elif not stopped:
         click.echo("No Spark server was running.")
     elif in_use:
-        click.echo("The Spark server is stopped, while somebody used it: what was being built on it is tried again.")
+        click.echo("The Spark server is stopped. Builds that used it are retried.")
     else:
         click.echo("The Spark server is stopped.")

@@ -87,12 +87,12 @@ class _LateCatalog:
 
         catalog = DagsterCatalog(LateInstance(lambda: the_instance(self._home)))
         catalog.look_up_other_locations_with(self.dataset_of)
-        # Found here from now on, and no more by `__getattr__`.
+        # From now on these are attributes, and `__getattr__` is not called for them.
         self.__dict__ |= {method: getattr(catalog, method) for method in dir(catalog) if not method.startswith("_")}
         return getattr(catalog, name)
 
 
 def _look_at_the_clock(queries: Queries) -> None:
-    """Whoever asks is to know why what they see has times that are still to come."""
+    """Warn if the clock is behind the log: times in the answer then lie in the future."""
     if said := clock_is_behind(queries.url, queries.head().at, time.time()):
         click.echo(f"Warning: {said}", err=True)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """Whatever is printed within, by assets or by Dagster for them, leaves stdout to the answer.
+    """Send to stderr what assets, or Dagster for them, print within: stdout is for the answer.
 
     By the file descriptor, for Dagster starts processes that print what a step has printed.
     """
     try:
         out, err = sys.stdout.fileno(), sys.stderr.fileno()
     except OSError:
-        # Somebody has put something else in their place, and reads that.
+        # A caller replaced the streams, and reads the replacement.
         yield
         return
     sys.stdout.flush()

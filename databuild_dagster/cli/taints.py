@@ -20,9 +20,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 @click.command()
 @click.argument("refs", type=REF, nargs=-1)
 @click.option("--reason", required=True, help="What is wrong with them.")
-@click.option(
-    "--downstream", is_flag=True, help="Also whatever was built from them, or still will be, by recorded inputs."
-)
+@click.option("--downstream", is_flag=True, help="Also what was built from them, or will be, by recorded inputs.")
 @click.option(
     "--instance", "uuids", multiple=True, metavar="UUID", help="An instance that was live once, canonical or not."
 )

@@ -39,13 +39,13 @@ class Instant(click.ParamType[float]):
         if value is None or isinstance(value, float):
             return value
         try:
-            told = datetime.fromisoformat(str(value).strip())
+            local = datetime.fromisoformat(str(value).strip())
         except ValueError:
             self.fail(f"{value!r} is no time; write 2026-11-21T14:00:00Z.", param, ctx)
-        if told.utcoffset() is None:
+        if local.utcoffset() is None:
             self.fail(f"{value!r} does not say in which time zone; write 2026-11-21T14:00:00Z.", param, ctx)
         try:
-            return told.astimezone(UTC).timestamp()
+            return local.astimezone(UTC).timestamp()
         except OverflowError:
             self.fail(f"{value!r} lies outside of the years 1 to 9999.", param, ctx)
 

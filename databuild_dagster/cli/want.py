@@ -35,9 +35,9 @@ from databuild_dagster.store.queries.wants import WantView
     help="Of when the data is, as 2026-11-21T14:00:00Z; --sla counts from then instead of from now.",
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="Why, for whoever looks at the list.")
-@click.option("--rebuild", is_flag=True, help="Build them anew, also what is live or has failed.")
-@click.option("--fresh", is_flag=True, help="Build anew what another code version than today's has built.")
+@click.option("--comment", default="", help="The reason, shown in the list of wants.")
+@click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
+@click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
 @definitions
 @common
 def create(
@@ -97,7 +97,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 
 @click.command("cancel")
 @click.argument("wants_or_requests", nargs=-1, required=True)
-@click.option("--terminate", is_flag=True, help="Also stop running job runs that nobody else wants.")
+@click.option("--terminate", is_flag=True, help="Also stop running job runs that no other want needs.")
 @click.option("--reason", default="", help="Why.")
 @common
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:

@@ -149,7 +149,7 @@ def test_a_deep_check_names_storage_that_no_manifest_lists(project: Project) -> 
     assert done.code == 1
     (violation,) = done.json["violations"]
     assert (violation["invariant"], violation["entity"]) == ("SPEC 10.8", str(stray))
-    assert violation["detail"] == f"nobody reads this of {DAYS[0]} (3 bytes): its manifest does not list it"
+    assert violation["detail"] == f"nothing reads this of {DAYS[0]} (3 bytes): its manifest does not list it"
 
 
 def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None:

@@ -123,6 +123,6 @@ def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(project: Pro
     assert running["dagster_run_id"] == builder
     assert done.out.splitlines() == [
         "Canceled 1 job run.",
-        f"Dagster run {waiter} waits for {DAY} and builds it now; terminate it as well if nobody is to.",
+        f"Dagster run {waiter} waits for {DAY} and builds it now; terminate that run too if no run should.",
     ]
     assert project.ask("want", "list") == []

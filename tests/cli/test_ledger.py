@@ -173,7 +173,7 @@ def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -
     assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)
     assert (no_day.code, "2024-02-99" in no_day.json["error"]["message"]) == (2, True)
     assert known_project.ask("ledger", "list", "--ref", DAY) == known_project.ask("ledger", "list") == []
-    assert "Nobody has asked for anything yet." in known_project.call("ledger", "list").out
+    assert "No request has asked for anything yet." in known_project.call("ledger", "list").out
 
 
 def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: Project) -> None:

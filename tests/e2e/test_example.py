@@ -85,7 +85,7 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     # A deep check walks the storage too, and names what nobody lists.
     told = example.ask("log", "check", "--deep", code=1)["violations"]
     assert str(stray) in str(told)
-    assert all("nobody reads this" in str(each) and Path(file).parent.name in str(each) for each in told)
+    assert all("nothing reads this" in str(each) and Path(file).parent.name in str(each) for each in told)
     stray.unlink()
     marker.unlink()
     assert example.ask("log", "check", "--deep") == {"ok": True, "violations": []}
