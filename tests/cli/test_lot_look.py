@@ -103,7 +103,7 @@ def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project:
 
     assert looked.code == 2
     assert "The landing folder" in looked.err
-    assert "where the files of clicks land. Create it, or correct files=" in looked.err
+    assert "of clicks does not exist. Create it, or correct files=" in looked.err
     assert looked.out.splitlines() == ["views: 1 lot arrived with 1 file."]
 
 
