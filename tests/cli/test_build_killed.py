@@ -287,7 +287,7 @@ def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance
     told = project.ask("gc", "--leftovers")["leftovers"]
 
     assert [(each["path"], each["orphan"]) for each in told] == [(str(left), False)]
-    assert "has got another instance since" in told[0]["why"]
+    assert "has another instance since" in told[0]["why"]
     project.ask("gc", "--leftovers", "--yes")
     assert not left.exists()
     assert_only_what_is_live_is_left(project, SRC)

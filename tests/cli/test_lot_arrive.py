@@ -177,7 +177,7 @@ def test_a_tainted_lot_takes_the_same_file_only_with_replace(landing):
     landing.arrive("--replace", file)
 
     assert said.code == 2
-    assert "was said to be wrong" in said.err
+    assert "is among its files" in said.err
     assert [row["n"] for row in landing.rows()] == [1]
 
 
