@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--partitions",
     multiple=True,
     metavar="KEY|FIRST..LAST",
-    help="Only these, all of which must have files; may be given several times.",
+    help="Only this partition, which must have files. Repeatable.",
 )
 @click.option(
     "--live",
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     type=click.Choice(["refuse", "keep", "replace"]),
     default="refuse",
     show_default=True,
-    help="What becomes of partitions that are live with other data.",
+    help="How to treat partitions that are live with other data.",
 )
-@click.option("--allow-schema-change", is_flag=True, help="Columns may differ from partition to partition.")
-@click.option("--dry-run", is_flag=True, help="Look at everything, and record nothing.")
+@click.option("--allow-schema-change", is_flag=True, help="Allow partitions whose columns differ.")
+@click.option("--dry-run", is_flag=True, help="Check everything and record nothing.")
 @definitions
 @tabular
 def adopt(

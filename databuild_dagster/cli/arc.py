@@ -27,7 +27,7 @@ class NoArc(InvalidRequest):
 
 @click.command("list")
 @click.argument("arc", required=False)
-@click.option("--list", "as_list", is_flag=True, help="Every lot with its state, instead of how many are in which.")
+@click.option("--list", "as_list", is_flag=True, help="List every lot with its state instead of counts.")
 @click.option(
     "--state", type=click.Choice([state.value for state in ArcState]), help="Only lots in this state; implies --list."
 )

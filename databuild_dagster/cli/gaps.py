@@ -42,7 +42,7 @@ class InvalidTime(InvalidRequest):
     metavar="TIME|LOT",
     help="End of the range, exclusive: a lot id or a time. Default: where the partitions end.",
 )
-@click.option("--chain", is_flag=True, help="All that DATASET is made of as well, back to the first cause.")
+@click.option("--chain", is_flag=True, help="Also report on every dataset upstream of DATASET.")
 @tabular
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
     """Show which lots of DATASET are missing, and why.

@@ -38,7 +38,7 @@ class CannotInit(Exception):
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
-@click.option("--name", help="The project's package; by default the folder's name.")
+@click.option("--name", help="The name of the project's package. Default: the folder's name.")
 @common
 def init(folder: Path, name: str | None, as_json: bool) -> None:
     """Create a project in FOLDER, by default the current one.

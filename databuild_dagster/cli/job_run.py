@@ -21,8 +21,10 @@ MAX_LOOKED_AT = 100
 
 
 @click.command("list")
-@click.option("--open", "open_only", is_flag=True, help="Only those that have not ended.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
+@click.option("--open", "open_only", is_flag=True, help="Only job runs that have not ended.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of job runs at most, newest first."
+)
 @tabular
 def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     """List the newest job runs.
@@ -52,8 +54,8 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
 
 @click.command("cancel")
 @click.argument("job_run_ids", nargs=-1, required=True)
-@click.option("--reason", default="canceled by a person", show_default=True, help="Why.")
-@click.option("--retry", is_flag=True, help="Keep the wants that are open for it, so that it is built again.")
+@click.option("--reason", default="canceled by a person", show_default=True, help="The reason, kept in the log.")
+@click.option("--retry", is_flag=True, help="Keep the wants open, so that the refs are built again.")
 @common
 def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool) -> None:
     """Cancel job runs, and the wants for what they build.

@@ -14,9 +14,11 @@ from databuild_dagster.store.queries.queries import Queries
 
 
 @click.command("list")
-@click.option("--request", help="Of one request: the id of a want's request, or of a Dagster run.")
-@click.option("--ref", type=REF, help="Of one ref: who asked for it.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
+@click.option("--request", help="Only this request: the id of a want's request or of a Dagster run.")
+@click.option("--ref", type=REF, help="Only this ref.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of entries at most, newest first."
+)
 @tabular
 def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool) -> None:
     """List what each request got for each ref.

@@ -45,11 +45,11 @@ _MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
 
 @click.command()
 @click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only events after this seq.")
-@click.option("--follow", is_flag=True, help="Go on printing as events come; Ctrl-C ends it.")
+@click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option(
     "--kind",
     type=click.Choice([LOT_AVAILABLE]),
-    help="Instead of events, a line for each instance that became live: dataset, ref, uuid, manifest, complete or empty.",
+    help="Print one line per instance that became live instead: dataset, ref, uuid, manifest, complete or empty.",
 )
 @common
 def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> None:

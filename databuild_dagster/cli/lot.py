@@ -28,9 +28,9 @@ class NothingWatched(InvalidRequest):
 @click.argument("dataset")
 @click.argument("lot")
 @click.argument("uris", nargs=-1, metavar="[URI]...")
-@click.option("--empty", is_flag=True, help="There is no data for it, on purpose.")
+@click.option("--empty", is_flag=True, help="Record that the lot has no data, on purpose.")
 @click.option("--replace", "replace_all", is_flag=True, help="Replace the lot's files; without it the files are added.")
-@click.option("--allow-schema-change", is_flag=True, help="Columns may differ from those of other lots.")
+@click.option("--allow-schema-change", is_flag=True, help="Allow columns that differ from those of other lots.")
 @definitions
 @common
 def arrive(

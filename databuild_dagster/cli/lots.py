@@ -35,7 +35,7 @@ class LotView(NamedTuple):
 
 @click.command("lots")
 @click.argument("dataset", required=False)
-@click.option("--list", "listed", is_flag=True, help="Every lot of DATASET that was ever built or has arrived.")
+@click.option("--list", "listed", is_flag=True, help="List every lot of DATASET that was built or arrived.")
 @tabular
 def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
     """Count the lots of DATASET, or of all, by state.

@@ -35,7 +35,9 @@ def schema(as_json: bool) -> None:
 
 @click.command("show")
 @click.argument("name", metavar="REF|UUID")
-@click.option("--whole", is_flag=True, help="Name each file by its whole path or url, as copies for other tools do.")
+@click.option(
+    "--whole", is_flag=True, help="Write every file as a whole path or url, as in the copies for other tools."
+)
 @common
 def show(name: str, whole: bool, as_json: bool) -> None:
     """Print the manifest of REF, or of the instance UUID.

@@ -14,18 +14,18 @@ DEFAULT_PORT = 9864
 
 
 @click.command()
-@click.option("--prometheus", is_flag=True, help="Print them as Prometheus reads them.")
+@click.option("--prometheus", is_flag=True, help="Print the metrics in Prometheus' format.")
 @click.option(
     "--serve",
     is_flag=False,
     flag_value=DEFAULT_PORT,
     type=click.IntRange(0, 65535),
-    help=f"Answer Prometheus on this port, until Ctrl-C.  [default port: {DEFAULT_PORT}]",
+    help=f"Serve Prometheus on this port until Ctrl-C.  [default port: {DEFAULT_PORT}]",
 )
 @click.option(
     "--host",
     default=None,
-    help="With --serve: the address to listen on, 0.0.0.0 for every one of this machine.  [default: 127.0.0.1]",
+    help="With --serve: the address to listen on; 0.0.0.0 for all addresses of this machine.  [default: 127.0.0.1]",
 )
 @tabular
 def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool) -> None:

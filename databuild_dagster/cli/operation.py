@@ -32,7 +32,7 @@ MAX_SHOWN = 100
 
 @click.command("list")
 @click.argument("dataset", required=False)
-@click.option("--all", "every", is_flag=True, help="Also those that have ended.")
+@click.option("--all", "every", is_flag=True, help="Also operations that have ended.")
 @definitions
 @tabular
 def list_operations(dataset: str | None, every: bool, where: Where, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def _run_here(following: Following, where: Where) -> None:
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="OPERATION...")
-@click.option("--reason", default="", help="Why.")
+@click.option("--reason", default="", help="The reason, kept in the log.")
 @common
 def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Cancel operations, whether or not their code still loads."""

@@ -99,13 +99,13 @@ def operation_command(function: F) -> F:
     for option in (
         tabular,
         definitions,
-        click.option("--no-wait", is_flag=True, help="Start it, print its id, and let the daemon have it run."),
+        click.option("--no-wait", is_flag=True, help="Start the operation and print its id; the daemon runs it."),
         click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),
         click.option(
             "--partitions",
             multiple=True,
             metavar="KEY,…",
-            help="Only these, by key or ref, with commas or by several --partitions; all live ones unless given.",
+            help="Only these partitions, by key or ref, separated by commas. Repeatable. Default: all live ones.",
         ),
         click.argument("dataset"),
     ):
@@ -115,7 +115,7 @@ def operation_command(function: F) -> F:
 
 def _any_type(type_name: str) -> click.Command:
     @click.command(type_name)
-    @click.option("--arg", "text", default="null", metavar="JSON", help="What the operation is given.")
+    @click.option("--arg", "text", default="null", metavar="JSON", help="The argument of the operation.")
     @operation_command
     def start(text: str, how: How) -> None:
         """Run an operation of this type over the partitions of DATASET, and wait for its end.

@@ -47,9 +47,11 @@ _HELP = {
 
 @click.command()
 @_rules
-@click.option("--rules", "path", metavar="FILE", default=None, help="YAML with a list of rules.")
-@click.option("--samples", type=click.IntRange(0, 100), default=5, show_default=True, help="Rows shown of each rule.")
-@click.option("--taint", is_flag=True, help="Taint the partitions that have rows that offend.")
+@click.option("--rules", "path", metavar="FILE", default=None, help="A YAML file with a list of rules.")
+@click.option(
+    "--samples", type=click.IntRange(0, 100), default=5, show_default=True, help="Number of rows to show per rule."
+)
+@click.option("--taint", is_flag=True, help="Taint the partitions that violate a rule.")
 @operation_command
 def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tuple[str, ...]) -> None:
     """Find rows of DATASET that violate rules.
@@ -65,7 +67,13 @@ def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tup
 
 
 @click.command("build_index")
-@click.option("--column", "columns", multiple=True, metavar="NAME,…", help="Only these; all that have an order else.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME,…",
+    help="Only these columns. Repeatable. Default: all columns whose values have an order.",
+)
 @operation_command
 def build_index(columns: tuple[str, ...], how: How) -> None:
     """Index the values in DATASET's files, for filters.
@@ -77,7 +85,9 @@ def build_index(columns: tuple[str, ...], how: How) -> None:
 
 
 @click.command()
-@click.option("--target", default="128MB", show_default=True, metavar="SIZE", help="How large a file should be.")
+@click.option(
+    "--target", default="128MB", show_default=True, metavar="SIZE", help="The size of a file after compaction."
+)
 @operation_command
 def compact(target: str, how: How) -> None:
     """Rewrite many small files of DATASET as few large ones.

@@ -34,9 +34,7 @@ def common(function: F) -> F:
     function = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
         function
     )
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else there.")(
-        function
-    )
+    return click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")(function)
 
 
 def tabular(function: F) -> F:
@@ -96,7 +94,7 @@ def definitions(function: F) -> F:
     wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
     wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
-        click.option("--location", help="The code location, where there are several."),
+        click.option("--location", help="The code location, if there are several."),
         click.option("-w", "--workspace", "workspaces", multiple=True, help="A workspace file."),
         click.option("-f", "--python-file", "files", multiple=True, help="A file with definitions."),
         click.option("-m", "--module-name", "modules", multiple=True, help="A module with definitions."),

@@ -33,11 +33,9 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
 @click.option(
     "--state",
     type=click.Choice([*(state.value for state in InstanceState), "missing"], case_sensitive=False),
-    help="Only those in this state; `missing` for those without any.",
+    help="Only partitions in this state; `missing` for those never built.",
 )
-@click.option(
-    "--outdated", is_flag=True, help="Only those that are live and were built by another code version than today's."
-)
+@click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
 @as_of
 @tabular
 def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, as_json: bool) -> None:

@@ -30,9 +30,9 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
     help="Only the rows for which it is true, as in \"carrier = 'AA' and dep_delay > 60\"; files of which an index says "
     "that they have none are not read.",
 )
-@click.option("--limit", type=click.IntRange(0), default=None, help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(0), default=None, help="Number of rows at most.")
 @as_of
-@click.option("--allow-tainted", is_flag=True, help="Read it although it is said to be wrong.")
+@click.option("--allow-tainted", is_flag=True, help="Read the data although it is tainted.")
 @tabular
 def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """Print the rows of REF."""

@@ -31,7 +31,7 @@ class NoReceipt(Refused):
 
 @click.command()
 @click.argument("ref", type=REF)
-@click.option("--instance", "uuid", metavar="UUID", help="Of this instance of REF instead of the canonical one.")
+@click.option("--instance", "uuid", metavar="UUID", help="Use this instance of REF instead of the canonical one.")
 @tabular
 def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
     """Show what the instance of REF was made of.

@@ -19,14 +19,12 @@ from databuild_dagster.model.refs import Ref, asset_of
 
 @click.command()
 @click.argument("refs", type=REF, nargs=-1)
-@click.option("--reason", required=True, help="What is wrong with them.")
+@click.option("--reason", required=True, help="What is wrong with the data.")
 @click.option("--downstream", is_flag=True, help="Also what was built from them, or will be, by recorded inputs.")
 @click.option(
-    "--instance", "uuids", multiple=True, metavar="UUID", help="An instance that was live once, canonical or not."
+    "--instance", "uuids", multiple=True, metavar="UUID", help="Taint this instance, which is or was live. Repeatable."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Only say exactly what would be tainted, and which wants would open again."
-)
+@click.option("--dry-run", is_flag=True, help="Show what would be tainted, and which wants would open again.")
 @tabular
 def taint(
     refs: tuple[Ref, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
@@ -83,7 +81,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 
 @click.command()
 @click.argument("taint_id")
-@click.option("--reason", default="", help="Why it was no reason after all.")
+@click.option("--reason", default="", help="Why the taint was wrong.")
 @common
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
@@ -97,10 +95,10 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
 @click.command()
 @click.argument("ref", type=REF)
 @click.option(
-    "--to", "uuid", required=True, metavar="UUID", help="An earlier instance of it: see `databuild history REF`."
+    "--to", "uuid", required=True, metavar="UUID", help="The earlier instance; `databuild history REF` lists them."
 )
-@click.option("--force", is_flag=True, help="Also to what was built from an instance that a downstream taint covers.")
-@click.option("--reason", default="", help="Why.")
+@click.option("--force", is_flag=True, help="Allow an instance built from data that a downstream taint covers.")
+@click.option("--reason", default="", help="The reason, kept in the log.")
 @common
 def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None:
     """Make an earlier instance of REF the one readers see.
@@ -122,7 +120,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 
 @click.command()
 @click.argument("refs", type=REF, nargs=-1, required=True)
-@click.option("--reason", default="", help="What was mended.")
+@click.option("--reason", default="", help="What was repaired.")
 @common
 def retry(refs: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     """Retry what failed behind REFS.

@@ -18,21 +18,21 @@ from databuild_dagster.store.queries.wants import WantView
 
 @click.command("create")
 @click.argument("refs", type=REF, nargs=-1, required=True)
-@click.option("--together", is_flag=True, help="One want over all refs, all or nothing, instead of one for each.")
+@click.option("--together", is_flag=True, help="Record one want for all REFS instead of one per ref.")
 @click.option(
     "--ttl",
     type=DURATION,
     default=DEFAULT_TTL_SECONDS,
     show_default="7d",
-    help="How long it counts: 90s, 12h, 7d, or none.",
+    help="How long the want stays open: 90s, 12h, 7d, or none.",
 )
-@click.option("--sla", type=DURATION, default=None, help="How soon it should be done.")
+@click.option("--sla", type=DURATION, default=None, help="The time until the data should be live: 90s, 12h, 7d.")
 @click.option(
     "--data-timestamp",
     type=INSTANT,
     metavar="TIME",
     default=None,
-    help="Of when the data is, as 2026-11-21T14:00:00Z; --sla counts from then instead of from now.",
+    help="The time of the data, as 2026-11-21T14:00:00Z. --sla counts from then instead of from now.",
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="The reason, shown in the list of wants.")
@@ -73,8 +73,10 @@ def create(
 
 
 @click.command("list")
-@click.option("--all", "every", is_flag=True, help="Also those that ended.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest.")
+@click.option("--all", "every", is_flag=True, help="Also wants that ended.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of wants at most, newest first."
+)
 @tabular
 def list_wants(every: bool, limit: int, as_json: bool) -> None:
     """List the open wants, newest first."""
@@ -98,7 +100,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 @click.command("cancel")
 @click.argument("wants_or_requests", nargs=-1, required=True)
 @click.option("--terminate", is_flag=True, help="Also stop running job runs that no other want needs.")
-@click.option("--reason", default="", help="Why.")
+@click.option("--reason", default="", help="The reason, kept in the log.")
 @common
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
     """Cancel wants, and the queued job runs only they need."""
