@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
@@ -53,7 +53,7 @@ class AssetStatus:
 
 
 @click.command("status")
-@common
+@tabular
 def status(as_json: bool) -> None:
     """Show all assets by state, open wants and orchestrators.
 
