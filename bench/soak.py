@@ -44,6 +44,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.store import open_store
 
 SETTINGS = "telemetry: {enabled: false}\n"
@@ -397,7 +398,7 @@ class Soak:
         """Commands, one after another, until the kills end."""
         choose = self.wants_random
         while not self._closing.is_set():
-            if sum(len(each.refs) for each in self.queries.wants(open_only=True)) > MAX_OPEN:
+            if sum(len(each.refs) for each in self.queries.wants(WantFilter(open_only=True))) > MAX_OPEN:
                 self._closing.wait(POLL_SECONDS)
                 continue
             what = choose.random()
@@ -512,10 +513,12 @@ class Soak:
         """As an operator would with what was killed three times: no kill hits it now."""
         retried: set[str] = set()
         for _ in range(3):
-            if not self.wait(lambda: not self.queries.wants(open_only=True), "all wants have ended", END_SECONDS):
+            if not self.wait(
+                lambda: not self.queries.wants(WantFilter(open_only=True)), "all wants have ended", END_SECONDS
+            ):
                 found.violations += [
                     f"want {each.id} of {', '.join(each.refs)} is {each.state.value}: {self._explained(each.refs[0])}"
-                    for each in self.queries.wants(open_only=True)
+                    for each in self.queries.wants(WantFilter(open_only=True))
                 ]
                 break
             failed = [ref for ref, state in self._states().items() if state is InstanceState.FAILED]

@@ -18,7 +18,7 @@ from databuild_dagster.engine.orchestrator_notes import Absence, absence_of
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.wants import WantView
+from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 MISSING = "missing"
 #: The column that counts each canonical state (SPEC 4.1). A ref without an instance is missing.
@@ -35,6 +35,8 @@ NAMES = (*dict.fromkeys(COLUMNS.values()), MISSING)
 #: The text fits one screen. JSON has all.
 MAX_ASSETS = 25
 MAX_WANTS = 8
+#: The open wants that no job run recorded for its inputs (SPEC 6.4).
+ASKED_WANTS = WantFilter(open_only=True, derivative=False)
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def status(as_json: bool) -> None:
     engine = the_engine()
     datasets = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
     assets = [_count(engine, spec) for spec in datasets]
-    wants = engine.queries.asked_wants(MAX_WANTS)
-    n_wants = engine.queries.n_asked_wants()
+    wants = engine.queries.wants(ASKED_WANTS, most=MAX_WANTS)
+    n_wants = engine.queries.n_wants(ASKED_WANTS)
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
     absences = {location: absence_of(engine, location) for location in locations}
     if as_json:

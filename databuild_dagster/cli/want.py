@@ -7,13 +7,18 @@ import click
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import WantState
-from databuild_dagster.store.queries.wants import WantView
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantFilter, WantView
+
+_NONE_OPEN = "No wants are open. `databuild want create REF` records one."
+_NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
 
 
 @click.command("create")
@@ -74,13 +79,62 @@ def create(
 
 @click.command("list")
 @click.option("--all", "every", is_flag=True, help="Also wants that ended.")
+@click.option("--derivative", is_flag=True, help="Also wants that job runs recorded for inputs.")
+@click.option("--ref", type=REF, help="Only wants that name this ref.")
+@click.option("--dataset", metavar="ASSET", help="Only wants for partitions of this asset.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([state.value for state in WantState], case_sensitive=False),
+    multiple=True,
+    metavar="STATE",
+    help="Only wants in this state, open or ended; may be repeated.",
+)
+@click.option("--source", help="Only wants of this source, such as user, schedule or arc.")
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of wants at most, newest first."
 )
+@as_of
 @tabular
-def list_wants(every: bool, limit: int, as_json: bool) -> None:
-    """List the open wants, newest first."""
-    _print(the_queries().wants(open_only=not every, most=limit), as_json)
+def list_wants(
+    every: bool,
+    derivative: bool,
+    ref: Ref | None,
+    dataset: str | None,
+    states: tuple[str, ...],
+    source: str | None,
+    limit: int,
+    as_of: str | None,
+    as_json: bool,
+) -> None:
+    """List the open wants, newest first.
+
+    Wants that job runs recorded for their inputs are left out without --derivative or --source "job run".
+    """
+    queries = the_queries()
+    which = WantFilter(
+        open_only=not every and not states,
+        derivative=derivative or source is not None,
+        ref=ref,
+        asset=dataset,
+        states=tuple(WantState(state) for state in states),
+        source=source,
+        seq=moment(queries, as_of).seq,
+    )
+    wants = queries.wants(which, most=limit)
+    if not wants:
+        _check_names(queries, which)
+    _print(wants, as_json, _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN)
+
+
+def _check_names(queries: Queries, which: WantFilter) -> None:
+    """Raises as `canonical_of`, `known_dataset` and `check_source`: a misspelled name has no wants either."""
+    if which.ref is not None:
+        canonical_of(queries, which.ref)
+    if which.asset is not None:
+        queries.known_dataset(which.asset)
+    if which.source is not None:
+        queries.check_source(which.source)
 
 
 @click.command("show")
@@ -92,9 +146,8 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     queries = the_queries()
     wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
-        states = {want.id: queries.want_state_at(want.id, then.seq) for want in wants}
-        wants = [_then(want, state, then.at) for want in wants if (state := states[want.id]) is not None]
-    _print(wants, as_json)
+        wants = queries.wants_named(want_or_request, then.seq)
+    _print(wants, as_json, f"{want_or_request} had not been recorded{then.when}.")
 
 
 @click.command("cancel")
@@ -114,13 +167,7 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     click.echo(f"Canceled {count(canceled, 'want')}.")
 
 
-def _then(want: WantView, state: WantState, at: float | None) -> WantView:
-    """Without what was said of it later."""
-    is_later = want.sla_missed_at is not None and at is not None and want.sla_missed_at > at
-    return want._replace(state=state, sla_missed_at=None if is_later else want.sla_missed_at)
-
-
-def _print(wants: list[WantView], as_json: bool) -> None:
+def _print(wants: list[WantView], as_json: bool, empty: str) -> None:
     if as_json:
         emit([_as_json(want) for want in wants])
         return
@@ -140,7 +187,7 @@ def _print(wants: list[WantView], as_json: bool) -> None:
         for want in wants
     ]
     hidden = ("request", "source", "priority", "created", "expires")
-    table(columns, rows, empty="No wants are open. `databuild want create REF` records one.", wide_only=hidden)
+    table(columns, rows, empty=empty, wide_only=hidden)
 
 
 def _as_json(want: WantView) -> dict[str, object]:

@@ -37,7 +37,7 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert open_job_runs(project) == []
-    assert project.ask("want", "list") == [], "nobody wants what was interrupted"
+    assert project.ask("want", "list", "--derivative") == [], "nobody wants what was interrupted"
     assert project.is_sound()
 
     assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
@@ -108,7 +108,7 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     assert done.code == 1
     assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
     assert project.ask("show", DAY)["state"] == "UpForRetry"
-    assert project.ask("want", "list") == []
+    assert project.ask("want", "list", "--derivative") == []
     assert project.is_sound()
 
 
@@ -125,4 +125,4 @@ def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(project: Pro
         "Canceled 1 job run.",
         f"Dagster run {waiter} waits for {DAY} and builds it now; terminate that run too if no run should.",
     ]
-    assert project.ask("want", "list") == []
+    assert project.ask("want", "list", "--derivative") == []

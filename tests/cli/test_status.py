@@ -2,7 +2,7 @@
 
 import pytest
 
-from databuild_dagster.cli.status import MAX_ASSETS, MAX_WANTS
+from databuild_dagster.cli.status import ASKED_WANTS, MAX_ASSETS, MAX_WANTS
 
 from .conftest import Project
 
@@ -53,8 +53,8 @@ def test_open_wants_of_people_are_counted_without_those_of_job_runs(project: Pro
 
     def look() -> None:
         queries = project.queries
-        refs = [ref for want in queries.asked_wants(MAX_WANTS) for ref in want.refs]
-        counted.append((queries.n_asked_wants(), queries.n_open_wants(), refs))
+        refs = [ref for want in queries.wants(ASKED_WANTS, most=MAX_WANTS) for ref in want.refs]
+        counted.append((queries.n_wants(ASKED_WANTS), queries.n_open_wants(), refs))
 
     project.call_while_held("2024-01-29", look, "build", "revenue@2024-01-01")
 

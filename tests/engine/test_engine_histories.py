@@ -24,6 +24,7 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunStat
 from databuild_dagster.store import schema
 from databuild_dagster.store.log import events_after
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.store.store import open_store
 from tests.support import fixtures  # noqa: F401  (the profiles)
@@ -114,7 +115,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(at=which, terminate=st.booleans())
     def cancel_a_want(self, at, terminate):
-        if wants := self.world.queries.wants(open_only=True):
+        if wants := self.world.queries.wants(WantFilter(open_only=True)):
             self.do(c.CancelWants(ids=(wants[at % len(wants)].id,), terminate=terminate))
 
     @rule(refs=some_refs)

@@ -24,6 +24,7 @@ from databuild_dagster.model.events import Arrival, BufferedRun, Event, Manifest
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import HERE
 
@@ -560,7 +561,7 @@ def _deploy(me: Member, deed: Deed) -> c.Command:
 
 
 def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
-    wants = me.queries.wants(open_only=True)
+    wants = me.queries.wants(WantFilter(open_only=True))
     if not wants:
         return None
     return c.CancelWants(ids=(me.rng.choice(wants).id,), terminate=me.rng.random() < 0.5)

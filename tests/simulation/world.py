@@ -21,6 +21,7 @@ from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, SmallCatalog
 from tests.support.clock import NOON, Ids
@@ -181,7 +182,8 @@ class World:
 
     def _what_is_open(self) -> str:
         wants = [
-            f"a want for {', '.join(w.refs)} ({w.state.value}, {w.source})" for w in self.queries.wants(open_only=True)
+            f"a want for {', '.join(w.refs)} ({w.state.value}, {w.source})"
+            for w in self.queries.wants(WantFilter(open_only=True))
         ]
         launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
         others = [name for name in self.scheduler.processes if not name.startswith(("orchestrator", WATCHER))]

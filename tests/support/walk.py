@@ -12,6 +12,7 @@ from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 
 from .catalog import HERE
@@ -73,7 +74,7 @@ class Walk:
         self.world.handle(c.CreateWants(wants=tuple((ref,) for ref in self.some()), rebuild=True))
 
     def cancel_want(self) -> None:
-        wants = self.queries.wants(open_only=True) or [_nothing("open want")]
+        wants = self.queries.wants(WantFilter(open_only=True)) or [_nothing("open want")]
         self.world.cancel_want(self.rng.choice(wants).id, terminate=self.rng.random() < 0.5)
 
     def taint(self) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, grouped
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
 from databuild_dagster.store.schema import BITS, PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
@@ -35,6 +38,46 @@ class WantView(NamedTuple):
     sla_missed_at: float | None
     #: The time of the data that it asks for, if the requester gave one.
     data_timestamp: float | None
+
+
+@dataclass(frozen=True)
+class WantFilter:
+    """The wants of a list; each field that is given leaves out more."""
+
+    open_only: bool = False
+    #: Also the wants that job runs recorded for their inputs (SPEC 6.4).
+    derivative: bool = True
+    ref: Ref | None = None
+    asset: str | None = None
+    #: In one of these states.
+    states: tuple[WantState, ...] = ()
+    source: str | None = None
+    #: The wants as they were when this was the last event (SPEC 3.2); None for now.
+    seq: int | None = None
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """The WHERE clause and its parameters."""
+        then = _state_at(self.seq)
+        terms: list[tuple[str, tuple[Any, ...]]] = []
+        if self.seq is not None:
+            terms.append(("w.id < ?", ((min(self.seq, MAX_SEQ) + 1) << BITS,)))
+        if self.open_only:
+            terms.append(("w.ended_at IS NULL" if self.seq is None else f"{then} IN {one_of(OPEN_WANTS)}", ()))
+        if not self.derivative:
+            terms.append(("w.source <> ?", (DERIVATIVE,)))
+        if self.source is not None:
+            terms.append(("w.source = ?", (self.source,)))
+        if self.states:
+            terms.append((f"{then} IN {one_of(self.states)}", ()))
+        if self.ref is not None:
+            terms.append((_NAMES.format(which="r.ref = ?"), (self.ref,)))
+        if self.asset is not None:
+            terms.append((_NAMES.format(which=OF_DATASET), dataset_range(self.asset)))
+        sql = " AND ".join(term for term, _ in terms)
+        return (f"WHERE {sql} " if sql else ""), [value for _, values in terms for value in values]
+
+
+EVERY_WANT = WantFilter()
 
 
 class Asker(NamedTuple):
@@ -81,12 +124,36 @@ def _unless_never(at: float) -> float | None:
 
 _REFS_OF_WANT = f"""(SELECT json_group_array(n.ref) FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id)"""
-_WANT = Selection(
-    WantView, "w", {"expires_at": _unless_never, "deadline": _unless_never}, id="w.want_id", refs=_REFS_OF_WANT
-)
+_NAMES = f"""w.id IN (SELECT h.want_id FROM {PREFIX}holds h JOIN {PREFIX}refs r ON r.id = h.ref_id WHERE {{which}})"""
+
+
+def _state_at(seq: int | None) -> str:
+    """The expression of a want's state when `seq` was the last event."""
+    if seq is None:
+        return "w.state"
+    return f"""(SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = w.id AND h.kind = 'wants'
+        AND h.seq <= {min(seq, MAX_SEQ)} ORDER BY h.seq DESC, h.place DESC LIMIT 1)"""
+
+
+def _want(seq: int | None = None) -> Selection[WantView]:
+    """The columns of a want when `seq` was the last event; None for now."""
+    missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
+    return Selection(
+        WantView,
+        "w",
+        {"expires_at": _unless_never, "deadline": _unless_never},
+        id="w.want_id",
+        refs=_REFS_OF_WANT,
+        state=_state_at(seq),
+        sla_missed_at="w.sla_missed_at" if seq is None else missed,
+    )
+
+
+_WANT = _want()
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
-_ASKED = "WHERE w.ended_at IS NULL AND w.source <> ? "
+#: The sources that this package records.
+_SOURCES = ("user", "schedule", "sensor", ARC, DERIVATIVE, CLAIMANT)
 _ASKER = Selection(
     Asker,
     "w",
@@ -100,14 +167,32 @@ _LAST_WANT = Selection(LastWant, "w")
 class WantQueries(Asking):
     """Wants, open and ended."""
 
-    def wants(self, *, open_only: bool = False, most: int = 100) -> list[WantView]:
-        """The newest wants, the newest first."""
-        condition = f"WHERE w.state IN {one_of(OPEN_WANTS)} " if open_only else ""
-        return _WANT.rows(self._all(_WANTS + condition + "ORDER BY w.id DESC LIMIT ?", most))
+    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
+        """The newest wants of a filter, the newest first."""
+        condition, parameters = which.condition()
+        want = _want(which.seq)
+        sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
+        return want.rows(self._all(sql, *parameters, most))
 
-    def wants_named(self, name: str) -> list[WantView]:
-        """By want id or by request id."""
-        return _WANT.rows(self._all(_WANTS + "WHERE w.want_id = ? OR w.request_id = ? ORDER BY w.id", name, name))
+    def n_wants(self, which: WantFilter) -> int:
+        """The number of wants of a filter."""
+        condition, parameters = which.condition()
+        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants w {condition}", *parameters)
+        return int(n)
+
+    def check_source(self, source: str) -> None:
+        """Raises `NotFound`, with near names, for a source that no want has and that this package does not record."""
+        recorded = [name for (name,) in self._all(f"SELECT DISTINCT source FROM {PREFIX}wants")]
+        names = list(dict.fromkeys([*_SOURCES, *recorded]))
+        if source not in names:
+            raise NotFound(kind="source of wants", name=source, names=names)
+
+    def wants_named(self, name: str, seq: int | None = None) -> list[WantView]:
+        """By want id or by request id, as they were when `seq` was the last event; None for now."""
+        want, known = _want(seq), "" if seq is None else f" AND w.id < {(min(seq, MAX_SEQ) + 1) << BITS}"
+        sql = f"""
+            SELECT {want.columns} FROM {PREFIX}wants w WHERE (w.want_id = ? OR w.request_id = ?){known} ORDER BY w.id"""
+        return want.rows(self._all(sql, name, name))
 
     def known_wants(self, name: str) -> list[WantView]:
         """`wants_named`, at least one. Raises `NotFound`, with near names."""
@@ -130,15 +215,6 @@ class WantQueries(Asking):
             JOIN {PREFIX}wants w ON w.id = (SELECT max(h.want_id) FROM {PREFIX}holds h WHERE h.ref_id = r.id)
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
-
-    def asked_wants(self, most: int) -> list[WantView]:
-        """The newest open wants that no job run recorded for its inputs (SPEC 6.4), the newest first."""
-        return _WANT.rows(self._all(_WANTS + _ASKED + "ORDER BY w.id DESC LIMIT ?", DERIVATIVE, most))
-
-    def n_asked_wants(self) -> int:
-        """How many wants `asked_wants` has in all."""
-        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants w {_ASKED}", DERIVATIVE)
-        return int(n)
 
     def n_open_wants(self) -> int:
         """The number of open wants."""
@@ -183,14 +259,6 @@ class WantQueries(Asking):
         for asset, ref, deadline, n in self._all(sql, now, Keys(named), most):
             found[asset] = (n, [*found[asset][1], LateRef(ref, deadline)])
         return found
-
-    def want_state_at(self, want_id: str, seq: int) -> WantState | None:
-        """The state a want was in when `seq` was the last event; None before it was recorded (SPEC 3.2)."""
-        sql = f"""
-            SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = (SELECT id FROM {PREFIX}wants WHERE want_id = ?)
-            AND h.kind = 'wants' AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1"""
-        rows = self._all(sql, want_id, min(seq, MAX_SEQ))
-        return WantState(rows[0][0]) if rows else None
 
     def failed_wants_of(self, refs: Iterable[Ref]) -> int:
         """The number of wants that failed by these refs, or by refs that failed because of them."""

@@ -12,6 +12,7 @@ from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchSpan
+from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandForeign
@@ -295,7 +296,7 @@ def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
         if tainted:
             world.taint(*tainted)
         # What was built for its own sake is wanted still, and would be built again beside what the plan is about.
-        for want in world.queries.wants(open_only=True):
+        for want in world.queries.wants(WantFilter(open_only=True)):
             world.cancel_want(want.id)
         told = annotated(world, *refs)
 

@@ -7,6 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import dataset
 from tests.support.world import World
@@ -47,6 +48,7 @@ ASKED = [
     ("launches that have not ended", lambda world: world.queries.open_launches()),
     ("job runs that have not ended", lambda world: world.queries.job_runs(open_only=True)),
     ("every want of a ref", lambda world: world.queries.wants_of_ref("a")),
+    ("open wants for a ref", lambda world: world.queries.wants(WantFilter(open_only=True, derivative=False, ref="a"))),
     ("what readers of refs saw once", lambda world: world.queries.canonical_at(["a", "d"], 4)),
     ("what readers of a dataset saw once", lambda world: world.queries.canonical_of_dataset_at("d", 4)),
     ("how an instance came into its state", lambda world: world.queries.last_change(world.uuid("d"), 4)),

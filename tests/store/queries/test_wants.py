@@ -1,0 +1,86 @@
+"""Wants by filter, now and as of an earlier event (SPEC 3.2, 5, 16.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.states import WantState
+from databuild_dagster.store.queries.wants import WantFilter
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([dataset("sales", keys=["1", "2"]), *(dataset(name) for name in ("a", "b", "sales_report"))])
+    yield world
+    world.store.close()
+
+
+def refs(world, **fields):
+    which = WantFilter(**fields)
+    found = world.queries.wants(which)
+    assert world.queries.n_wants(which) == len(found)
+    return [want.refs for want in found]
+
+
+def test_wants_are_found_by_any_ref_that_they_name_and_by_dataset(world):
+    world.want("sales@1", "a")
+    world.want("sales@2")
+    world.want("sales_report")
+
+    assert refs(world, ref="sales@1") == refs(world, ref="a") == [("sales@1", "a")]
+    assert refs(world, asset="sales") == [("sales@2",), ("sales@1", "a")]
+    assert refs(world, asset="b") == []
+
+
+def test_wants_are_found_by_state_open_or_ended(world):
+    world.want("a")
+    world.cancel_want(world.want("b"))
+    world.live("sales_report")
+    world.want("sales_report")
+
+    assert refs(world, states=(WantState.CANCELED,)) == [("b",)]
+    assert refs(world, states=(WantState.CANCELED, WantState.IDLE)) == [("b",), ("a",)]
+    assert refs(world, open_only=True) == [("a",)]
+
+
+def test_derivative_wants_are_left_out_or_alone(world):
+    world.want("a")
+    world.miss("a", "b")
+
+    assert refs(world, derivative=False) == refs(world, source="user") == [("a",)]
+    assert refs(world, source="job run") == [("b",)]
+    assert refs(world) == [("b",), ("a",)]
+
+
+def test_wants_are_listed_as_of_an_earlier_event(world):
+    world.want("a")
+    first = world.seq
+    world.live("a")
+    world.want("b")
+
+    assert refs(world, open_only=True) == [("b",)]
+    assert refs(world, open_only=True, seq=first) == [("a",)]
+    assert refs(world, states=(WantState.SUCCESSFUL,), seq=first) == []
+    (then,) = world.queries.wants(WantFilter(seq=first))
+    assert then.state is WantState.IDLE
+
+
+def test_a_missed_sla_is_unknown_as_of_an_earlier_event(world):
+    want = world.want("a", sla=60.0)
+    before = world.seq
+    world.clock.turn(61.0)
+    world.handle(c.MissSlas(want_ids=(want,)))
+
+    assert world.want_view(want).sla_missed_at == world.clock.now
+    assert world.queries.wants_named(want, before)[0].sla_missed_at is None
+
+
+def test_a_source_that_does_not_exist_is_refused_with_a_near_name(world):
+    world.queries.check_source("schedule")
+
+    with pytest.raises(NotFound, match="schedul'.*schedule"):
+        world.queries.check_source("schedul")
