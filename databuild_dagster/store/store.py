@@ -32,7 +32,7 @@ class Store:
             self.database.raise_trouble(error)
 
     def _prepare(self, check_projections: bool) -> None:
-        connection = self.database.connection()
+        connection = self._connection()
         if self._versions(connection) is None:
             if others := self.database.others(connection):
                 raise ForeignDatabase(
@@ -49,7 +49,7 @@ class Store:
 
     def versions(self) -> tuple[int, int]:
         """The versions of the log and of the tables that are computed from it."""
-        found = self._versions(self.database.connection())
+        found = self._versions(self._connection())
         assert found is not None, "the tables were created"
         return found
 
@@ -79,12 +79,15 @@ class Store:
         finally:
             self.database.end(connection)
 
+    def _connection(self) -> Connection:
+        return self.database.connection()
+
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
         """One transaction: committed when the block ends, rolled back when it raises."""
         database = self.database
         try:
-            connection = self.database.connection()
+            connection = self._connection()
             database.begin(connection, log.HEAD)
         except BaseException as error:
             database.raise_trouble(error)
