@@ -1,4 +1,4 @@
-"""What can be asked of every row of a dataset, for `validate` (SPEC 9.8): `ValidateArg(constraints=(NotNull("buyer"),))`.
+"""What can be asked of every row of a dataset, for `validate` (rule 9.8): `ValidateArg(constraints=(NotNull("buyer"),))`.
 
 Here they are public; what each means is told where they are made.
 """

@@ -1,4 +1,4 @@
-"""`databuild arc list`: which lots the arcs are done with (SPEC 10.5). Loads no user code."""
+"""`databuild arc list`: which lots the arcs are done with (rule 10.5). Loads no user code."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
 
 
 def _as_json(lot: ArcLot) -> dict[str, object]:
-    """SPEC 15; the lot is None where the arc's partitions are no lots, and the ref is there always."""
+    """Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always."""
     return {
         "arc": lot.arc,
         "lot": lot.lot,

@@ -132,7 +132,7 @@ class Built:
     hints: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """SPEC 15."""
+        """Rules 15."""
         return {
             "request_id": self.request_id,
             "refs": {"live": self.live, "failed": len(self.not_live)},

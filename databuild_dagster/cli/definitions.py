@@ -47,7 +47,7 @@ def load_deployed(where: Where) -> list[CodeLocation]:
 def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, DatasetSpec]:
     """Record what these locations can build, warn of assets that another location owns, and return all datasets.
 
-    SPEC 5.7. Raises `LocationTaken`.
+    Rule 5.7. Raises `LocationTaken`.
     """
     from databuild_dagster.bindings.registry.registration import datasets_of, register
     from databuild_dagster.data.read_plan import unknown_sources

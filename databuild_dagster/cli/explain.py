@@ -45,7 +45,7 @@ def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
 
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
-    """SPEC 15; of a want or a request also how many wants are in which state."""
+    """Rules 15; of a want or a request also how many wants are in which state."""
     answer: dict[str, object] = {
         "ref": explanation.ref,
         "state": explanation.state,

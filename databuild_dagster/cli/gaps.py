@@ -1,4 +1,4 @@
-"""`databuild lot gaps DATASET`: which lots of a range are missing, and why, as a picture, a table and JSON (SPEC 10.7)."""
+"""`databuild lot gaps DATASET`: which lots of a range are missing, and why, as a picture, a table and JSON (rule 10.7)."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _end(option: str, text: str | None) -> float | Lot | None:
 
 
 def as_dict(report: GapReport) -> dict[str, object]:
-    """SPEC 15, and what was asked; `present` are complete or empty, `outside` are not expected yet, or not any more."""
+    """Rules 15, and what was asked; `present` are complete or empty, `outside` are not expected yet, or not any more."""
     lots = report.expected.lots
     # An enum's value is looked up slowly, a hundred thousand times.
     text = {cause: cause.value for cause in GapCause}

@@ -1,4 +1,4 @@
-"""`databuild gc`: data that no reader needs is shown, and removed with --yes (SPEC 10.8)."""
+"""`databuild gc`: data that no reader needs is shown, and removed with --yes (rule 10.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`databuild history REF`: every instance of a ref, with who asked for it and why it ended (SPEC 3.2, 4.2)."""
+"""`databuild history REF`: every instance of a ref, with who asked for it and why it ended (rules 3.2, 4.2)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
 
 
 def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
-    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (SPEC 8.3)."""
+    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (rule 8.3)."""
     waiting: dict[str, list[Ref]] = {}
     for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
         if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:

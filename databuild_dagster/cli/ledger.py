@@ -1,4 +1,4 @@
-"""`databuild ledger list`: what each request got, and who built it (SPEC 8)."""
+"""`databuild ledger list`: what each request got, and who built it (rules 8)."""
 
 from __future__ import annotations
 

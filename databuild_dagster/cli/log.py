@@ -1,4 +1,4 @@
-"""`databuild log events|check|rebuild|migrate|backup|states`: the event log and the tables made from it (SPEC 3)."""
+"""`databuild log events|check|rebuild|migrate|backup|states`: the event log and the tables made from it (rules 3)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 
 #: Events read at once.
 PAGE = 1000
-#: What can be followed besides the events themselves (SPEC 10.3).
+#: What can be followed besides the events themselves (rule 10.3).
 LOT_AVAILABLE = "lot-available"
 
 _MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
-    ("Partition instances", "SPEC 4", INSTANCE),
-    ("Wants", "SPEC 5", WANT),
-    ("Job runs", "SPEC 6", JOB_RUN),
-    ("Delegations", "SPEC 8", DELEGATION),
-    ("Operations", "SPEC 9", OPERATION),
-    ("Jobs of operations", "SPEC 9.5", JOB),
+    ("Partition instances", "rules 4", INSTANCE),
+    ("Wants", "rules 5", WANT),
+    ("Job runs", "rules 6", JOB_RUN),
+    ("Delegations", "rules 8", DELEGATION),
+    ("Operations", "rules 9", OPERATION),
+    ("Jobs of operations", "rule 9.5", JOB),
 )
 
 
@@ -204,7 +204,7 @@ def states(as_json: bool) -> None:
 
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
-    """What was done to the keys that other tools look at (SPEC 10.2)."""
+    """What was done to the keys that other tools look at (rule 10.2)."""
     from databuild_dagster.bindings.orchestration.lot_copies import repair_lot_copies
 
     done = repair_lot_copies(the_instance())
@@ -215,13 +215,13 @@ def _repaired(*, as_json: bool) -> dict[str, object]:
 
 
 def _wrong_copies() -> list[Violation]:
-    """The keys that other tools look at, where they do not say what is so (SPEC 10.2)."""
+    """The keys that other tools look at, where they do not say what is so (rule 10.2)."""
     from databuild_dagster.bindings.orchestration.lot_copies import wrong_lot_copies
 
     try:
         return [
             Violation(
-                "SPEC 10.2",
+                "rule 10.2",
                 wrong.path,
                 f"{f'a key of {wrong.ref}' if wrong.ref else 'a key'} that other tools look at is wrong: {wrong.why}; "
                 "`databuild log check --repair-keys` puts it right",
@@ -230,7 +230,7 @@ def _wrong_copies() -> list[Violation]:
         ]
     except DatabuildError as error:
         return [
-            Violation("SPEC 10.2", "keys", f"those that other tools look at cannot be looked through: {error.message}")
+            Violation("rule 10.2", "keys", f"those that other tools look at cannot be looked through: {error.message}")
         ]
 
 
@@ -259,7 +259,7 @@ def _lost_files() -> list[Violation]:
 
 
 def _unlisted() -> list[Violation]:
-    """Storage that no instance uses and no clean-up removes (SPEC 10.8)."""
+    """Storage that no instance uses and no clean-up removes (rule 10.8)."""
     from databuild_dagster.data.orphan_files import unlisted_storage, warehouses_of
 
     queries = the_queries()
@@ -269,7 +269,7 @@ def _unlisted() -> list[Violation]:
             unlisted = unlisted_storage(queries, warehouse, time.time())
         except DatabuildError as error:
             found.append(
-                Violation("SPEC 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
+                Violation("rule 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
             )
             continue
         for storage in unlisted:
@@ -279,5 +279,5 @@ def _unlisted() -> list[Violation]:
                 if storage.is_folder
                 else f"{storage.bytes:,} bytes"
             )
-            found.append(Violation("SPEC 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
+            found.append(Violation("rule 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
     return found

@@ -1,4 +1,4 @@
-"""`databuild lot list [DATASET]`: the lots of every dataset that has some, summed up, or those of one by name (SPEC 10)."""
+"""`databuild lot list [DATASET]`: the lots of every dataset that has some, summed up, or those of one by name (rules 10)."""
 
 from __future__ import annotations
 

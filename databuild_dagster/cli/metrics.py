@@ -1,4 +1,4 @@
-"""`databuild ledger metrics`: what became of each job's runs, and what delegation has spared (SPEC 8.5)."""
+"""`databuild ledger metrics`: what became of each job's runs, and what delegation has spared (rule 8.5)."""
 
 from __future__ import annotations
 

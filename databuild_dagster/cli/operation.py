@@ -1,4 +1,4 @@
-"""`databuild operation list|show|watch|cancel`: the operations that run, and those that have ended (SPEC 9)."""
+"""`databuild operation list|show|watch|cancel`: the operations that run, and those that have ended (rules 9)."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _again(trouble: Trouble) -> dict[str, object]:
 
 
 def _as_json(view: OperationView) -> dict[str, object]:
-    """SPEC 15."""
+    """Rules 15."""
     return {
         "id": str(view.id),
         "type": view.id.type,

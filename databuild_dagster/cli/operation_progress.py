@@ -206,7 +206,7 @@ def detached(id: OperationId, *, is_local: bool) -> None:
 
 
 def as_answer(view: OperationView) -> dict[str, Any]:
-    """SPEC 15; what the type's own report says stands beside it."""
+    """Rules 15; what the type's own report says stands beside it."""
     own = {
         "operation": str(view.id),
         "state": view.state.value,

@@ -1,4 +1,4 @@
-"""`databuild operation run TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (SPEC 9).
+"""`databuild operation run TYPE DATASET`: start an operation over the partitions of a dataset, and follow it to its end (rules 9).
 
 Types with options of their own are commands of this group, and hand what they have made of them to `run_operation`;
 every other type is started with `--arg`.

@@ -1,4 +1,4 @@
-"""`databuild plan REF…`: what a build would do, as a tree of jobs, before anything is done (SPEC 8.6)."""
+"""`databuild plan REF…`: what a build would do, as a tree of jobs, before anything is done (rule 8.6)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _as_json(read_set: PlannedRead) -> dict[str, object]:
 
 
 def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:
-    """SPEC 15: an entry for each ref, whose `after` are its inputs."""
+    """Rules 15: an entry for each ref, whose `after` are its inputs."""
     seconds = annotated.expected_seconds
     return {
         "jobs": [

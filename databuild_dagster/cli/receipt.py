@@ -1,4 +1,4 @@
-"""`databuild receipt REF`: what a live instance was made of, complete enough to build it again and compare (SPEC 4.6)."""
+"""`databuild receipt REF`: what a live instance was made of, complete enough to build it again and compare (rule 4.6)."""
 
 from __future__ import annotations
 

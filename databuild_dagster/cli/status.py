@@ -21,7 +21,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 MISSING = "missing"
-#: The column that counts each canonical state (SPEC 4.1). A ref without an instance is missing.
+#: The column that counts each canonical state (rule 4.1). A ref without an instance is missing.
 COLUMNS = {
     InstanceState.LIVE: "live",
     InstanceState.UPSTREAM_BUILDING: "waiting",
@@ -35,7 +35,7 @@ NAMES = (*dict.fromkeys(COLUMNS.values()), MISSING)
 #: The text fits one screen. JSON has all.
 MAX_ASSETS = 25
 MAX_WANTS = 8
-#: The open wants that no job run recorded for its inputs (SPEC 6.4).
+#: The open wants that no job run recorded for its inputs (rule 6.4).
 ASKED_WANTS = WantFilter(open_only=True, derivative=False)
 
 

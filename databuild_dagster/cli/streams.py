@@ -1,4 +1,4 @@
-"""Whose output goes where while assets run in this process: what they print to stderr, our answer to stdout (SPEC 15)."""
+"""Whose output goes where while assets run in this process: what they print to stderr, our answer to stdout (rules 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`databuild taint`, `untaint`, `revert`, `retry`: what is not to be trusted, and what to do about it (SPEC 7, 6.6)."""
+"""`databuild taint`, `untaint`, `revert`, `retry`: what is not to be trusted, and what to do about it (rules 7, 6.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`databuild want …`: record, list, show and take back wants (SPEC 5)."""
+"""`databuild want …`: record, list, show and take back wants (rules 5)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The id of an arrival's job run, made of the arriving files: a repeated look writes the same manifest at the same path.
 
-A manifest is written before its event, so a killed process leaves one that the log does not have (SPEC 10.2). With a
+A manifest is written before its event, so a killed process leaves one that the log does not have (rule 10.2). With a
 random id the next look would write another, and the first would have no owner. The id hashes the log, the canonical
 instance at the decision, and the manifest: the next look finds the manifest and continues. Once its lot has another
-instance, its event is refused (`CanonicalMoved`), and the next clean-up removes it (SPEC 10.8).
+instance, its event is refused (`CanonicalMoved`), and the next clean-up removes it (rule 10.8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Instances that no reader needs are planned for removal and, on request, removed (SPEC 10.8).
+"""Instances that no reader needs are planned for removal and, on request, removed (rule 10.8).
 
 A plan changes nothing. Carrying it out has three steps, and a process may die at any line of them: an event records the
 removal, decided again in its transaction; the files are removed; an event records the end. The store finds removals

@@ -1,6 +1,6 @@
 """The inputs of a step's job runs: their refs, the missing ones, and the instances that are read.
 
-All declared inputs of all job runs are looked up together, before Spark and before user code (SPEC 6.3). The instances
+All declared inputs of all job runs are looked up together, before Spark and before user code (rule 6.3). The instances
 are pinned here: an input that is rebuilt meanwhile does not change under a job run.
 """
 

@@ -1,4 +1,4 @@
-"""The output of lost launches and of failed attempts: finished job runs are adopted (SPEC 6.9), other files are removed.
+"""The output of lost launches and of failed attempts: finished job runs are adopted (rule 6.9), other files are removed.
 
 A complete manifest is the last file that a build writes, and it holds all facts of the success. The first is a staging
 folder named for the job run, which is removed last: while the folder of a dead process exists, a clean-up is unfinished.
@@ -42,7 +42,7 @@ def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
 
 
 def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
-    """Remove the files of failed attempts at a lot in parts (SPEC 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
+    """Remove the files of failed attempts at a lot in parts (rule 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
     remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
 
 

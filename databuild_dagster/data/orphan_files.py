@@ -1,4 +1,4 @@
-"""Files and folders that no manifest lists, and no reader sees (SPEC 10.8).
+"""Files and folders that no manifest lists, and no reader sees (rule 10.8).
 
 The warehouse is listed first and the log is read afterwards, so that a file that gets an owner meanwhile is left out. A
 manifest is written before its event, and a build may be slow to clean up: orphans are reported once they are an hour old.

@@ -1,4 +1,4 @@
-"""The number of files that the builds of a plan read of their filtered inputs (SPEC 8.6, 9.8).
+"""The number of files that the builds of a plan read of their filtered inputs (rules 8.6, 9.8).
 
 Only live inputs count: others have no files yet.
 """

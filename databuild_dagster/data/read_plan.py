@@ -1,6 +1,6 @@
 """From a ref or a dataset, and a time, to the manifests that its readers may read, or a refusal with the reason.
 
-The canonical instance counts: for a past time the one of then, in its state of then (SPEC 3.2). Needs the store and the
+The canonical instance counts: for a past time the one of then, in its state of then (rule 3.2). Needs the store and the
 warehouse, neither Dagster nor Spark.
 """
 
@@ -42,7 +42,7 @@ WhyNot = Callable[[DatasetSpec, str | None], str | None]
 
 
 def neighbour(queries: Queries, asset: str) -> Manifest | None:
-    """The manifest of the newest live instance of an asset, in the warehouse where it was written (SPEC 10.3).
+    """The manifest of the newest live instance of an asset, in the warehouse where it was written (rule 10.3).
 
     None if it has no columns, or its data was removed.
     """

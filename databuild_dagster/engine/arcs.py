@@ -1,4 +1,4 @@
-"""Arcs fire: the log is followed from each arc's cursor, and new live instances wake the subscribing lots (SPEC 10.5).
+"""Arcs fire: the log is followed from each arc's cursor, and new live instances wake the subscribing lots (rule 10.5).
 
 An arc's cursor is recorded with the wants that it made, in one transaction, so that each source instance wakes it once,
 with any number of orchestrators and crashes. A process also remembers its own place in the log, so that an idle tick asks

@@ -1,6 +1,6 @@
 """Dagster runs that have ended while they waited for a build: a killed process cannot give its delegations up itself.
 
-The waiting runs are followed along the log (SPEC 8.3). So a tick asks one question while no run waits; a process reads the
+The waiting runs are followed along the log (rule 8.3). So a tick asks one question while no run waits; a process reads the
 whole ledger once, in its first tick.
 """
 

@@ -1,4 +1,4 @@
-"""Every change goes through `Engine.handle`: a command becomes events and state in one transaction, or is refused (SPEC 3.3)."""
+"""Every change goes through `Engine.handle`: a command becomes events and state in one transaction, or is refused (rule 3.3)."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Engine:
         return self._log_time.now(head.at, self.clock(), self.steady())
 
     def beat(self, launch_ids: Iterable[str]) -> None:
-        """Record heartbeats of launches. Never waits for the log (SPEC 6.9)."""
+        """Record heartbeats of launches. Never waits for the log (rule 6.9)."""
         self.heartbeats.beat(launch_ids, self.clock())
 
 

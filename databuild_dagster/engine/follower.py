@@ -1,8 +1,8 @@
-"""A follower reads the log from its cursor, acts on the events, and then stores its cursor (SPEC 11.1).
+"""A follower reads the log from its cursor, acts on the events, and then stores its cursor (rule 11.1).
 
 A process that dies between acting and storing acts again: at least once, and exactly once where the log itself decides or
 a repetition changes nothing. A tick follows at most `MAX_EVENTS` events. A process at the end of the log asks one question
-per tick until the log grows (SPEC 11.3).
+per tick until the log grows (rule 11.3).
 """
 
 from __future__ import annotations

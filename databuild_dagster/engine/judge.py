@@ -1,4 +1,4 @@
-"""The judge of lost launches and executors (SPEC 6.9).
+"""The judge of lost launches and executors (rule 6.9).
 
 A launch is lost when its process is known to be gone, when its Dagster run has ended with open job runs, or when its
 heartbeat has lapsed. The last needs a judge that itself ran undisturbed for a whole lease: after a laptop wakes up, every
@@ -23,7 +23,7 @@ OWNERSHIP_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
 #: The recorded times of a process's signs of life.
 Marks = tuple[float, ...]
-#: Begins the holder of a launch that reports only by its Dagster run's end (SPEC 6.11).
+#: Begins the holder of a launch that reports only by its Dagster run's end (rule 6.11).
 PLAIN_HOLDER = "dagster run "
 
 

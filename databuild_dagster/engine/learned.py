@@ -1,4 +1,4 @@
-"""The due refs whose launch waits for learned inputs (SPEC 6.3).
+"""The due refs whose launch waits for learned inputs (rule 6.3).
 
 An input that a function found missing during its last call is remembered until the function's code changes. The next call
 may need it or not, because it is not declared. So a learned input never becomes a dep miss: while it is being built the

@@ -1,4 +1,4 @@
-"""The time of the log's decisions, which is never before the log's last event (SPEC 3.1).
+"""The time of the log's decisions, which is never before the log's last event (rule 3.1).
 
 Times in the log never go back; clocks do. One command by a clock that runs ahead leaves the log ahead of every correct
 clock. With the clock alone, retries and ends of wants, which count from the log's times, would be late by the difference;

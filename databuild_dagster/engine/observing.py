@@ -1,4 +1,4 @@
-"""Changes that Dagster has of foreign refs become events (SPEC 6.11).
+"""Changes that Dagster has of foreign refs become events (rule 6.11).
 
 A materialization is an arrival, a failure after it a taint; so waiting, lineage and wants handle one kind of ref.
 """

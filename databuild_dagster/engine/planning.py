@@ -1,4 +1,4 @@
-"""From due refs to launches, dep misses and observations, as commands for the tick (SPEC 6.2, 6.3, 11.2).
+"""From due refs to launches, dep misses and observations, as commands for the tick (rules 6.2, 6.3, 11.2).
 
 Reads the store only, and imports no user code. Each command is decided again in its own transaction.
 """
@@ -138,7 +138,7 @@ def decide_level(
     room: RoomLeft,
     now: float,
 ) -> Level:
-    """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (SPEC 11.1)."""
+    """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (rule 11.1)."""
     held = held_back(engine, datasets, [ref for ref in due if datasets[ref.dataset_id].kind.is_built], missing, now)
     needs: dict[Ref, Need] = {}
     ready: dict[str, list[DueRef]] = defaultdict(list)

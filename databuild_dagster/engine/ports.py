@@ -89,12 +89,12 @@ class Remains(Protocol):
     """Finds the output of lost job runs."""
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
-        """The success of each job run that had finished and could not report it (SPEC 6.9)."""
+        """The success of each job run that had finished and could not report it (rule 6.9)."""
         ...
 
 
 class Observation(NamedTuple):
-    """Dagster's state of a foreign partition (SPEC 6.11)."""
+    """Dagster's state of a foreign partition (rule 6.11)."""
 
     live: bool
     #: The origin of its data, None when it is not live.

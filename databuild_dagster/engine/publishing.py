@@ -1,4 +1,4 @@
-"""The publications of lots in the log, by seq: every instance that became live has one (SPEC 10.3).
+"""The publications of lots in the log, by seq: every instance that became live has one (rule 10.3).
 
 The event that makes an instance live publishes it. An instance that is live again, after a canceled taint or a revert, was
 published before.
@@ -51,7 +51,7 @@ def published_by(event: e.Event) -> Iterator[Publication]:
 
 
 def publications(queries: Queries, after_seq: int, last_seq: int) -> list[Publication]:
-    """The publications in a stretch of the log, without instances that were born with a downstream taint (SPEC 7.3)."""
+    """The publications in a stretch of the log, without instances that were born with a downstream taint (rule 7.3)."""
     events = queries.events_named(PUBLISHING, after_seq, last_seq)
     found = [publication for event in events for publication in published_by(event)]
     never_seen = queries.tainted_at_birth(publication.uuid for publication in found)

@@ -1,4 +1,4 @@
-"""One bounded pass of the orchestrator (SPEC 11.1), for the sensor and for the command line.
+"""One bounded pass of the orchestrator (rule 11.1), for the sensor and for the command line.
 
 A tick judges the open launches, then launches due refs. Ticks may overlap and crash anywhere: each step is a command of its
 own, decided again in its transaction, so a second orchestrator does no harm.
@@ -108,7 +108,7 @@ def tick(this: Pass) -> TickReport:
 
 
 def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
-    """Record the wants whose time to live has ended and those past their deadline (SPEC 5.5).
+    """Record the wants whose time to live has ended and those past their deadline (rule 5.5).
 
     Deadlines first: a want that expires at the same time has missed its deadline too.
     """
@@ -175,7 +175,7 @@ def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickRepor
 
 
 def _adopt(this: Pass, launch: LaunchView) -> list[str]:
-    """Record the success of lost job runs of this location whose data is complete (SPEC 6.9)."""
+    """Record the success of lost job runs of this location whose data is complete (rule 6.9)."""
     if this.remains is None or launch.location != this.location:
         return []
     runs = [run for run in this.engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
@@ -210,7 +210,7 @@ def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None
 def _follow_plain(
     engine: Engine, launch: LaunchView, dagster_run: DagsterRunState | None, foreign: Foreign, report: TickReport
 ) -> None:
-    """Record the state of a plain asset's Dagster run, whose step reports nothing to databuild (SPEC 6.11)."""
+    """Record the state of a plain asset's Dagster run, whose step reports nothing to databuild (rule 6.11)."""
     if dagster_run is None and launch.dagster_run_id is not None:
         why = f"its Dagster run {launch.dagster_run_id} is not there any more"
         if _handle(engine, c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why)):

@@ -1,4 +1,4 @@
-"""The arguments of one pass of the orchestrator, and its limits (SPEC 11.1)."""
+"""The arguments of one pass of the orchestrator, and its limits (rule 11.1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_LIMITS = TickLimits()
 
 @dataclass(frozen=True)
 class Pass:
-    """One tick of one code location's orchestrator (SPEC 11.1)."""
+    """One tick of one code location's orchestrator (rule 11.1)."""
 
     engine: Engine
     location: str

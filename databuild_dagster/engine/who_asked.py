@@ -1,7 +1,7 @@
 """The wants that had an instance built: those open for its ref when it came, back to those that people recorded.
 
-A derivative want (SPEC 6.4) names only the job run that missed an input, so the wants behind that job run are added. Runs
-that joined later had nothing built: the ledger has them (SPEC 8.1).
+A derivative want (rule 6.4) names only the job run that missed an input, so the wants behind that job run are added. Runs
+that joined later had nothing built: the ledger has them (rule 8.1).
 """
 
 from __future__ import annotations

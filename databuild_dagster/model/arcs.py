@@ -1,4 +1,4 @@
-"""The state of a lot whose dataset subscribes to others (SPEC 10.5).
+"""The state of a lot whose dataset subscribes to others (rule 10.5).
 
 It is a view of the lot's canonical instance by a table of rules, and is stored nowhere.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.states import InstanceState
 
-#: The source of the wants that an arc makes (SPEC 5.1).
+#: The source of the wants that an arc makes (rule 5.1).
 ARC = "arc"
 
 

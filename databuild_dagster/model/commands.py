@@ -1,4 +1,4 @@
-"""The commands of the engine: imperatives that `decide` turns into events or refuses (SPEC 3.3)."""
+"""The commands of the engine: imperatives that `decide` turns into events or refuses (rule 3.3)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from databuild_dagster.model.events import Arrival, BufferedRun, MadeWith, Manif
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import Ref
 
-#: A want lives a week unless it says otherwise (SPEC 5.5).
+#: A want lives a week unless it says otherwise (rule 5.5).
 DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
-#: A want that a Dagster run leaves behind lives a day (SPEC 8.1).
+#: A want that a Dagster run leaves behind lives a day (rule 8.1).
 CLAIM_TTL_SECONDS = 24 * 3600.0
 
 
@@ -27,7 +27,7 @@ class RegisterDatasets(Command, frozen=True, kw_only=True):
 
 
 class CreateWants(Command, frozen=True, kw_only=True):
-    """Record wants under one request. Each inner tuple is one want, all or nothing (SPEC 5.4).
+    """Record wants under one request. Each inner tuple is one want, all or nothing (rule 5.4).
 
     Refused: a malformed ref, a ref named twice, an unknown asset, a key outside the partitions, a TTL that is not positive.
     """
@@ -41,14 +41,14 @@ class CreateWants(Command, frozen=True, kw_only=True):
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
     sla_seconds: float | None = None
     data_timestamp: float | None = None
-    #: Taint live and failed refs first, so that they are built again (SPEC 8.7).
+    #: Taint live and failed refs first, so that they are built again (rule 8.7).
     rebuild: bool = False
     #: The same for refs that another code version has built.
     fresh: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
-    """Cancel wants, by want id or request id (SPEC 6.10).
+    """Cancel wants, by want id or request id (rule 6.10).
 
     Queued job runs without another want are canceled with them, running ones only with `terminate`.
     """
@@ -89,7 +89,7 @@ class RunMiss(msgspec.Struct, frozen=True):
 
 
 class BufferMissed(Command, frozen=True, kw_only=True):
-    """Record that declared inputs are missing before a launch: lease and dep miss in one step, without a process (SPEC 6.3)."""
+    """Record that declared inputs are missing before a launch: lease and dep miss in one step, without a process (rule 6.3)."""
 
     launch_id: str
     job: str
@@ -101,7 +101,7 @@ class BufferMissed(Command, frozen=True, kw_only=True):
 
 
 class StartLaunch(Command, frozen=True, kw_only=True):
-    """Start a launch in a Dagster run. Raises `AlreadyStarted` for the second one (SPEC 6.9)."""
+    """Start a launch in a Dagster run. Raises `AlreadyStarted` for the second one (rule 6.9)."""
 
     launch_id: str
     dagster_run_id: str
@@ -110,7 +110,7 @@ class StartLaunch(Command, frozen=True, kw_only=True):
 
 
 class ClaimRefs(Command, frozen=True, kw_only=True):
-    """Ask for refs of one job from a Dagster run that is not a launch (SPEC 8.1): build, join, reuse or refused, per ref.
+    """Ask for refs of one job from a Dagster run that is not a launch (rule 8.1): build, join, reuse or refused, per ref.
 
     Without `may_build` an answer with a ref to build records nothing: it shows the refs that would be built.
     """
@@ -123,7 +123,7 @@ class ClaimRefs(Command, frozen=True, kw_only=True):
     runs: tuple[BufferedRun, ...]
     by_person: bool = True
     may_build: bool = True
-    #: Refs that became live or failed before this time are tainted first, to be built again (SPEC 8.7).
+    #: Refs that became live or failed before this time are tainted first, to be built again (rule 8.7).
     rebuild_before: float | None = None
     code_version: str | None = None
     made_with: MadeWith | None = None
@@ -150,7 +150,7 @@ class MissDeps(Command, frozen=True, kw_only=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """The error of one job run; `kind` is "hard" or "transient" (SPEC 6.8)."""
+    """The error of one job run; `kind` is "hard" or "transient" (rule 6.8)."""
 
     job_run_id: str
     error: str
@@ -164,7 +164,7 @@ class FailJobRuns(Command, frozen=True, kw_only=True):
 
 
 class CancelJobRuns(Command, frozen=True, kw_only=True):
-    """Stop job runs. Without `keep_wants` the wants open for their refs are canceled with them (SPEC 6.10)."""
+    """Stop job runs. Without `keep_wants` the wants open for their refs are canceled with them (rule 6.10)."""
 
     job_run_ids: tuple[str, ...]
     reason: str = ""
@@ -172,17 +172,17 @@ class CancelJobRuns(Command, frozen=True, kw_only=True):
 
 
 class LoseLaunches(Command, frozen=True, kw_only=True):
-    """Record that launches are gone: their open job runs are lost (SPEC 6.9)."""
+    """Record that launches are gone: their open job runs are lost (rule 6.9)."""
 
     launch_ids: tuple[str, ...]
     reason: str
 
 
 class TaintPartitions(Command, frozen=True, kw_only=True):
-    """Mark canonical instances as wrong, all or none (SPEC 7.1).
+    """Mark canonical instances as wrong, all or none (rule 7.1).
 
     `uuids` names instances that were live once; `downstream` covers all instances that were or will be built from these, by
-    recorded inputs (7.3).
+    recorded inputs (rule 7.3).
     """
 
     refs: tuple[Ref, ...] = ()
@@ -202,7 +202,7 @@ class UntaintPartitions(Command, frozen=True, kw_only=True):
 
 
 class RevertCanonical(Command, frozen=True, kw_only=True):
-    """Make an earlier instance of a ref canonical (SPEC 7.4).
+    """Make an earlier instance of a ref canonical (rule 7.4).
 
     Refused while the ref is leased, for an instance that was never live, and, without `force`, for one that was built from an
     instance under a downstream taint. The caller checks that its data exists.
@@ -215,7 +215,7 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
 
 
 class RetryRefs(Command, frozen=True, kw_only=True):
-    """Taint the causes why these refs failed, and repeat the wants that failed by them (SPEC 6.6)."""
+    """Taint the causes why these refs failed, and repeat the wants that failed by them (rule 6.6)."""
 
     refs: tuple[Ref, ...]
     reason: str = ""
@@ -233,7 +233,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class FireArcs(Command, frozen=True, kw_only=True):
-    """Fire arcs for the instances that became live up to an event of the log (SPEC 10.5).
+    """Fire arcs for the instances that became live up to an event of the log (rule 10.5).
 
     `published` holds all instances that can wake an arc since the least advanced one. An arc that is further by now skips those
     that it has seen.
@@ -244,7 +244,7 @@ class FireArcs(Command, frozen=True, kw_only=True):
 
 
 class RemoveManifests(Command, frozen=True, kw_only=True):
-    """Remove the data of instances: readers stop at the event, then their files are deleted (SPEC 10.8).
+    """Remove the data of instances: readers stop at the event, then their files are deleted (rule 10.8).
 
     An instance that `model.removals` keeps by now is left out. The caller checks that no kept manifest lists its files.
     """
@@ -262,7 +262,7 @@ class FinishRemovals(Command, frozen=True, kw_only=True):
 
 
 class ReplaceFiles(Command, frozen=True, kw_only=True):
-    """Record other files with the rows of a live instance, as an instance of its own (SPEC 9.8, compact).
+    """Record other files with the rows of a live instance, as an instance of its own (rule 9.8, compact).
 
     Raises `CanonicalMoved` if readers see another instance by now, or the instance is not live.
     """
@@ -285,7 +285,7 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
 
 class InvokeMeta(Command, frozen=True, kw_only=True):
-    """Evaluate statements on the meta storage in order, each on the result of those before it (SPEC 9.1).
+    """Evaluate statements on the meta storage in order, each on the result of those before it (rule 9.1).
 
     All keys that they touch get one revision: the event's seq. The event is recorded even if they touch none.
     """

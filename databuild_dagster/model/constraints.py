@@ -1,4 +1,4 @@
-"""Constraints over the rows of a partition, as data (SPEC 9.8, validate).
+"""Constraints over the rows of a partition, as data (rule 9.8, validate).
 
 | constraint         | a row offends when                                                              |
 |--------------------|---------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""The answer to a request for a ref, by the state of its canonical instance, and the ends of delegations (SPEC 8.1, 8.3).
+"""The answer to a request for a ref, by the state of its canonical instance, and the ends of delegations (rules 8.1, 8.3).
 
 The claim of a Dagster run, a new want and `check_build_coordination` read these tables, so they cannot disagree.
 """
@@ -42,7 +42,7 @@ class DelegationCause(Label):
     JOINED = "joined"
     REUSED = "reused"
     REFUSED = "refused"
-    #: Its ref became live, or failed, by any job run (SPEC 8.3).
+    #: Its ref became live, or failed, by any job run (rule 8.3).
     REF_LIVE = "ref live"
     REF_FAILED = "ref failed"
     #: DelegationGivenUp, or the want that asked ended.
@@ -82,7 +82,7 @@ FIRST_OUTCOME = {
     for answer, cause in ((_A.JOIN, _C.JOINED), (_A.REUSE, _C.REUSED), (_A.REFUSE, _C.REFUSED))
 }
 
-#: The cause by which a state of the ref ends an active delegation; in other states it waits on (SPEC 8.3).
+#: The cause by which a state of the ref ends an active delegation; in other states it waits on (rule 8.3).
 ENDS_DELEGATION = {_S.LIVE: _C.REF_LIVE, _S.FAILED: _C.REF_FAILED, _S.UPSTREAM_FAILED: _C.REF_FAILED}
 
 #: The messages of the answers.

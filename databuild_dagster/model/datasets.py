@@ -1,4 +1,4 @@
-"""The registration of a dataset by its code location (SPEC 5.7).
+"""The registration of a dataset by its code location (rule 5.7).
 
 Partition definitions and mappings are opaque texts: the floor that knows Dagster writes and reads them.
 """
@@ -24,11 +24,11 @@ class DatasetKind(StrEnum):
 
     #: A job of ours: its step claims its refs and reports their builds.
     OURS = "ours"
-    #: A plain Dagster asset: launched as an ordinary Dagster run, judged by its run's end (SPEC 6.11).
+    #: A plain Dagster asset: launched as an ordinary Dagster run, judged by its run's end (rule 6.11).
     PLAIN = "plain"
     #: No job here; it appears by itself.
     SOURCE = "source"
-    #: No job here: files from outside become its lots, each with a manifest of ours (SPEC 10.6).
+    #: No job here: files from outside become its lots, each with a manifest of ours (rule 10.6).
     BOUNDARY = "boundary"
 
     @property
@@ -38,7 +38,7 @@ class DatasetKind(StrEnum):
 
     @property
     def is_foreign(self) -> bool:
-        """Its data is in a place that is not ours, and Dagster knows of its existence (SPEC 6.11)."""
+        """Its data is in a place that is not ours, and Dagster knows of its existence (rule 6.11)."""
         return self in (DatasetKind.PLAIN, DatasetKind.SOURCE)
 
 
@@ -54,7 +54,7 @@ class InputSpec(msgspec.Struct, frozen=True):
 
 
 class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sources whose new live instances make a dataset wanted (SPEC 10.5)."""
+    """The sources whose new live instances make a dataset wanted (rule 10.5)."""
 
     #: A source that is a declared input has to be live too; the others only wake the arc.
     sources: tuple[InputSpec, ...]
@@ -95,7 +95,7 @@ class Standing(StrEnum):
 
 
 def standing_of(declared: DatasetSpec, present: DatasetSpec | None) -> Standing:
-    """A location that can build a dataset precedes one that reads it; among equals, the first one does (SPEC 5.7)."""
+    """A location that can build a dataset precedes one that reads it; among equals, the first one does (rule 5.7)."""
     if present is None or present.location in (declared.location, AD_HOC_LOCATION):
         return Standing.OWN
     if declared.kind is DatasetKind.SOURCE:
@@ -121,7 +121,7 @@ class Catalog(Protocol):
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
-        """The keys in the order of the definition, cut into sets that one Dagster run can host (SPEC 11.2)."""
+        """The keys in the order of the definition, cut into sets that one Dagster run can host (rule 11.2)."""
         ...
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:

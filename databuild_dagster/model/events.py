@@ -1,4 +1,4 @@
-"""The facts of the log (SPEC 3.6). A stored name and shape is permanent.
+"""The facts of the log (rule 3.6). A stored name and shape is permanent.
 
 An event carries a decision, with every id and time that the fold needs. Facts about many entities of one command are one event
 with many entries. The stored name of an event is its tag, not the name of its class.
@@ -26,7 +26,7 @@ class WantFact(msgspec.Struct, frozen=True):
 
 
 class WantCreated(Fact, frozen=True, tag="WantCreated"):
-    """A request for refs to be live (SPEC 5.1)."""
+    """A request for refs to be live (rule 5.1)."""
 
     request_id: str
     wants: tuple[WantFact, ...]
@@ -38,7 +38,7 @@ class WantCreated(Fact, frozen=True, tag="WantCreated"):
     data_timestamp: float | None = None
     ttl_seconds: float | None = None
     sla_seconds: float | None = None
-    #: Decided from TTL and SLA (5.5); for a derivative want taken from the wants that need it (6.4).
+    #: Decided from TTL and SLA (rule 5.5); for a derivative want taken from the wants that need it (rule 6.4).
     expires_at: float | None = None
     deadline: float | None = None
 
@@ -51,13 +51,13 @@ class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
 
 
 class WantExpired(Fact, frozen=True, tag="WantExpired"):
-    """Wants' time to live ended before their refs were live (SPEC 5.5)."""
+    """Wants' time to live ended before their refs were live (rule 5.5)."""
 
     want_ids: tuple[str, ...]
 
 
 class WantSlaMissed(Fact, frozen=True, tag="WantSlaMissed"):
-    """Wants were not successful by their deadline; recorded once, without other effects (SPEC 5.5)."""
+    """Wants were not successful by their deadline; recorded once, without other effects (rule 5.5)."""
 
     want_ids: tuple[str, ...]
 
@@ -71,19 +71,19 @@ class BufferedRun(msgspec.Struct, frozen=True):
 
 
 class JobRunBuffered(Fact, frozen=True, tag="JobRunBuffered"):
-    """Job runs took the leases of their refs; each ref got a new instance, canonical at once (SPEC 4.2)."""
+    """Job runs took the leases of their refs; each ref got a new instance, canonical at once (rule 4.2)."""
 
     launch_id: str
     job: str
     location: str
-    #: The orchestrator that has to bring the launch to Dagster (6.9), or the Dagster run that claimed.
+    #: The orchestrator that has to bring the launch to Dagster (rule 6.9), or the Dagster run that claimed.
     owner: str
     runs: tuple[BufferedRun, ...]
     code_version: str | None = None
 
 
 class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The code, configuration and libraries of a launch (SPEC 4.6)."""
+    """The code, configuration and libraries of a launch (rule 4.6)."""
 
     #: A fingerprint of the called function, also without a code version by its author.
     code: str | None = None
@@ -96,7 +96,7 @@ class MadeWith(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRunStarted(Fact, frozen=True, tag="JobRunStarted"):
-    """A launch began in a Dagster run; accepted once (SPEC 6.9)."""
+    """A launch began in a Dagster run; accepted once (rule 6.9)."""
 
     launch_id: str
     dagster_run_id: str
@@ -119,7 +119,7 @@ class ManifestFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutputFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One output of a job run that succeeded: from exactly which instances it was made (SPEC 4.6)."""
+    """One output of a job run that succeeded: from exactly which instances it was made (rule 4.6)."""
 
     ref: Ref
     #: Input ref to the uuid that was read.
@@ -164,10 +164,10 @@ class RunMissFact(msgspec.Struct, frozen=True):
 
 
 class JobRunDepMissed(Fact, frozen=True, tag="JobRunDepMissed"):
-    """Job runs found inputs missing (SPEC 6.3)."""
+    """Job runs found inputs missing (rule 6.3)."""
 
     misses: tuple[RunMissFact, ...]
-    #: The time of the retry for inputs that are live by now (6.5).
+    #: The time of the retry for inputs that are live by now (rule 6.5).
     retry_at: float
 
 
@@ -180,13 +180,13 @@ class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRunFailed(Fact, frozen=True, tag="JobRunFailed"):
-    """Job runs raised (SPEC 6.8)."""
+    """Job runs raised (rule 6.8)."""
 
     failures: tuple[RunFailureFact, ...]
 
 
 class JobRunLost(Fact, frozen=True, tag="JobRunLost"):
-    """Job runs whose launch is gone (SPEC 6.9)."""
+    """Job runs whose launch is gone (rule 6.9)."""
 
     failures: tuple[RunFailureFact, ...]
 
@@ -207,7 +207,7 @@ class SkippedRun(msgspec.Struct, frozen=True):
 
 
 class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
-    """A Dagster run asked for live refs (SPEC 8.2)."""
+    """A Dagster run asked for live refs (rule 8.2)."""
 
     launch_id: str
     job: str
@@ -217,7 +217,7 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
 
 
 class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One ref that another job run builds, or has built, for the requester (SPEC 8.1)."""
+    """One ref that another job run builds, or has built, for the requester (rule 8.1)."""
 
     ref: Ref
     #: `coordination.Answer`: "joined", "reused" or "refused".
@@ -238,7 +238,7 @@ class PartitionDelegated(Fact, frozen=True, tag="PartitionDelegated"):
 
 
 class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
-    """A requester does not wait any longer for builds of others (SPEC 8.3)."""
+    """A requester does not wait any longer for builds of others (rule 8.3)."""
 
     requester: str
     refs: tuple[Ref, ...]
@@ -246,14 +246,14 @@ class DelegationGivenUp(Fact, frozen=True, tag="DelegationGivenUp"):
 
 
 class TaintCreated(Fact, frozen=True, tag="TaintCreated"):
-    """The canonical instances of refs are marked as wrong (SPEC 7.1)."""
+    """The canonical instances of refs are marked as wrong (rule 7.1)."""
 
     taint_id: str
     refs: tuple[Ref, ...]
     reason: str
-    #: Instances that the command names, canonical or not (7.3).
+    #: Instances that the command names, canonical or not (rule 7.3).
     uuids: tuple[str, ...] = ()
-    #: Also all instances that were or will be built from them; the fold walks the lineage (7.3).
+    #: Also all instances that were or will be built from them; the fold walks the lineage (rule 7.3).
     downstream: bool = False
 
 
@@ -265,7 +265,7 @@ class TaintCanceled(Fact, frozen=True, tag="TaintCanceled"):
 
 
 class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
-    """Readers see an earlier instance again, without its taints (SPEC 7.4)."""
+    """Readers see an earlier instance again, without its taints (rule 7.4)."""
 
     ref: Ref
     uuid: str
@@ -273,7 +273,7 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
 
 
 class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
-    """The data of instances is removed: readers stop here, and their files are deleted next (SPEC 10.8)."""
+    """The data of instances is removed: readers stop here, and their files are deleted next (rule 10.8)."""
 
     uuids: tuple[str, ...]
     #: `removals.Reason`
@@ -287,14 +287,14 @@ class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):
 
 
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Data of one ref from outside; the job run id gives the instance its uuid (SPEC 4.2)."""
+    """Data of one ref from outside; the job run id gives the instance its uuid (rule 4.2)."""
 
     job_run_id: str
     ref: Ref
     #: The origin, so that the same arrival is recorded once.
     origin: str
     manifest: ManifestFact | None = None
-    #: The live instance with the same rows in other files; builds from it stay valid (9.8).
+    #: The live instance with the same rows in other files; builds from it stay valid (rule 9.8).
     same_as: str | None = None
 
 
@@ -315,7 +315,7 @@ class ArcFiring(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArcFired(Fact, frozen=True, tag="ArcFired"):
-    """Arcs were followed along the log; the wants that they made are in the same transaction (SPEC 10.5)."""
+    """Arcs were followed along the log; the wants that they made are in the same transaction (rule 10.5)."""
 
     #: The last event that was read.
     up_to_seq: int
@@ -324,7 +324,7 @@ class ArcFired(Fact, frozen=True, tag="ArcFired"):
 
 
 class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
-    """A code location registered its datasets; only changes are recorded (SPEC 5.7)."""
+    """A code location registered its datasets; only changes are recorded (rule 5.7)."""
 
     location: str
     datasets: tuple[DatasetSpec, ...] = ()
@@ -332,7 +332,7 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
 
 
 class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
-    """An invoke on the meta storage, with its results and writes. Its seq is the revision (SPEC 9.1)."""
+    """An invoke on the meta storage, with its results and writes. Its seq is the revision (rule 9.1)."""
 
     #: One for each statement.
     answers: tuple[bool | int | bytes | None, ...]
@@ -383,7 +383,7 @@ def names_of(*kinds: type[Fact]) -> tuple[str, ...]:
 
 
 class Event(NamedTuple):
-    """A fact with its envelope (SPEC 3.1)."""
+    """A fact with its envelope (rule 3.1)."""
 
     seq: int
     #: Seconds since 1970 UTC, never before the event before.

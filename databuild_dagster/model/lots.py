@@ -1,4 +1,4 @@
-"""Lots: intervals of UTC days, and their ids, both ways (SPEC 10.1).
+"""Lots: intervals of UTC days, and their ids, both ways (rule 10.1).
 
 A lot id is a date, a unit and the number of the interval within its day: `20230227PT5M287` is from 23:55 on that day up to
 midnight, exclusive. Every unit divides the day, so a lot is the number of its units since 1970, and all computations use that
@@ -170,7 +170,7 @@ def lot_at(moment: float, unit: LotUnit) -> Lot:
 
 
 def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
-    """The lots from one moment to another, both rounded down to the start of their interval (SPEC 10.7).
+    """The lots from one moment to another, both rounded down to the start of their interval (rule 10.7).
 
     The lot that begins at `end` is excluded. Raises `InvalidLotRange` when the end is before the start, and `InvalidMoment`.
     """
@@ -182,7 +182,7 @@ def lots_between(start: float, end: float, unit: LotUnit) -> LotRange:
 
 
 def balanced(sizes: Mapping[str, int], n_bins: int) -> list[tuple[str, ...]]:
-    """Files by size, dealt whole to at most `n_bins` bins of about the same weight (SPEC 10.4); the same for the same files.
+    """Files by size, dealt whole to at most `n_bins` bins of about the same weight (rule 10.4); the same for the same files.
 
     The largest file first, each to the lightest bin (Graham's LPT rule): no two bins differ by more than the largest file, and
     the heaviest is at most a third above the optimum. No bin is empty.

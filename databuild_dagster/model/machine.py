@@ -59,7 +59,7 @@ class Machine(Generic[S, C]):
             raise ValueError(f"{self.name}: final states are left: {_labels(leaving)}")
 
     def next(self, state: S | None, on: C, *, entity: str = "", seq: int = 0) -> S:
-        """The state after a move. Raises `IllegalMove` for a pair that is not in the table (SPEC 3.5)."""
+        """The state after a move. Raises `IllegalMove` for a pair that is not in the table (rule 3.5)."""
         to_state = self._to.get((state, on))
         if to_state is None:
             raise IllegalMove(
@@ -73,7 +73,7 @@ class Machine(Generic[S, C]):
 
     @property
     def steps(self) -> frozenset[tuple[S | None, S]]:
-        """Every (from, to) of the table: the possible rows of history (SPEC 3.2)."""
+        """Every (from, to) of the table: the possible rows of history (rule 3.2)."""
         return frozenset((move.from_state, move.to_state) for move in self.moves)
 
     def __iter__(self) -> Iterator[Move[S, C]]:

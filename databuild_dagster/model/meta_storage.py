@@ -1,4 +1,4 @@
-"""The language of the meta storage: a statement, evaluated against entries, becomes writes and a value (SPEC 9.1).
+"""The language of the meta storage: a statement, evaluated against entries, becomes writes and a value (rule 9.1).
 
 Keys are texts, values bytes. A removed key is a tombstone: it has a revision and no value, and does not exist. The module does
 not know where entries are.

@@ -1,4 +1,4 @@
-"""The table that decides whether a ref is built, and why: the tick executes it and every answer reads it (SPEC 5.4, 6.2, 11.1).
+"""The table that decides whether a ref is built, and why: the tick executes it and every answer reads it (rules 5.4, 6.2, 11.1).
 
 A column is one fact about a ref. A row leaves out the facts that do not matter to it. The import fails unless exactly one row
 decides each combination of facts.
@@ -24,7 +24,7 @@ class Data(Label):
     WAITING = "waiting"
     FAILED = "failed"
     FAILED_UPSTREAM = "failed upstream"
-    #: It is missing, tainted or up for retry: a job run may build it (SPEC 4.5).
+    #: It is missing, tainted or up for retry: a job run may build it (rule 4.5).
     OPEN = "open"
 
 
@@ -57,7 +57,7 @@ class Inputs(Label):
     LIVE = "live"
     #: A declared input is not live.
     MISSING = "missing"
-    #: An input that only the last call named is being built, or is about to be (SPEC 6.3).
+    #: An input that only the last call named is being built, or is about to be (rule 6.3).
     LEARNED = "learned"
 
 
@@ -154,7 +154,7 @@ _A, _Y, _L = Action, Reason, LeadsTo
 NEEDS = (
     Need(_D.LIVE, None, None, None, None, _A.REST, _Y.LIVE),
     Need(_D.BUILDING, None, None, None, None, _A.WAIT, _Y.BUILDING),
-    # Its inputs may become live, and nothing is built then (SPEC 16.20).
+    # Its inputs may become live, and nothing is built then (rule 6.12).
     Need(_D.WAITING, _M.NOTHING, None, None, None, _A.BLOCKED, _Y.UNBUILDABLE),
     *(
         Need(_D.WAITING, maker, None, None, None, _A.WAIT, _Y.WAITING, _L.FOUND_MISSING)
@@ -236,7 +236,7 @@ def need_of(facts: Facts) -> Need:
 
 
 def wanted_as(n_open_wants: int, until: float, retry_at: float | None, now: float) -> Wanted:
-    """The open wants of a ref at a time: `until` is the end of the last TTL (SPEC 5.4)."""
+    """The open wants of a ref at a time: `until` is the end of the last TTL (rule 5.4)."""
     if not n_open_wants:
         return Wanted.NO
     if until <= now:

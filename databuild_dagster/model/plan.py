@@ -1,4 +1,4 @@
-"""Refs become the graph of the jobs that a request for them needs (SPEC 8.6).
+"""Refs become the graph of the jobs that a request for them needs (rule 8.6).
 
 Only registrations decide: the same refs give the same graph for any state of the store. Each job is in it once for each
 partition key, after all its inputs. `engine.why.preview` says which of the jobs have to run.
@@ -60,7 +60,7 @@ class JobGraph:
 
 
 def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> JobGraph:
-    """The whole job graph of a request (SPEC 8.6). `datasets` are those registered, by asset.
+    """The whole job graph of a request (rule 8.6). `datasets` are those registered, by asset.
 
     Raises the errors of `CreateWants` for refs that cannot be wanted; `CyclicInputs`; `PlanTooLarge`.
     """
@@ -81,7 +81,7 @@ def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Cata
 
 
 def outputs_by_key(refs: Iterable[Ref]) -> dict[str | None, tuple[Ref, ...]]:
-    """Refs of one job as its job runs have them: together for each partition key (SPEC 6.1)."""
+    """Refs of one job as its job runs have them: together for each partition key (rule 6.1)."""
     by_key: dict[str | None, list[Ref]] = defaultdict(list)
     for ref in refs:
         by_key[partition_key_of(ref)].append(ref)
@@ -89,7 +89,7 @@ def outputs_by_key(refs: Iterable[Ref]) -> dict[str | None, tuple[Ref, ...]]:
 
 
 def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[Ref]) -> list[dict[str | None, tuple[Ref, ...]]]:
-    """Refs of one job that are ready at the same time, as the launches that build them (SPEC 6.2, 11.2).
+    """Refs of one job that are ready at the same time, as the launches that build them (rules 6.2, 11.2).
 
     The tick launches exactly these, and a plan counts them.
     """

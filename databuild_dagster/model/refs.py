@@ -1,4 +1,4 @@
-"""Names of partitions, and the identity of their builds (SPEC 2).
+"""Names of partitions, and the identity of their builds (rules 2).
 
 A ref is text in events, rows and plans of 100,000 refs: `Ref` is that text as a type, and costs nothing when the program
 runs. Text becomes a `Ref` in `parse_ref` and `make_ref` alone; what the database and our own manifests hold was parsed
@@ -26,7 +26,7 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionRef:
-    """One partition of one asset: `path/of/asset@partition_key`, or `path/of/asset` (SPEC 2.1).
+    """One partition of one asset: `path/of/asset@partition_key`, or `path/of/asset` (rule 2.1).
 
     Raises `InvalidRef` for empty segments, control characters, an `@` in the asset, or more than 1,024 bytes.
     """
@@ -111,13 +111,13 @@ def partition_key_of(ref: Ref) -> str | None:
 
 
 def derive_partition_uuid(job_run_id: str, ref: PartitionRef | str) -> str:
-    """The identity of what a job run builds for a ref (SPEC 2.2): the first 16 bytes of sha256 over both texts."""
+    """The identity of what a job run builds for a ref (rule 2.2): the first 16 bytes of sha256 over both texts."""
     text = sha256(job_run_id.encode() + str(ref).encode()).hexdigest()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
 def checked_job_run_id(job_run_id: str) -> str:
-    """Only full UUIDs pass, because the hash has no separator between the id and the ref (SPEC 2.2)."""
+    """Only full UUIDs pass, because the hash has no separator between the id and the ref (rule 2.2)."""
     if not _UUID7.fullmatch(job_run_id):
         raise InvalidRequest(what="job run id", value=job_run_id, why="it must be a 36-character UUIDv7 string")
     return job_run_id

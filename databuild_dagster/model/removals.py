@@ -1,4 +1,4 @@
-"""The instances whose data may be removed, as a table of reasons to keep it (SPEC 10.8).
+"""The instances whose data may be removed, as a table of reasons to keep it (rule 10.8).
 
 Three kinds of data have no reader: the rest of an attempt without result, an instance that another live one has superseded,
 and tainted data. The first rule that fits is the reason why an instance stays. The caller decides which of the others go, by
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.states import LEASED, InstanceState
 
-#: The manifest state of removed data (SPEC 10.2).
+#: The manifest state of removed data (rule 10.2).
 REMOVED = "removed"
 
 
@@ -68,7 +68,7 @@ _ALWAYS: tuple[Rule, ...] = (
 )
 _NEVER_LIVE: tuple[Rule, ...] = (
     *_ALWAYS,
-    # The next attempt builds only the parts that are not there (10.4).
+    # The next attempt builds only the parts that are not there (rule 10.4).
     Rule(lambda it: it.canonical_state is _I.BUILDING, "the next attempt is being built, and may go on from it"),
     Rule(
         lambda it: it.is_canonical and it.state is _I.UP_FOR_RETRY and it.is_wanted,

@@ -63,12 +63,12 @@ class RefRow(msgspec.Struct, gc=False):
     deadline: float = NEVER
     wanted_since: float = NEVER
     wanted_until: float = 0.0
-    #: Dep misses in a row, and failed attempts, since it was last live or tainted (6.7, 6.8).
+    #: Dep misses in a row, and failed attempts, since it was last live or tainted (rules 6.7, 6.8).
     misses: int = 0
     attempts: int = 0
     #: The last known origin of its data from outside, so that the same data does not undo a taint.
     origin: str | None = None
-    #: The instance whose running job run missed inputs last; its missing refs are kept beside it (6.3).
+    #: The instance whose running job run missed inputs last; its missing refs are kept beside it (rule 6.3).
     learned_id: int | None = None
     #: Instances that wait for it, or have failed because of it. The store keeps the count, to skip a query for none.
     n_waiters: int = 0
@@ -79,16 +79,16 @@ class RefRow(msgspec.Struct, gc=False):
 
     @property
     def schedulable(self) -> bool:
-        """SPEC 4.5, but for `retry_at`, which needs a clock."""
+        """Rule 4.5, but for `retry_at`, which needs a clock."""
         return self.state in SCHEDULABLE
 
     @property
     def leased(self) -> bool:
-        """SPEC 4.4."""
+        """Rule 4.4."""
         return self.state in LEASED
 
     def due_at(self, now: float) -> bool:
-        """SPEC 5.4: schedulable now, and an open want within its TTL names it."""
+        """Rule 5.4: schedulable now, and an open want within its TTL names it."""
         return (
             self.schedulable
             and self.n_open_wants > 0
@@ -98,7 +98,7 @@ class RefRow(msgspec.Struct, gc=False):
 
 
 class InstanceRow(msgspec.Struct, gc=False):
-    """One build of a ref (SPEC 4)."""
+    """One build of a ref (rules 4)."""
 
     TABLE: ClassVar[str] = "instances"
 
@@ -114,7 +114,7 @@ class InstanceRow(msgspec.Struct, gc=False):
     #: Missing refs that are not live, while it waits.
     n_unmet: int = 0
     n_taints: int = 0
-    #: Of these, the downstream taints (7.3).
+    #: Of these, the downstream taints (rule 7.3).
     n_spreading: int = 0
     was_live: int = 0
     live_at: float | None = None
@@ -141,7 +141,7 @@ class InstanceRow(msgspec.Struct, gc=False):
 
 
 class JobRunRow(msgspec.Struct, gc=False):
-    """One execution of a job for one partition key (SPEC 6)."""
+    """One execution of a job for one partition key (rules 6)."""
 
     TABLE: ClassVar[str] = "job_runs"
 
@@ -176,7 +176,7 @@ class LaunchRow(msgspec.Struct, gc=False):
 
 
 class WantRow(msgspec.Struct, gc=False):
-    """A want, with a histogram of its refs' canonical states so that each change costs the same (SPEC 5)."""
+    """A want, with a histogram of its refs' canonical states so that each change costs the same (rules 5)."""
 
     TABLE: ClassVar[str] = "wants"
 
@@ -207,7 +207,7 @@ class WantRow(msgspec.Struct, gc=False):
 
 
 class DelegationRow(NamedTuple):
-    """The latest answer to a requester for a ref that was not a build (SPEC 8.1)."""
+    """The latest answer to a requester for a ref that was not a build (rule 8.1)."""
 
     requester: str
     ref_id: int
@@ -224,7 +224,7 @@ class DelegationRow(NamedTuple):
 
 
 class TaintRow(msgspec.Struct, gc=False):
-    """A mark that data is wrong (SPEC 7)."""
+    """A mark that data is wrong (rules 7)."""
 
     TABLE: ClassVar[str] = "taints"
 
@@ -239,7 +239,7 @@ class TaintRow(msgspec.Struct, gc=False):
 
 
 class ArcRow(msgspec.Struct, gc=False):
-    """A dataset that subscribes to others, and how far its arc has been followed (SPEC 10.5)."""
+    """A dataset that subscribes to others, and how far its arc has been followed (rule 10.5)."""
 
     TABLE: ClassVar[str] = "arcs"
 
@@ -253,5 +253,5 @@ class ArcRow(msgspec.Struct, gc=False):
 
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow
 
-#: The machines whose moves are rows of history, by table (SPEC 3.2).
+#: The machines whose moves are rows of history, by table (rule 3.2).
 MACHINES: dict[str, Machine[Any, Any]] = {InstanceRow.TABLE: INSTANCE, WantRow.TABLE: WANT, JobRunRow.TABLE: JOB_RUN}

@@ -1,6 +1,6 @@
-"""The three machines of the core: instances (SPEC 4), wants (SPEC 5), job runs (SPEC 6).
+"""The three machines of the core: instances (rules 4), wants (rules 5), job runs (rules 6).
 
-The fold, the database's CHECKs, `docs/states.md` and the tests read these tables. SPEC 5.2 forces the rows of the want machine;
+The fold, the database's CHECKs, `docs/states.md` and the tests read these tables. Rule 5.2 forces the rows of the want machine;
 its function is here too.
 """
 
@@ -10,7 +10,7 @@ from databuild_dagster.model.machine import Label, Machine, Move
 
 
 class InstanceState(Label):
-    """SPEC 4.1. A ref with no canonical instance is missing; that is not a state."""
+    """Rule 4.1. A ref with no canonical instance is missing; that is not a state."""
 
     #: A job run holds the lease and builds it.
     BUILDING = "Building"
@@ -75,7 +75,7 @@ class InstanceCause(Label):
 
 _I, _IC = InstanceState, InstanceCause
 
-#: "UpForRetry → Building" and "Tainted → Building" do not exist: a new job run makes a new instance (SPEC 4.3).
+#: "UpForRetry → Building" and "Tainted → Building" do not exist: a new job run makes a new instance (rule 4.3).
 INSTANCE = Machine[InstanceState, InstanceCause](
     "instance",
     [
@@ -107,18 +107,18 @@ INSTANCE = Machine[InstanceState, InstanceCause](
     final=[_I.UP_FOR_RETRY],
 )
 
-#: A ref in one of these cannot be taken by a second job run (SPEC 4.4).
+#: A ref in one of these cannot be taken by a second job run (rule 4.4).
 LEASED = frozenset({_I.BUILDING, _I.UPSTREAM_BUILDING})
-#: A ref in one of these, or without any instance, may be built (SPEC 4.5); UpForRetry only from its `retry_at` on.
+#: A ref in one of these, or without any instance, may be built (rule 4.5); UpForRetry only from its `retry_at` on.
 SCHEDULABLE = frozenset({None, _I.TAINTED, _I.UP_FOR_RETRY})
-#: A ref in one of these fails its waiters (SPEC 6.6).
+#: A ref in one of these fails its waiters (rule 6.6).
 FAILING = frozenset({_I.FAILED, _I.UPSTREAM_FAILED})
-#: An operator may taint these; a tainted one gets one more taint (SPEC 7.1).
+#: An operator may taint these; a tainted one gets one more taint (rule 7.1).
 TAINTABLE = frozenset({_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED})
 
 
 class WantState(Label):
-    """SPEC 5.1."""
+    """Rule 5.1."""
 
     #: Just recorded; it leaves this state within the same event.
     NEW = "New"
@@ -141,11 +141,11 @@ class WantState(Label):
 
 
 class WantCause(Label):
-    """Causes of a want's moves; after a change of its refs, SPEC 5.2 gives the new state."""
+    """Causes of a want's moves; after a change of its refs, rule 5.2 gives the new state."""
 
     #: WantCreated.
     CREATED = "created"
-    #: The canonical states of its refs give this state by SPEC 5.2.
+    #: The canonical states of its refs give this state by rule 5.2.
     REFS_IDLE = "refs idle"
     REFS_BUILDING = "refs building"
     REFS_UPSTREAM_BUILDING = "refs upstream building"
@@ -164,7 +164,7 @@ _W, _WC = WantState, WantCause
 
 OPEN_WANTS = frozenset({_W.NEW, _W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING})
 
-#: The state that 5.2 gives, as the cause of the move to it.
+#: The state that rule 5.2 gives, as the cause of the move to it.
 WANT_CAUSE_OF_STATE = {
     _W.IDLE: _WC.REFS_IDLE,
     _W.BUILDING: _WC.REFS_BUILDING,
@@ -195,7 +195,7 @@ WANT = Machine[WantState, WantCause](
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_BUILDING, _W.BUILDING, "another of its refs is being built"),
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_FAILED, _W.FAILED, "a ref failed"),
         Move(_W.UPSTREAM_BUILDING, _WC.REFS_UPSTREAM_FAILED, _W.UPSTREAM_FAILED, "an input failed"),
-        Move(_W.SUCCESSFUL, _WC.REOPENED, _W.IDLE, "a ref was tainted within its TTL (5.3)"),
+        Move(_W.SUCCESSFUL, _WC.REOPENED, _W.IDLE, "a ref was tainted within its TTL (rule 5.3)"),
         *(
             Move(state, _WC.CANCELED, _W.CANCELED, "a requester canceled it")
             for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)
@@ -212,7 +212,7 @@ WANT = Machine[WantState, WantCause](
 def want_state(
     n_refs: int, live: int, failed: int, upstream_failed: int, building: int, upstream_building: int
 ) -> WantState:
-    """SPEC 5.2 over a histogram of the canonical states of a want's refs; the first match wins."""
+    """Rule 5.2 over a histogram of the canonical states of a want's refs; the first match wins."""
     if failed:
         return _W.FAILED
     if upstream_failed:
@@ -227,7 +227,7 @@ def want_state(
 
 
 class JobRunState(Label):
-    """SPEC 6.1."""
+    """Rule 6.1."""
 
     #: Buffered; its launch has not started.
     QUEUED = "Queued"
@@ -255,7 +255,7 @@ class JobRunCause(Label):
     CANCELED = "JobRunCanceled"
     LOST = "JobRunLost"
     SKIPPED = "JobRunSkipped"
-    #: Data that came from outside has a job run too, so that its instance has a uuid like any other (SPEC 4.2).
+    #: Data that came from outside has a job run too, so that its instance has a uuid like any other (rule 4.2).
     ARRIVED = "LotArrived"
 
 

@@ -40,12 +40,12 @@ class Touched(NamedTuple):
     taint_id: str | None = None
     #: Instances whose refs are touched.
     uuids: tuple[str, ...] = ()
-    #: Instances that readers see from this event on (SPEC 10.3).
+    #: Instances that readers see from this event on (rule 10.3).
     published: tuple[Made, ...] = ()
 
 
 def touched_refs(event: e.Event) -> Touched:
-    """The refs that an event touches. Total over the types of events (SPEC 3.6)."""
+    """The refs that an event touches. Total over the types of events (rule 3.6)."""
     fact = cast(e.AnyFact, event.fact)
     if isinstance(fact, _Untouching):
         return Touched()

@@ -33,12 +33,12 @@ class Openness(IntEnum):
     ENDED = 0
     #: It counts.
     OPEN = 1
-    #: It succeeded; a taint may reopen it (SPEC 5.3).
+    #: It succeeded; a taint may reopen it (rule 5.3).
     SUCCESSFUL = 2
 
 
 class Registered(Protocol):
-    """Datasets and arcs (SPEC 5.7, 10.5)."""
+    """Datasets and arcs (rules 5.7, 10.5)."""
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]: ...
     def datasets_of_location(self, location: str) -> list[DatasetRow]: ...
@@ -52,7 +52,7 @@ class Registered(Protocol):
 
 
 class Built(Protocol):
-    """Refs, instances, job runs and launches (SPEC 4, 6)."""
+    """Refs, instances, job runs and launches (rules 4, 6)."""
 
     def refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]: ...
     def ensure_refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]: ...
@@ -74,7 +74,7 @@ class Built(Protocol):
 
 
 class Wanted(Protocol):
-    """Wants, and which refs they hold (SPEC 5)."""
+    """Wants, and which refs they hold (rules 5)."""
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]: ...
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]: ...
@@ -89,7 +89,7 @@ class Wanted(Protocol):
 
 
 class Missed(Protocol):
-    """Instances that wait for refs (SPEC 6.3)."""
+    """Instances that wait for refs (rule 6.3)."""
 
     #: (missing ref, waiting or upstream-failed instance) pairs in force.
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]: ...
@@ -100,7 +100,7 @@ class Missed(Protocol):
 
 
 class Tainted(Protocol):
-    """Taints, lineage, and where the canonical pointer was (SPEC 7)."""
+    """Taints, lineage, and where the canonical pointer was (rules 7)."""
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]: ...
     #: The instances that carry a taint.
@@ -127,7 +127,7 @@ class Tainted(Protocol):
 
 
 class Delegated(Protocol):
-    """Delegations (SPEC 8)."""
+    """Delegations (rules 8)."""
 
     #: Loads the delegations of requesters to refs.
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None: ...
@@ -144,7 +144,7 @@ class Delegated(Protocol):
 
 
 class Keyed(Protocol):
-    """The meta storage (SPEC 9.1)."""
+    """The meta storage (rule 9.1)."""
 
     #: Existing keys of the meta storage, tombstones among them.
     def meta_entries(self, keys: Iterable[str]) -> Mapping[str, Entry]: ...
@@ -164,7 +164,7 @@ class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Keyed, Protoco
 
     #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.
     seq: int
-    #: Refs whose derivative wants the command has to check (SPEC 6.4).
+    #: Refs whose derivative wants the command has to check (rule 6.4).
     unsettled: set[int]
 
     #: The id of a new row: in order of events, and the same in a rebuild.

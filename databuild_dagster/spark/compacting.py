@@ -1,4 +1,4 @@
-"""The small files of an instance written again as few files; a checksum proves that the rows are the same (SPEC 9.8)."""
+"""The small files of an instance written again as few files; a checksum proves that the rows are the same (rule 9.8)."""
 
 from __future__ import annotations
 

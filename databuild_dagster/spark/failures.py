@@ -172,7 +172,7 @@ def _is_lost(text: str) -> bool:
 
 
 def _executor_out_of_memory(text: str) -> str | None:
-    """The executor that ran out of memory in a JVM of its own, which counts as a lost executor (SPEC 6.8)."""
+    """The executor that ran out of memory in a JVM of its own, which counts as a lost executor (rule 6.8)."""
     found = _ON_AN_EXECUTOR.search(text)
     if found is None or not (_names(text, _OUT_OF_MEMORY) or _MEMORY_EXIT.search(text)):
         return None

@@ -1,4 +1,4 @@
-"""The smallest, the largest and the number of different values of columns, for each file of an instance (SPEC 9.8).
+"""The smallest, the largest and the number of different values of columns, for each file of an instance (rule 9.8).
 
 Spark computes them, because only Spark reads every format and every type; one job for some files at a time, so that the
 results of finished files are kept.

@@ -4,7 +4,7 @@ An instance that serves several outputs, as in a window of three days, comes onc
 to the instances' files, so that Spark reads the key as a partition column, constant per file. A join with a table of keys
 would be a Spark job of its own; a map from file to key would be searched for every row.
 
-And from one frame to the keys in a column, and to the rows of one key (SPEC 10.4)."""
+And from one frame to the keys in a column, and to the rows of one key (rule 10.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints checked by Spark: first against the columns, before anything starts, then on the rows (SPEC 9.8).
+"""Constraints checked by Spark: first against the columns, before anything starts, then on the rows (rule 9.8).
 
 One scan of the files checks all constraints of a batch of instances: each becomes a flag of the row, and one aggregation
 by instance counts the flags and keeps the first offending rows, in the order of their text. So the same data always gives

@@ -1,4 +1,4 @@
-"""`check`: every invariant computed again, every event read, and the log folded beside the tables (SPEC 3.1, 3.4, 12).
+"""`check`: every invariant computed again, every event read, and the log folded beside the tables (rules 3.1, 3.4, 12).
 
 Each fault becomes a violation with a name, never a traceback: the store is damaged already.
 """
@@ -90,13 +90,13 @@ def _unreadable(entity: str, why: object) -> Violation:
         "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
     )
     remedy = "restore the last copy of the database" if entity == schema.events.name else rebuild
-    return Violation("SPEC 3.4", entity, f"cannot be read ({why}): {remedy}")
+    return Violation("rule 3.4", entity, f"cannot be read ({why}): {remedy}")
 
 
 def _damage(database: Database, connection: Connection) -> list[Violation]:
     """Faults of the file's structure: pages, the order of rows, an index that does not match its table."""
     found = database.damage(connection, MOST_DAMAGED)
-    return [Violation("SPEC 3.4", "database", f"its file is damaged: {detail}") for detail in found]
+    return [Violation("rule 3.4", "database", f"its file is damaged: {detail}") for detail in found]
 
 
 def _differences(connection: Connection) -> list[Violation]:
@@ -127,7 +127,7 @@ class _Stored(NamedTuple):
 
 
 def audit(connection: Connection) -> list[Violation]:
-    """Events that cannot be read, have unknown fields, or do not follow the one before (SPEC 3.1).
+    """Events that cannot be read, have unknown fields, or do not follow the one before (rule 3.1).
 
     The fold checks the meaning of events; `invariants` checks seqs and times.
     """
@@ -135,10 +135,10 @@ def audit(connection: Connection) -> list[Violation]:
     before: _Stored | None = None
     for event in _stored(connection):
         wrong = [*_misread(event), *_misplaced(event, before)]
-        found += [Violation("SPEC 3.1", f"seq {event.seq}", f"{event.type}: {fault}") for fault in wrong]
+        found += [Violation("rule 3.1", f"seq {event.seq}", f"{event.type}: {fault}") for fault in wrong]
         before = event
         if len(found) >= MOST_EVENTS:
-            found.append(Violation("SPEC 3.1", "log", f"is not checked after seq {event.seq}"))
+            found.append(Violation("rule 3.1", "log", f"is not checked after seq {event.seq}"))
             break
     return found
 

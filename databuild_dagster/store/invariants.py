@@ -1,4 +1,4 @@
-"""The invariants of SPEC 12 as queries over the tables: each query finds what breaks its invariant.
+"""The invariants of rules 12 as queries over the tables: each query finds what breaks its invariant.
 
 A query's first column is the entity, the second describes the fault. `rebuild.differences` checks I5; the floors that
 know the disk check the rest of I7.
@@ -39,7 +39,7 @@ class Violation(NamedTuple):
     detail: str
 
 
-#: Every move of the machines' tables, such as "instances Building>Live" (SPEC 3.2).
+#: Every move of the machines' tables, such as "instances Building>Live" (rule 3.2).
 _LAWFUL = ", ".join(
     sorted(
         f"'{table} {from_state or ''}>{to_state}'"
@@ -55,7 +55,7 @@ _LEASED, _FAILING = one_of(LEASED), one_of(FAILING)
 _SCHEDULABLE = one_of((state for state in SCHEDULABLE if state is not None), "missing")
 _OPEN_WANTS, _OPEN_RUNS = one_of(OPEN_WANTS), one_of(OPEN_JOB_RUNS)
 
-#: The state of each open want by SPEC 5.2, counted from its refs.
+#: The state of each open want by rule 5.2, counted from its refs.
 _WANT_STATES = f"""
     SELECT w.want_id AS want_id, w.state AS state,
         CASE WHEN count(*) FILTER (WHERE r.state = '{_I.FAILED}') > 0 THEN '{_W.FAILED}'
@@ -131,11 +131,11 @@ QUERIES: dict[str, tuple[str, ...]] = {
         HAVING max(w.priority) <> r.priority OR min(w.deadline) <> r.deadline OR min(w.created_at) <> r.wanted_since
         OR max(w.expires_at) <> r.wanted_until""",
     ),
-    "SPEC 5.4": (
+    "rule 5.4": (
         f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <> CASE
         WHEN r.n_open_wants > 0 AND coalesce(r.state, 'missing') IN {_SCHEDULABLE} THEN 1 ELSE 0 END""",
     ),
-    "SPEC 6.4": (
+    "rule 6.4": (
         f"""SELECT c.ref, 'waits without an open want' FROM {P}refs c WHERE c.state = '{_I.UPSTREAM_BUILDING}' AND c.n_open_wants = 0""",
         f"""SELECT r.ref, 'is missed by ' || c.ref || ' without a want of its own that is as urgent and as long-lived'
         FROM {P}refs c JOIN {P}missing m ON m.instance_id = c.canonical_id AND m.active = 1 JOIN {P}refs r ON r.id = m.ref_id
@@ -149,14 +149,14 @@ QUERIES: dict[str, tuple[str, ...]] = {
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
             WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = '{_I.UPSTREAM_BUILDING}')""",
     ),
-    "SPEC 6.1": (
+    "rule 6.1": (
         f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END
         FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN {_OPEN_RUNS})""",
         f"""SELECT j.job_run_id, 'is ' || j.state || ' and builds nothing' FROM {P}job_runs j WHERE j.state IN {_OPEN_RUNS}
         AND NOT EXISTS (SELECT 1 FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id WHERE i.job_run_id = j.id
                         AND i.id > j.id AND i.id < ((j.id >> {BITS}) + 1) << {BITS} AND r.id = i.ref_id AND r.state = '{_I.BUILDING}')""",
     ),
-    "SPEC 4.4": (
+    "rule 4.4": (
         f"""SELECT i.uuid, 'is Building, its job run ' || j.job_run_id || ' is ' || j.state FROM {P}instances i
         JOIN {P}job_runs j ON j.id = i.job_run_id WHERE i.state = '{_I.BUILDING}' AND j.state NOT IN {_OPEN_RUNS}""",
     ),
@@ -170,7 +170,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         f"""SELECT i.uuid, 'is Live without a manifest, and did not come from outside' FROM {P}instances i
         WHERE i.state = '{_I.LIVE}' AND i.manifest_state IS NULL AND i.origin IS NULL""",
     ),
-    "SPEC 10.8": (
+    "rule 10.8": (
         f"""SELECT i.uuid, 'its files are gone, and its data was never removed' FROM {P}instances i
         WHERE i.cleared_at IS NOT NULL AND i.manifest_state IS NOT '{REMOVED}'""",
     ),
@@ -181,7 +181,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         JOIN (SELECT key, max(revision) AS revision FROM {P}meta_changes GROUP BY key) c ON c.key = m.key
         WHERE c.revision <> m.revision""",
     ),
-    "SPEC 3.1": (
+    "rule 3.1": (
         f"""SELECT 'seq ' || seq, 'the seq before it is missing' FROM {P}events e
         WHERE seq > 1 AND NOT EXISTS (SELECT 1 FROM {P}events p WHERE p.seq = e.seq - 1)""",
         f"""SELECT 'seq ' || e.seq, 'its time is before that of the event before' FROM {P}events e JOIN {P}events p ON p.seq = e.seq - 1
@@ -190,7 +190,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         FROM (SELECT coalesce(max(seq), 0) AS last_seq FROM {P}events) e,
              (SELECT max(seq) AS last_seq FROM {P}history) h WHERE h.last_seq > e.last_seq""",
     ),
-    "SPEC 7.1": (
+    "rule 7.1": (
         f"""SELECT i.uuid, 'counts ' || i.n_taints || ' taints' FROM {P}instances i WHERE i.n_taints <>
         (SELECT count(*) FROM {P}taint_instances x WHERE x.instance_id = i.id AND x.canceled_at IS NULL)""",
         f"""SELECT t.taint_id, 'is taken back, and instance ' || i.uuid || ' still has it' FROM {P}taints t
@@ -202,7 +202,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         f"""SELECT i.uuid, 'is Tainted, was live, and has no taint' FROM {P}instances i JOIN {P}refs r ON r.canonical_id = i.id
         WHERE i.state = '{_I.TAINTED}' AND i.was_live = 1 AND i.n_taints = 0 AND i.manifest_state IS NOT '{REMOVED}'""",
     ),
-    "SPEC 7.3": (
+    "rule 7.3": (
         f"""SELECT i.uuid, 'counts ' || i.n_spreading || ' taints that go on downstream' FROM {P}instances i
         WHERE i.n_spreading <> (SELECT count(*) FROM {P}taint_instances x JOIN {P}taints t ON t.id = x.taint_id
                                 WHERE x.instance_id = i.id AND x.canceled_at IS NULL AND t.downstream = 1)""",
@@ -213,7 +213,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         WHERE u.n_spreading > 0 AND NOT EXISTS (
             SELECT 1 FROM {P}taint_instances y WHERE y.taint_id = t.id AND y.instance_id = i.id)""",
     ),
-    "SPEC 8.3": (
+    "rule 8.3": (
         f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>
         (SELECT count(*) FROM {P}delegations d WHERE d.ref_id = r.id AND d.outcome = '{_D.WAITING}')""",
         f"""SELECT d.requester, 'waits for ' || r.ref || ', which is ' || r.state FROM {P}delegations d
@@ -223,7 +223,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         JOIN {P}refs r ON r.id = d.ref_id LEFT JOIN {P}instances i ON i.id = d.served_id
         WHERE d.outcome = '{_D.LIVE}' AND coalesce(i.was_live, 0) = 0""",
     ),
-    "SPEC 3.2": (
+    "rule 3.2": (
         *(
             f"""SELECT x.{name}, 'its last row of history is not ' || x.state FROM {P}{table} x WHERE x.state IS NOT (
             SELECT h.to_state FROM {P}history h WHERE h.kind = '{table}' AND h.entity_id = x.id

@@ -22,7 +22,7 @@ from databuild_dagster.store.store import Store
 
 
 class LedgerEntry(NamedTuple):
-    """The answer to one request for one ref (SPEC 8.1, 15)."""
+    """The answer to one request for one ref (rules 8.1, 15)."""
 
     #: The request id of wants, or a Dagster run.
     requester: str
@@ -46,7 +46,7 @@ class LedgerEntry(NamedTuple):
 
 
 class JobMetrics(NamedTuple):
-    """The results of a job's runs (SPEC 8.5)."""
+    """The results of a job's runs (rule 8.5)."""
 
     job: str
     #: State to how many job runs are in it.

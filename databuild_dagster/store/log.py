@@ -1,4 +1,4 @@
-"""The append-only event log: one seq after another, times that never go back (SPEC 3.1)."""
+"""The append-only event log: one seq after another, times that never go back (rule 3.1)."""
 
 from __future__ import annotations
 

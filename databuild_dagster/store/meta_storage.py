@@ -1,4 +1,4 @@
-"""Queries to the meta storage (SPEC 9.1). Each answer is of one moment and has its revision."""
+"""Queries to the meta storage (rule 9.1). Each answer is of one moment and has its revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log folded into a store of its own (SPEC 3.4).
+"""The log folded into a store of its own (rule 3.4).
 
 `rebuild` replaces the tables with the result, `migrate` does so for the tables of another version, `differences` compares
 them, and `as_it_was` shows the state after an earlier event.
@@ -108,7 +108,7 @@ def migrate(store: Store) -> Migration:
 
 @contextmanager
 def as_it_was(store: Store, seq: int) -> Iterator[Store]:
-    """A temporary store whose log ends at `seq` (SPEC 3.2).
+    """A temporary store whose log ends at `seq` (rule 3.2).
 
     The history has the state of one entity at a seq; a fold of the log has that of all, exactly, at its price.
     """

@@ -1,4 +1,4 @@
-"""Queries of the clean-up: the facts about instances on which their removal depends (SPEC 10.8)."""
+"""Queries of the clean-up: the facts about instances on which their removal depends (rule 10.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables: the log, which never changes, and the projections, which a rebuild computes from it (SPEC 3).
+"""The tables: the log, which never changes, and the projections, which a rebuild computes from it (rules 3).
 
 SQLAlchemy writes the DDL. The columns of a projection are the fields of its row in `model.rows`; a CHECK admits the states of
 the machines only. Indexes are partial wherever few rows matter, so that history does not slow the present; and there are few
@@ -241,7 +241,7 @@ _MOVE = {"kind": str, "entity_id": int, "seq": int, "place": int, "from_state": 
 # By entity first: ids follow the log, so young entities are together and one page takes a command's moves.
 history = _table("history", _MOVE, key=("entity_id", "kind", "seq", "place"))
 
-#: The meta storage's keys (SPEC 9.1); `meta` is about this database. Values are in base64, as in the log; NULL for a tombstone.
+#: The meta storage's keys (rule 9.1); `meta` is about this database. Values are in base64, as in the log; NULL for a tombstone.
 meta_entries = _table("meta_entries", {"key": str, "revision": int, "value": str | None}, key=("key",))
 #: Each change of a key, for watchers, until it is compacted.
 meta_changes = _table("meta_changes", {"revision": int, "key": str, "value": str | None}, key=("revision", "key"))
@@ -251,7 +251,7 @@ meta_compactions = _table("meta_compactions", {"seq": int, "revision": int}, key
 #: The tables that a rebuild computes; the others are the log.
 PROJECTIONS: tuple[sa.Table, ...] = tuple(table for table in metadata.tables.values() if table not in (meta, events))
 
-#: Views for people and their tools (SPEC 13). A build request is the Dagster run that builds; before it exists, the launch.
+#: Views for people and their tools (rules 13). A build request is the Dagster run that builds; before it exists, the launch.
 VIEWS: dict[str, str] = {
     PREFIX + "available_partitions": f"""
         SELECT r.ref AS partition_ref, coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,

@@ -42,13 +42,13 @@ def lacking(database: Database, connection: Connection) -> list[Violation]:
         if part.table is not None and ("table", part.table) not in present:
             continue
         if sql is None:
-            found.append(Violation("SPEC 3.1", part.name, _LOG_GONE if _is_log(part) else _GONE[part.kind]))
+            found.append(Violation("rule 3.1", part.name, _LOG_GONE if _is_log(part) else _GONE[part.kind]))
         elif sql and part.kind in ("view", "trigger") and _plain(sql) != _plain(part.sql):
-            found.append(Violation("SPEC 3.1", part.name, f"this {part.kind} was changed: {_REBUILD}"))
+            found.append(Violation("rule 3.1", part.name, f"this {part.kind} was changed: {_REBUILD}"))
         elif part.name in schema.metadata.tables and (columns := _lacking_columns(database, connection, part.name)):
             names = ", ".join(columns)
             what_to_do = _LOG_GONE if _is_log(part) else _GONE["table"]
-            found.append(Violation("SPEC 3.1", part.name, f"its column {names} {what_to_do}"))
+            found.append(Violation("rule 3.1", part.name, f"its column {names} {what_to_do}"))
     return found
 
 

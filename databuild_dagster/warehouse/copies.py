@@ -1,4 +1,4 @@
-"""Copies of lots' manifests and of arcs' states under Clusterless's keys, for other tools (SPEC 10.2).
+"""Copies of lots' manifests and of arcs' states under Clusterless's keys, for other tools (rule 10.2).
 
     <root>/datasets/name=<dataset>/version=<v>/lot=<lot>/state=<state>[/attempt=<uuid>]/manifest.json
     <root>/arcs/project=<p>/version=<v>/arc=<arc>/lot=<lot>/<state>.arc

@@ -1,4 +1,4 @@
-"""The figures of each file of an instance, beside its manifest, for readers with a filter (SPEC 9.8, build_index).
+"""The figures of each file of an instance, beside its manifest, for readers with a filter (rule 9.8, build_index).
 
 An index is optional, and the manifest counts: a file whose checksum the index does not have is read. A damaged index,
 or one of a newer version, is ignored.

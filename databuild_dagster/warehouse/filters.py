@@ -1,4 +1,4 @@
-"""A reader's filter, decided from the figures of a file, or applied to a table where there is no Spark (SPEC 9.8).
+"""A reader's filter, decided from the figures of a file, or applied to a table where there is no Spark (rule 9.8).
 
 A filter is a condition in Spark's SQL. `condition` translates it once, for two kinds of columns:
 

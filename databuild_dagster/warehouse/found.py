@@ -1,4 +1,4 @@
-"""Every file of a warehouse, found by listing, which no reader ever does (SPEC 10.8).
+"""Every file of a warehouse, found by listing, which no reader ever does (rule 10.8).
 
 `data` compares the result with the log and the manifests."""
 

@@ -1,6 +1,6 @@
 """A manifest lists the files that a job run wrote; it is written once, and readers read only what it lists.
 
-The record is `manifest.json` beside the data: one JSON object, the same bytes for the same facts (SPEC 10.2). A manifest
+The record is `manifest.json` beside the data: one JSON object, the same bytes for the same facts (rule 10.2). A manifest
 alone makes nothing visible: the event log says which instance readers see.
 
 Its JSON schema is made from the class and published beside this module, for tools that run none of our code."""
@@ -233,7 +233,7 @@ def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
 
 
 def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
-    """Remove every file in an instance's folder but its manifest, which becomes `removed` first (SPEC 10.8).
+    """Remove every file in an instance's folder but its manifest, which becomes `removed` first (rule 10.8).
 
     The manifest keeps everything else, so its inputs and its failure can still be shown, and a process that comes back
     late cannot write another one. It is the one change of a record, after the log has said so. A folder without a

@@ -1,4 +1,4 @@
-"""The parts of a lot in the warehouse, each with a manifest beside its files (SPEC 10.4).
+"""The parts of a lot in the warehouse, each with a manifest beside its files (rule 10.4).
 
     <instance>/part-….parquet              files of all parts; no two writers use one name
     <instance>/manifest.part-0003.json     what part 3 wrote: complete, or empty

@@ -102,7 +102,7 @@ def no_files(shared_project: Project) -> Outside:
 
 
 def test_partitions_that_have_files_are_live_and_the_others_are_named(outside):
-    """SPEC 4.2: one command, one event."""
+    """Rule 4.2: one command, one event."""
     outside.day(DAYS[0], 1.0, 2.0)
     outside.day(DAYS[1], 3.0)
     outside.day(DAYS[1], 4.0, name="b.parquet")
@@ -117,7 +117,7 @@ def test_partitions_that_have_files_are_live_and_the_others_are_named(outside):
 
 
 def test_an_adopted_partition_is_read_and_built_from_where_it_is(outside):
-    """SPEC 10.2: readers read what a manifest lists."""
+    """Rule 10.2: readers read what a manifest lists."""
     project = outside.project
     files = [outside.day(f"2024-01-{day}", 1.0 * day) for day in (29, 30, 31)]
     outside.adopt()
@@ -209,7 +209,7 @@ def test_a_partition_that_does_not_exist_is_refused(no_files, named, said):
 
 
 def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outside):
-    """SPEC 4.2: a new instance; the one before is history."""
+    """Rule 4.2: a new instance; the one before is history."""
     outside.day(DAYS[0], 1.0)
     outside.adopt()
     outside.day(DAYS[0], 2.0, name="late.parquet")
@@ -253,7 +253,7 @@ def test_files_that_were_said_to_be_wrong_are_not_adopted_again_until_they_chang
 
 
 def test_a_partition_that_is_being_built_is_refused_naming_the_job_run(outside):
-    """SPEC 4.4"""
+    """Rule 4.4"""
     outside.day(DAYS[0], 1.0)
     outside.project.call("tick")
     outside.project.claim(f"orders@{DAYS[0]}")
@@ -393,7 +393,7 @@ def test_an_asset_without_partitions_takes_all_that_matches_and_no_hidden_files(
 
 
 def test_files_without_rows_are_empty_and_have_their_columns(outside):
-    """SPEC 10.3"""
+    """Rule 10.3"""
     outside.day(DAYS[0])
 
     outside.adopt()

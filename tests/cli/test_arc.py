@@ -1,4 +1,4 @@
-"""`databuild arc list`, and availability as outsiders follow it (SPEC 10.3, 10.5, 15)."""
+"""`databuild arc list`, and availability as outsiders follow it (rules 10.3, 10.5, 15)."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_arcs_of_a_home_without_any(project: Project) -> None:
 
 
 def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
-    """SPEC 10.5, 15"""
+    """Rule 10.5, 15"""
     project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
     project.build(f"clean@{DAYS[0]}", f"clean@{DAYS[1]}")
     (project.folder / "doubts").touch()
@@ -101,7 +101,7 @@ def test_an_asset_that_is_no_arc_is_refused(project: Project) -> None:
 
 
 def test_an_unknown_source_is_a_warning_when_definitions_load(project: Project) -> None:
-    """SPEC 10.5: not refused, for another location may bring it; but a typo is not to be looked for."""
+    """Rule 10.5: not refused, for another location may bring it; but a typo is not to be looked for."""
     assert project.call("tick").err == f"Warning: {TYPO}\n"
 
     project.define(DEFINITIONS.replace('"ordesr"', '"landed"'))
@@ -110,7 +110,7 @@ def test_an_unknown_source_is_a_warning_when_definitions_load(project: Project) 
 
 
 def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Project) -> None:
-    """SPEC 10.3: also what has no rows, also what came from outside; and the same from Python."""
+    """Rule 10.3: also what has no rows, also what came from outside; and the same from Python."""
     project.build(f"orders@{DAYS[0]}", f"orders@{DAYS[1]}")
 
     done = project.call("log", "events", "--kind", "lot-available")
@@ -134,7 +134,7 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
 
 
 def test_a_follower_sees_a_lot_while_the_command_runs(project: Project) -> None:
-    """SPEC 10.3. It may print the first lot as it starts, but the second is built after it has printed the first."""
+    """Rule 10.3. It may print the first lot as it starts, but the second is built after it has printed the first."""
     project.call("tick")
     follower = project.start("log", "events", "--follow", "--kind", "lot-available")
 

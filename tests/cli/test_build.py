@@ -1,4 +1,4 @@
-"""`databuild build`: what is wanted becomes live, once, and the answer says what happened (SPEC 5, 6, 15)."""
+"""`databuild build`: what is wanted becomes live, once, and the answer says what happened (rules 5, 6, 15)."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
 def test_a_small_build_registers_once_and_asks_the_store_few_questions(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 5.7; the bound keeps a question from being asked again by each function that needs the answer."""
+    """Rule 5.7; the bound keeps a question from being asked again by each function that needs the answer."""
     project.define(TWO_ASSETS)
     asked = recorded_questions(monkeypatch)
 
@@ -93,7 +93,7 @@ def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_l
     assert [states[day] for day in DAYS] == ["Live", "Failed", "Live"]
 
     project.fail("2024-01-30", yes=False)
-    assert project.call("build", JANUARY).code == 1, "asking again does not open what failed (SPEC 4.5)"
+    assert project.call("build", JANUARY).code == 1, "asking again does not open what failed (rule 4.5)"
     assert project.call("taint", DAYS[1], "--reason", "mended").code == 0
 
     assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
@@ -139,7 +139,7 @@ def test_a_deep_check_names_the_ref_whose_file_is_gone(project: Project) -> None
 
 
 def test_a_deep_check_names_storage_that_no_manifest_lists(project: Project) -> None:
-    """SPEC 10.8"""
+    """Rule 10.8"""
     project.build(DAYS[0])
     stray = Path(project.ask("show", DAYS[0])["canonical"]["files"][0]).with_name("part-9.parquet")
     stray.write_bytes(b"abc")
@@ -148,7 +148,7 @@ def test_a_deep_check_names_storage_that_no_manifest_lists(project: Project) -> 
 
     assert done.code == 1
     (violation,) = done.json["violations"]
-    assert (violation["invariant"], violation["entity"]) == ("SPEC 10.8", str(stray))
+    assert (violation["invariant"], violation["entity"]) == ("rule 10.8", str(stray))
     assert violation["detail"] == f"nothing reads this of {DAYS[0]} (3 bytes): its manifest does not list it"
 
 
@@ -167,7 +167,7 @@ def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None
 
 
 def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) -> None:
-    """SPEC 5.5"""
+    """Rule 5.5"""
     (want,) = project.ask("want", "create", DAYS[0], "--sla", "8h", "--data-timestamp", "2024-01-30T00:00:00+01:00")
     (other,) = project.ask("want", "create", DAYS[1], "--sla", "8h")
 

@@ -1,4 +1,4 @@
-"""Builds on a standalone Spark cluster of real processes, some of which are killed (SPEC 6.8)."""
+"""Builds on a standalone Spark cluster of real processes, some of which are killed (rule 6.8)."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def test_a_build_survives_the_death_of_an_executor_and_of_a_worker(project: Proj
 
 @pytest.mark.extended
 def test_an_executor_out_of_memory_is_named_and_retried_twice(project: Project, cluster: Cluster) -> None:
-    """SPEC 6.8: the executor is lost, which is transient; three attempts, then Failed."""
+    """Rule 6.8: the executor is lost, which is transient; three attempts, then Failed."""
     cluster.add_worker()
     deploy(project, cluster, failures=1)
 

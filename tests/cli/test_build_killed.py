@@ -1,5 +1,5 @@
 """kill -9 between data, manifest, event, availability and the arc's want, each: in the end there is one complete manifest,
-one want, and after a clean-up nothing else (SPEC 10.2, 10.5, 10.8).
+one want, and after a clean-up nothing else (rules 10.2, 10.5, 10.8).
 
 Who is killed kills itself: a hook of the interpreter sees the very call that renames a file, links a manifest or removes
 its temporary name, and a thread sees in the log what was recorded.
@@ -196,7 +196,7 @@ def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(pro
 
 
 def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(project: Project) -> None:
-    """SPEC 6.2: both outputs of one job run, or none."""
+    """Rule 6.2: both outputs of one job run, or none."""
     project.build(ORDERS)
     in_the_way = project.home / "warehouse" / "low"
     in_the_way.write_text("no folder can be made here")

@@ -1,4 +1,4 @@
-"""Ctrl-C, kill -9: what was going on ends cleanly, and a second build goes on (SPEC 6.9, 6.10)."""
+"""Ctrl-C, kill -9: what was going on ends cleanly, and a second build goes on (rules 6.9, 6.10)."""
 
 import os
 import signal
@@ -80,7 +80,7 @@ main(["build", *sys.argv[1:]])
 
 
 def test_a_process_that_dies_before_its_dagster_run_starts_blocks_nothing(project: Project) -> None:
-    """SPEC 6.9: the launch is queued, its Dagster run exists, and nobody will ever start it."""
+    """Rule 6.9: the launch is queued, its Dagster run exists, and nobody will ever start it."""
     died = subprocess.run(
         [sys.executable, "-c", DIE_BEFORE_THE_START, DAY],
         cwd=project.folder,
@@ -113,7 +113,7 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
 
 
 def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(project: Project) -> None:
-    """SPEC 6.10, 8.3, decision 0014"""
+    """Rules 6.10, 8.3, decision 0014"""
     assert project.call("tick").code == 0
     builder, waiter = project.claim(DAY), project.claim(DAY)
     (running,) = project.ask("job-run", "list", "--open")

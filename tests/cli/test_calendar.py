@@ -1,4 +1,4 @@
-"""The calendar that `databuild lot gaps` draws: a mark for each lot, or for several, and one row for each day or month (SPEC 10.7)."""
+"""The calendar that `databuild lot gaps` draws: a mark for each lot, or for several, and one row for each day or month (rule 10.7)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
 
 
 def test_a_year_of_5_minute_lots_of_which_a_tenth_is_there_shows_where_these_are() -> None:
-    """SPEC 10.7: no day of the range is dropped."""
+    """Rule 10.7: no day of the range is dropped."""
     unit = UNITS["PT5M"]
     since, until = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2023, 2024))
     ids = list(lots_between(since, until, unit).ids())

@@ -1,4 +1,4 @@
-"""`databuild explain`: why something is, or is not, being built, back to the first cause (SPEC 15)."""
+"""`databuild explain`: why something is, or is not, being built, back to the first cause (rules 15)."""
 
 import os
 
@@ -72,7 +72,7 @@ def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
 
 
 def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
-    """SPEC 3.2"""
+    """Rule 3.2"""
     project.call("tick")
     began = project.n_events()
     (want,) = project.ask("want", "create", DAYS[0])

@@ -1,4 +1,4 @@
-"""`databuild gc`, with and without --leftovers: told first, done when it is said, and gone for good (SPEC 10.8)."""
+"""`databuild gc`, with and without --leftovers: told first, done when it is said, and gone for good (rule 10.8)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(pr
 
 
 def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Project) -> None:
-    """SPEC 7.4, 3.2: each in one sentence."""
+    """Rules 7.4, 3.2: each in one sentence."""
     project.build(DAY)
     then = str(project.n_events())
     first, _ = build_anew(project, DAY)
@@ -127,7 +127,7 @@ def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Projec
 
 
 def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(project: Project) -> None:
-    """SPEC 10.8"""
+    """Rule 10.8"""
     (uuid,) = build_anew(project, DAY, times=0)
     everything = (*ANY_TIME, "--keep", "0", "--tainted")
     assert project.ask("gc", *everything)["instances"] == []
@@ -246,7 +246,7 @@ defs = build_definitions([orders, checked])
 
 
 def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project) -> None:
-    """SPEC 10.8"""
+    """Rule 10.8"""
     lot = "checked@2024-01-01"
     project.define(ARC)
     (project.folder / "doubts").touch()

@@ -1,4 +1,4 @@
-"""Every command is a row of a table, its help fits a terminal, and a mistyped name proposes the right one (SPEC 15)."""
+"""Every command is a row of a table, its help fits a terminal, and a mistyped name proposes the right one (rules 15)."""
 
 from __future__ import annotations
 

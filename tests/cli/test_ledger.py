@@ -1,4 +1,4 @@
-"""`build --rebuild`, `delegations`, `metrics`, and the same from Python: who asked, who built, what it was worth (SPEC 8)."""
+"""`build --rebuild`, `delegations`, `metrics`, and the same from Python: who asked, who built, what it was worth (rules 8)."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ DAY, NEXT_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-0
 
 
 def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Project) -> None:
-    """SPEC 8.7"""
+    """Rule 8.7"""
     first = project.build(DAY)
     uuid = project.ask("show", DAY)["canonical"]["uuid"]
 
@@ -46,7 +46,7 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
 
 
 def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(project: Project) -> None:
-    """SPEC 8.3, 8.4"""
+    """Rules 8.3, 8.4"""
     project.hold("2024-01-29")
     builder = project.start("build", MONTH, "--json")
     project.wait_until_held("2024-01-29")
@@ -94,7 +94,7 @@ def joined(project: Project) -> list[dict[str, Any]]:
 
 
 def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> None:
-    """SPEC 8.5"""
+    """Rule 8.5"""
     assert project.ask("ledger", "metrics") == {}
     project.fail("2024-01-30")
     assert project.call("build", DAY, NEXT_DAY).code == 1
@@ -177,7 +177,7 @@ def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -
 
 
 def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: Project) -> None:
-    """SPEC 13"""
+    """Rules 13"""
     project.fail("2024-01-30")
     done = project.call("build", DAY, NEXT_DAY, "--json")
     assert done.code == 1
@@ -210,7 +210,7 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
 
 
 def test_active_builds_and_available_partitions_are_views_of_the_database(project: Project) -> None:
-    """SPEC 13: read-only, for whoever speaks SQL."""
+    """Rules 13: read-only, for whoever speaks SQL."""
     project.build(DAY)
     project.claim(NEXT_DAY)
 

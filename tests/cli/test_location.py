@@ -88,7 +88,7 @@ def materialize_plain(project: Project) -> None:
 
 
 def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspace: Project) -> None:
-    """SPEC 5.7, 6.11"""
+    """Rules 5.7, 6.11"""
     waiting = workspace.call("build", "revenue", "--json")
     materialize_plain(workspace)
 

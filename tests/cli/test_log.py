@@ -1,4 +1,4 @@
-"""`databuild log backup`: a sound copy of the build state while it is in use (SPEC 3)."""
+"""`databuild log backup`: a sound copy of the build state while it is in use (rules 3)."""
 
 from databuild_dagster.store.check import check
 from databuild_dagster.store.store import open_store

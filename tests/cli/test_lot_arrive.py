@@ -1,4 +1,4 @@
-"""`databuild lot arrive` (SPEC 10.6): files from outside are a lot in one command, or one sentence says why not."""
+"""`databuild lot arrive` (rule 10.6): files from outside are a lot in one command, or one sentence says why not."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_files_are_a_live_lot_that_is_read_and_built_from(landing):
 
 
 def test_a_lot_id_a_folder_and_a_pattern_mean_the_same(landing):
-    """SPEC 10.1."""
+    """Rule 10.1."""
     landing.write("a.parquet", 1)
 
     landing.arrive("outside", lot="20240129PT1H005")
@@ -146,7 +146,7 @@ def test_replace_takes_these_files_alone(landing):
 
 
 def test_an_empty_lot_is_live_and_may_get_data_later(landing):
-    """SPEC 10.3."""
+    """Rule 10.3."""
     empty = landing.arrive("--empty")
     again = landing.arrive("--empty")
     state = landing.project.ask("show", REF)["state"]

@@ -1,4 +1,4 @@
-"""`databuild lot look` (SPEC 10.6): what lies in the landing folders is recorded now, without a daemon."""
+"""`databuild lot look` (rule 10.6): what lies in the landing folders is recorded now, without a daemon."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def drop(project: Project, name: str, *numbers: int) -> Path:
 
 
 def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project: Project) -> None:
-    """SPEC 10.5: from the arrival to the launch it takes one tick."""
+    """Rule 10.5: from the arrival to the launch it takes one tick."""
     drop(project, "clicks_20240129T01", 1, 2)
 
     looked = project.call("lot", "look")
@@ -132,7 +132,7 @@ def test_a_boundary_is_not_adopted_its_files_arrive(known_project: Project) -> N
 
 
 def test_a_read_of_a_changed_or_missing_file_says_how_to_repair_the_lot(project: Project) -> None:
-    """SPEC 10.6: nothing here builds it, so it has to come again."""
+    """Rule 10.6: nothing here builds it, so it has to come again."""
     path = drop(project, "views_20240129T00", 1)
     project.ask("lot", "look", "views")
     path.unlink()

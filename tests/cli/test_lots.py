@@ -1,4 +1,4 @@
-"""`databuild lot list` and `databuild lot gaps`: what is there of continuous data, what is missing, and why (SPEC 10.7, 15)."""
+"""`databuild lot list` and `databuild lot gaps`: what is there of continuous data, what is missing, and why (rules 10.7, 15)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_bad_usage_is_a_sentence_and_a_way_out(known_project: Project) -> None:
 def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
     known_project: Project, told: str, why: str
 ) -> None:
-    """SPEC 5.5"""
+    """Rule 5.5"""
     assert_refused(known_project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", told), told, why)
 
 
@@ -132,7 +132,7 @@ def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(project:
 
 @pytest.mark.parametrize("command", [("want", "list"), ("want", "create", DAY)])
 def test_a_log_that_a_fast_clock_left_ahead_is_one_sentence(project: Project, command: tuple[str, ...]) -> None:
-    """SPEC 3.1"""
+    """Rule 3.1"""
     project.call("tick")
     record_want(project, ahead=5 * 3600.0)
 

@@ -1,4 +1,4 @@
-"""`databuild manifest`, and the keys that other tools look at, from the command line (SPEC 10.2)."""
+"""`databuild manifest`, and the keys that other tools look at, from the command line (rule 10.2)."""
 
 import json
 from collections.abc import Iterator
@@ -75,8 +75,8 @@ def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: P
     done = project.call("log", "check", "--deep", "--json")
     assert done.code == 1
     assert sorted((each["invariant"], each["entity"]) for each in done.json["violations"]) == [
-        ("SPEC 10.2", str(copy_of(project))),
-        ("SPEC 10.2", str(stray)),
+        ("rule 10.2", str(copy_of(project))),
+        ("rule 10.2", str(stray)),
     ]
     assert "--repair-keys" in done.json["violations"][0]["detail"]
 

@@ -1,4 +1,4 @@
-"""Operations from the command line: started, followed, looked at, canceled (SPEC 9, 15)."""
+"""Operations from the command line: started, followed, looked at, canceled (rules 9, 15)."""
 
 import io
 import signal
@@ -254,7 +254,7 @@ def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
 
 
 def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Project) -> None:
-    """SPEC 9.5, 9.6"""
+    """Rules 9.5, 9.6"""
     arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
     process = project.start("operation", "run", "rows", "orders", *arguments)
     told = wait_for_line(process, "its completion raised")
@@ -298,7 +298,7 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
 
 
 def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:
-    """SPEC 11.1"""
+    """Rule 11.1"""
 
     class Rows(DistributedOperation[Any]):
         type_name = "rows"

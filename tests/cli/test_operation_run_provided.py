@@ -1,4 +1,4 @@
-"""`databuild operation run validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (SPEC 9.8, 15)."""
+"""`databuild operation run validate`, `build_index` and `compact`, and `databuild read --where`, as a user has them (rules 9.8, 15)."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def operate(project: Project, *arguments: str) -> Done:
 
 
 def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
-    """SPEC 15: exit 1 when a rule is broken, and stdout is only JSON"""
+    """Rules 15: exit 1 when a rule is broken, and stdout is only JSON"""
     shown = operate(project, "validate", "orders", "--rules", "rules.yaml")
     done = operate(project, "validate", "orders", "--rules", "rules.yaml", "--taint", "--json")
     states = {each["ref"]: each["state"] for each in project.ask("partitions", "orders")}
@@ -123,7 +123,7 @@ def test_rules_that_cannot_be_checked_are_one_sentence_and_start_nothing(
 
 
 def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     before = project.call("read", "orders@mon", "--where", "n = 3", "--json")
     indexed = operate(project, "build_index", "orders", "--column", "n,who", "--json")
     after = project.call("read", "orders@mon", "--where", "n = 3", "--json")

@@ -1,4 +1,4 @@
-"""A table is at most 100 characters wide and loses no sentence; --wide shows all of it (SPEC 15)."""
+"""A table is at most 100 characters wide and loses no sentence; --wide shows all of it (rules 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`databuild plan`: what a build would do, before it does anything (SPEC 8.6, 15)."""
+"""`databuild plan`: what a build would do, before it does anything (rules 8.6, 15)."""
 
 import pytest
 
@@ -85,7 +85,7 @@ defs = build_definitions([orders, large], location="filtered")
 
 
 def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     project.define(FILTERED)
     project.build("orders@mon")
 
@@ -113,7 +113,7 @@ def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None
 
 
 def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:
-    """SPEC 5.7: the store knows everything."""
+    """Rule 5.7: the store knows everything."""
     project.call("tick")
     project.define("raise SystemExit('loaded')")
 

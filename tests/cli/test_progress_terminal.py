@@ -87,7 +87,7 @@ def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, buildin
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.extended), 6])
 def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: Terminal, times: int) -> None:
-    """SPEC 6.10"""
+    """Rule 6.10"""
     building.press_ctrl_c()
     wait_until(lambda: "Interrupted: stopping" in building.text, "it is said that it stops")
     for _ in range(times - 1):
@@ -102,7 +102,7 @@ def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: 
 
 
 def test_the_output_of_an_asset_is_not_part_of_the_answer(project: Project) -> None:
-    """SPEC 15"""
+    """Rules 15"""
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
     project.define(
         DEFINITIONS.replace("    hold(context.partition_key)\n", "    print('from an asset')\n")

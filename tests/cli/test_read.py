@@ -1,4 +1,4 @@
-"""`databuild read`: what readers see, or saw once (SPEC 3.2, 15)."""
+"""`databuild read`: what readers see, or saw once (rules 3.2, 15)."""
 
 import json
 
@@ -54,7 +54,7 @@ defs = build_definitions([odd])
 
 
 def test_values_that_json_does_not_have_are_still_valid_json(project: Project) -> None:
-    """SPEC 15"""
+    """Rules 15"""
     project.define(ODD)
     project.build("odd")
 

@@ -1,4 +1,4 @@
-"""Sessions as they come to a build and are lost to it, with real processes (SPEC 6.8, 6.9)."""
+"""Sessions as they come to a build and are lost to it, with real processes (rules 6.8, 6.9)."""
 
 import json
 import os
@@ -189,7 +189,7 @@ def test_a_server_lost_in_the_middle_of_a_job_is_replaced_and_the_next_try_succe
 
 
 def test_the_next_tick_stops_the_spark_job_of_a_dead_client(project: Project) -> None:
-    """SPEC 6.9: its server would otherwise use the cores that the next try needs."""
+    """Rule 6.9: its server would otherwise use the cores that the next try needs."""
     deploy(project)
     process = project.start("build", "endless")
     server = wait_until_a_job_runs(project)

@@ -1,4 +1,4 @@
-"""A command imports what its answer needs, and Dagster only where Dagster has to be asked (SPEC 15)."""
+"""A command imports what its answer needs, and Dagster only where Dagster has to be asked (rules 15)."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`databuild status`: assets by state, open wants, and whether an orchestrator ticks (SPEC 15)."""
+"""`databuild status`: assets by state, open wants, and whether an orchestrator ticks (rules 15)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (SPEC 7.3, 7.4, 6.6, 3.2, 4.6)."""
+"""`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
 
 import shutil
 
@@ -62,7 +62,7 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
 
 
 def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: Project) -> None:
-    """SPEC 3.2, 5.1"""
+    """Rules 3.2, 5.1"""
     kate, finn = {"LOGNAME": "kate"}, {"LOGNAME": "finn"}
     assert project.call("build", MONTH, "--comment", "the board's report", **kate).code == 0
     assert project.call("taint", DAY, "--reason", "the till was broken", **finn).code == 0
@@ -87,7 +87,7 @@ def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: 
 
 
 def test_an_instance_whose_data_was_removed_cannot_be_reverted_to(project: Project) -> None:
-    """SPEC 7.4"""
+    """Rule 7.4"""
     project.build(DAY)
     first = uuid(project, DAY)
     project.build(DAY, "--rebuild")
@@ -102,7 +102,7 @@ def test_an_instance_whose_data_was_removed_cannot_be_reverted_to(project: Proje
 
 
 def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:
-    """SPEC 3.2"""
+    """Rule 3.2"""
     project.build(MONTH)
     live = next(each.seq for each in project.queries.history(MONTH))
     building = next(seq for seq in range(live, 1000) if state(project, MONTH, "--as-of", str(seq)) == "Building")
@@ -116,7 +116,7 @@ def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:
 
 
 def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
-    """SPEC 4: readers are told what is known, and what is not."""
+    """Rules 4: readers are told what is known, and what is not."""
     project.build(DAY)
     path = f"warehouse/orders/data/instance={uuid(project, DAY)}/manifest.json"
     (project.home / path).write_text("{")
@@ -139,7 +139,7 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
 
 
 def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
-    """SPEC 6.6"""
+    """Rule 6.6"""
     project.fail("2024-01-29")
     assert project.call("build", MONTH, DAY).code == 1
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
@@ -156,7 +156,7 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
 
 
 def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
-    """SPEC 6.6"""
+    """Rule 6.6"""
     project.fail("2024-01-29")
     assert project.call("build", DAY).code == 1
 
@@ -166,7 +166,7 @@ def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
 
 
 def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(project: Project) -> None:
-    """SPEC 4.6"""
+    """Rule 4.6"""
     project.build(MONTH)
 
     receipt = project.ask("receipt", MONTH)
@@ -198,7 +198,7 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
 
 
 def test_a_moment_that_never_was_is_refused(known_project: Project) -> None:
-    """SPEC 3.2"""
+    """Rule 3.2"""
     for command in (("show", DAY), ("partitions", "orders"), ("explain", DAY)):
         for as_of in ("0", "999999", "2024-01-01", "never"):
             refused = known_project.call(*command, "--as-of", as_of, "--json")

@@ -1,4 +1,4 @@
-"""`databuild want list`: filters, the wants of job runs, and looking back (SPEC 16.12)."""
+"""`databuild want list`: filters, the wants of job runs, and looking back (rule 5.9)."""
 
 from __future__ import annotations
 

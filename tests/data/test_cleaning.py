@@ -1,4 +1,4 @@
-"""A clean-up that dies at any line leaves something to go on with, and takes away nothing that anybody reads (SPEC 10.8).
+"""A clean-up that dies at any line leaves something to go on with, and takes away nothing that anybody reads (rule 10.8).
 
 Without Dagster and Spark: the store, a warehouse with files in it, and processes that are killed.
 """
@@ -165,7 +165,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def test_of_what_is_superseded_the_manifest_stays_and_says_so(home: Home) -> None:
-    """SPEC 10.2: manifest → removed."""
+    """Rule 10.2: manifest → removed."""
     first, second = home.live("a"), home.live_again("a")
     before = read_manifest(home.warehouse, "a", first)
 
@@ -205,7 +205,7 @@ def test_what_attempts_left_goes_whether_there_is_a_manifest_or_not(home: Home) 
 
 
 def test_what_a_process_that_may_live_is_writing_stays(home: Home) -> None:
-    """SPEC 6.9: it hears that it was canceled by its next heartbeat."""
+    """Rule 6.9: it hears that it was canceled by its next heartbeat."""
     home.world.want("a")
     launch = home.world.buffer("a")
     home.world.start_launch(launch, holder=this_process())
@@ -221,7 +221,7 @@ def test_what_a_process_that_may_live_is_writing_stays(home: Home) -> None:
 
 
 def test_files_that_came_from_outside_are_never_ours_to_remove(home: Home, tmp_path: Path) -> None:
-    """SPEC 10.6"""
+    """Rule 10.6"""
     for number in (1, 2):
         (tmp_path / f"{number}.parquet").write_bytes(b"theirs")
         home.arrived("a", str(tmp_path / f"{number}.parquet"))

@@ -1,4 +1,4 @@
-"""Storage that nobody's manifest lists is found, and what is somebody's is not (SPEC 10.8)."""
+"""Storage that nobody's manifest lists is found, and what is somebody's is not (rule 10.8)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_live_superseded_and_tainted_instances_hold_is_theirs(place):
 
 
 def test_what_a_failed_attempt_has_kept_in_a_partial_manifest_is_its_own(place):
-    """SPEC 10.2: partial lists what was stored before failing."""
+    """Rule 10.2: partial lists what was stored before failing."""
     place.world.job_run("a")
     place.write("a", "part-0.parquet", state=ManifestState.PARTIAL)
     place.world.fail("a")
@@ -170,7 +170,7 @@ def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_no
 
 
 def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
-    """SPEC 10.6: somebody else's files, which a manifest of ours names by their whole path."""
+    """Rule 10.6: somebody else's files, which a manifest of ours names by their whole path."""
     from databuild_dagster.warehouse.manifest import UriType
 
     outside = tmp_path / "outside.parquet"

@@ -1,4 +1,4 @@
-"""The coordinator in real processes: web server and daemon answer what is live, and hold what is being built (SPEC 8.1).
+"""The coordinator in real processes: web server and daemon answer what is live, and hold what is being built (rule 8.1).
 
 Dagster's storage is in PostgreSQL: our log lies beside its runs, without a line of configuration. On SQLite the coordinator
 is tested in tests/bindings/orchestration/test_coordinator.py.
@@ -179,7 +179,7 @@ def uuids(dagster: Dagster, asset: str) -> dict[str, str]:
 
 
 def test_what_is_live_is_answered_by_the_web_server_itself(dagster: Dagster) -> None:
-    """SPEC 8.1; and the partitions are green."""
+    """Rule 8.1; and the partitions are green."""
     first = materialize(dagster, "orders", *DAYS)
     dagster.wait_until(lambda: run(dagster, first)["status"] == "SUCCESS", "the days are live")
     built = uuids(dagster, "orders")
@@ -218,7 +218,7 @@ def test_a_backfill_of_what_is_live_completes_without_a_process(dagster: Dagster
 
 
 def test_what_is_being_built_is_waited_for_in_the_queue_and_built_once(dagster: Dagster) -> None:
-    """SPEC 8.2, 8.3; more runs wait than there are slots, and others start beside them."""
+    """Rules 8.2, 8.3; more runs wait than there are slots, and others start beside them."""
     ref = f"gated@{DAYS[0]}"
     builder = materialize(dagster, "gated", DAYS[0])
     dagster.wait_until(lambda: dagster.state(ref) is InstanceState.BUILDING, "it is being built")
@@ -247,7 +247,7 @@ def test_what_is_being_built_is_waited_for_in_the_queue_and_built_once(dagster: 
 
 
 def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: Dagster) -> None:
-    """SPEC 8.4, 11.4: two orchestrators, and three who ask."""
+    """Rules 8.4, 11.1: two orchestrators, and three who ask."""
     wanted = dagster.databuild("want", "create", MONTH)
     builds = [dagster.start_databuild("build", MONTH, "--json") for _ in range(2)]
     built = [json.loads(dagster.finish(build).splitlines()[-1]) for build in builds]
@@ -265,7 +265,7 @@ def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: 
 
 @pytest.mark.extended
 def test_dagster_shows_what_was_built_and_what_is_tainted(dagster: DagsterOnPostgres) -> None:
-    """SPEC 7.1; the events that paint a taint go into Dagster's own tables."""
+    """Rule 7.1; the events that paint a taint go into Dagster's own tables."""
     refs = [f"stock@{day}" for day in DAYS]
     over_at = dagster.build_and_want_no_more(*refs)
     dagster.wait_until(lambda: dagster.stats("stock")["numMaterialized"] == 3, "Dagster shows three green")
@@ -306,7 +306,7 @@ def test_every_command_that_looks_answers(dagster: Dagster) -> None:
 def test_a_database_server_that_is_not_there_is_said_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 3.5: and the password is not."""
+    """Rule 3.5: and the password is not."""
     monkeypatch.setenv("DATABUILD_DB_URL", "postgresql+psycopg://me:secret@127.0.0.1:1/x")
 
     done = command.databuild(tmp_path, tmp_path, "want", "list")

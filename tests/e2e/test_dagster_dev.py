@@ -1,5 +1,5 @@
 """Web server, daemon and orchestrator sensor as real processes: a want becomes a live month, and Dagster's UI in a real
-browser shows partitions in each state, and the reasons (SPEC 6.1, 7.1, 8.1).
+browser shows partitions in each state, and the reasons (rules 6.1, 7.1, 8.1).
 
 One server and one Chromium; each page is opened once, and its picture is left in the test's folder.
 """

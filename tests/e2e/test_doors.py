@@ -1,4 +1,4 @@
-"""Every door of Dagster, end to end: however a build is started, the data is built once (SPEC 8); and what a Dagster in
+"""Every door of Dagster, end to end: however a build is started, the data is built once (rules 8); and what a Dagster in
 use does to builds besides asking for them.
 
 One deployment for all: before it starts, each asset has a partition that is live, one that has failed and one that
@@ -119,7 +119,7 @@ def test_the_materialize_button_for_what_has_no_partitions(doors: Deployment) ->
 
 @pytest.mark.extended
 def test_a_range_in_a_single_run(doors: Deployment) -> None:
-    """It builds what it can, and then waits (SPEC 8.2)."""
+    """It builds what it can, and then waits (rule 8.2)."""
     doors.tell("mended-span")
 
     run_id = doors.press_materialize("span", keys=(KEYS[0], KEYS[-1]))
@@ -173,7 +173,7 @@ def test_materialize_in_a_test(doors: Deployment) -> None:
 
 
 def test_databuild_build(doors: Deployment) -> None:
-    """A want opens nothing; the command says what does (SPEC 8.7)."""
+    """A want opens nothing; the command says what does (rule 8.7)."""
     process = doors.start_module("databuild_dagster", "build", *refs("built"), "--json")
 
     _once_it_waits_the_other_build_goes_on(doors, "built")
@@ -320,7 +320,7 @@ def _a_backfill(doors: Deployment, asset: str, backfills: Backfills, n_runs: int
 
 
 def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
-    """SPEC 8.4. Some are Dagster runs that wait in its queue when the build is done already."""
+    """Rule 8.4. Some are Dagster runs that wait in its queue when the build is done already."""
     ref = f"crowded@{HELD}"
     n_asked = 50 - N_OF_THE_CROWD + MAX_OF_THE_CROWD
     refs_of_wants = CreateWants(wants=((ref,),))
@@ -365,7 +365,7 @@ def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
 
 
 def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
-    """Nobody can ask for it; what was built of it stays (SPEC 4.2, 5.7)."""
+    """Nobody can ask for it; what was built of it stays (rules 4.2, 5.7)."""
     assert doors.add_partition("passing", "gone") == "AddDynamicPartitionSuccess"
     assert doors.wait_for_run(doors.press_materialize("vanishing", key="gone")).status == "SUCCESS"
     built = doors.uuids("vanishing@gone")
@@ -383,7 +383,7 @@ def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
 
 @pytest.mark.extended
 def test_a_run_waits_for_a_build_that_hangs_only_so_long(doors: Deployment) -> None:
-    """SPEC 8.3: its message names the stalled job run."""
+    """Rule 8.3: its message names the stalled job run."""
     ref = f"hung@{HELD}"
     hanging = doors.start_crowd(ref)
     doors.wait_until(lambda: doors.calls(ref) == 1, "the build hangs")
@@ -420,7 +420,7 @@ def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Dep
 
 @pytest.mark.extended
 def test_two_ranges_that_wait_for_canceled_builds_get_what_the_other_waits_for(doors: Deployment) -> None:
-    """Who waits may claim what has become schedulable (8.3), and builds it before it waits again (SPEC 8.2)."""
+    """Who waits may claim what has become schedulable (rule 8.3), and builds it before it waits again (rule 8.2)."""
     keys = ("held", "held_too")
     both = [f"crossed@{key}" for key in keys]
     canceled = [doors.press_materialize("crossed", key=key) for key in keys]
@@ -442,9 +442,9 @@ def test_two_ranges_that_wait_for_canceled_builds_get_what_the_other_waits_for(d
 
 @pytest.mark.extended
 def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Deployment) -> None:
-    """A pool of one: the launch is queued behind the very run that waits for it (SPEC 8.2).
+    """A pool of one: the launch is queued behind the very run that waits for it (rule 8.2).
 
-    Before that its queued Dagster run is deleted, and asked for again (SPEC 11.1).
+    Before that its queued Dagster run is deleted, and asked for again (rule 11.1).
     """
 
     def launches() -> list[str]:
@@ -474,7 +474,7 @@ def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Dep
 
 @pytest.mark.extended
 def test_a_run_that_is_executed_twice_ends_in_one_live_instance(doors: Deployment) -> None:
-    """Dagster fails it; what becomes of the first process' work is fenced (SPEC 6.9)."""
+    """Dagster fails it; what becomes of the first process' work is fenced (rule 6.9)."""
     ref = f"twice@{HELD}"
     run_id = doors.press_materialize("twice", key=HELD)
     doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
@@ -548,7 +548,7 @@ def _once_it_waits_the_other_build_goes_on(doors: Deployment, asset: str) -> Non
 
 
 def _each_run_succeeds_and_one_was_denied(doors: Deployment, runs: Mapping[str, str]) -> None:
-    """What nobody may open is no failure of who asks (SPEC 8.1)."""
+    """What nobody may open is no failure of who asks (rule 8.1)."""
     ended = {key: doors.wait_for_run(run_id) for key, run_id in runs.items()}
     assert {key: run.status for key, run in ended.items()} == dict.fromkeys(runs, "SUCCESS")
     assert [key for key, run in ended.items() if run.tags.get(OUTCOME_TAG) == "denied"] == [FAILED]
@@ -556,13 +556,13 @@ def _each_run_succeeds_and_one_was_denied(doors: Deployment, runs: Mapping[str, 
 
 
 def _a_person_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:
-    """A person's door builds what is missing, and opens what has failed; the rest is another's (SPEC 8.1)."""
+    """A person's door builds what is missing, and opens what has failed; the rest is another's (rule 8.1)."""
     answers = {LIVE: REUSED, FAILED: BUILT, HELD: JOINED, MISSING: BUILT}
     _got(doors, asset, requesters, {key: answers[key] for key in requesters})
 
 
 def _a_program_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:
-    """Nobody but a person opens what has failed (SPEC 8.1)."""
+    """Nobody but a person opens what has failed (rule 8.1)."""
     answers = {LIVE: REUSED, FAILED: REFUSED, HELD: JOINED, MISSING: BUILT}
     _got(doors, asset, requesters, {key: answers[key] for key in requesters})
 

@@ -1,4 +1,4 @@
-"""A few of the doors again, behind `DatabuildRunCoordinator`: a run gets the same answers (SPEC 8.1).
+"""A few of the doors again, behind `DatabuildRunCoordinator`: a run gets the same answers (rule 8.1).
 
 All of them are tried behind it with `DATABUILD_COORDINATOR=1 make test ARGS=tests/e2e/test_doors.py`.
 """

@@ -1,4 +1,4 @@
-"""Dagster's own queue with one slot: whoever waits in it is never what the build that it waits for waits for (SPEC 8.2, 8.3)."""
+"""Dagster's own queue with one slot: whoever waits in it is never what the build that it waits for waits for (rules 8.2, 8.3)."""
 
 from collections.abc import Iterator
 

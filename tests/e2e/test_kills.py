@@ -1,5 +1,5 @@
 """Each kind of process is killed while something is being built, then all of them at once: nothing is lost, nothing is
-built by two (SPEC 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (SPEC 9.4-9.7).
+built by two (rules 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (rules 9.4-9.7).
 `bench/soak.py` does the same at random, for as long as one likes.
 
 What is killed, and when, follows from what lies on the disk: an asset's function leaves a file with its process's id, and
@@ -235,7 +235,7 @@ def victim(deployment: Victim) -> Iterator[Victim]:
 
 
 def test_a_killed_build_in_a_terminal_is_continued_by_the_same_command(without_daemon: Victim) -> None:
-    """SPEC 6.9: on the same machine at once, with no daemon."""
+    """Rule 6.9: on the same machine at once, with no daemon."""
     victim = without_daemon
     ref = "outlives_all@command"
     with (victim.folder / "dev.log").open("ab") as log:
@@ -297,7 +297,7 @@ def wait_until_wants_are_successful(victim: Victim, *refs: str) -> None:
 
 
 def test_an_operation_whose_executor_is_killed_ends_the_same_and_once(victim: Victim) -> None:
-    """SPEC 9.5, 9.6"""
+    """Rules 9.5, 9.6"""
     id = start(victim, "count")
     stuck = victim.folder / "stuck"
     victim.wait_until(stuck.exists, "a job is stuck")
@@ -338,7 +338,7 @@ def test_a_killed_spark_server_is_replaced_and_what_it_built_is_built_again(vict
 
 @pytest.mark.extended
 def test_a_canceled_operation_is_interrupted_in_spark_and_leaves_no_key(victim: Victim) -> None:
-    """SPEC 9.7"""
+    """Rule 9.7"""
     id = start(victim, "endless")
     victim.wait_until((victim.folder / "counting").exists, "a job counts in Spark")
 

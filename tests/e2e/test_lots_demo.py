@@ -66,7 +66,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: Demo) -> None:
-    """SPEC 10.7"""
+    """Rule 10.7"""
     never = demo.said("flights", "it never comes")
     assert never == ["20130208PT1H017"]
 
@@ -80,7 +80,7 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
 
 
 def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_empty(demo: Demo) -> None:
-    """SPEC 10.3, 10.6"""
+    """Rules 10.3, 10.6"""
     weather = demo.ask("lot", "list", "landed_weather")
     delays = demo.ask("lot", "list", "hourly_delays")
 
@@ -91,7 +91,7 @@ def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_e
 
 
 def test_a_file_that_was_sent_twice_is_counted_once(demo: Demo) -> None:
-    """SPEC 10.6"""
+    """Rule 10.6"""
     (twice,) = demo.said("flights", "it is sent twice")
     assert twice == "20130208PT1H013"
 
@@ -101,7 +101,7 @@ def test_a_file_that_was_sent_twice_is_counted_once(demo: Demo) -> None:
 
 
 def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo: Demo) -> None:
-    """SPEC 10.5, 10.6"""
+    """Rules 10.5, 10.6"""
     (half,) = demo.said("flights", "half of its rows come late")
     assert half == "20130209PT1H015"
     before, after = (sum(map(int, re.findall(r"^[A-Z]{3} +(\d+)", demo.told(step), re.MULTILINE))) for step in (6, 8))

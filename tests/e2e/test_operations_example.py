@@ -1,5 +1,5 @@
 """`validate` over the days of the example, whose run workers are killed one after another: the report is that of a run
-which nobody has disturbed (SPEC 9.5, 9.6, 9.8).
+which nobody has disturbed (rules 9.5, 9.6, 9.8).
 
 The n-th worker lives for n seconds once it has jobs, so that they die at different places, and the last one comes to the end.
 """

@@ -1,4 +1,4 @@
-"""Arcs: what becomes live wakes who subscribes, once for each instance, whoever dies wherever (SPEC 10.5)."""
+"""Arcs: what becomes live wakes who subscribes, once for each instance, whoever dies wherever (rule 10.5)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def anew(world, ref, **options):
 
 
 def test_a_lot_that_became_live_has_its_arc_s_lot_wanted(chain):
-    """SPEC 10.5: by the same tick that launches it."""
+    """Rule 10.5: by the same tick that launches it."""
     here = Orchestrator(chain)
     chain.arrive("files@2", "file:///2")
 
@@ -74,7 +74,7 @@ def test_a_lot_that_became_live_has_its_arc_s_lot_wanted(chain):
 
 
 def test_a_chain_runs_from_the_first_lot_to_the_last(chain):
-    """SPEC 10.5: what was built wakes as what arrived does, with rows or without."""
+    """Rule 10.5: what was built wakes as what arrived does, with rows or without."""
     here = Orchestrator(chain)
     chain.arrive("files@1", "file:///1")
 
@@ -89,7 +89,7 @@ def test_a_chain_runs_from_the_first_lot_to_the_last(chain):
 
 
 def test_a_source_instance_wakes_an_arc_once(chain):
-    """SPEC 10.5: neither the next tick nor its lot's end, nor what was live before and is again, is another reason."""
+    """Rule 10.5: neither the next tick nor its lot's end, nor what was live before and is again, is another reason."""
     chain.arrive("files@1", "file:///1")
     assert chain.fire() == ["clean@1"]
     taint_id = chain.taint("files@1")
@@ -106,7 +106,7 @@ def test_a_source_instance_wakes_an_arc_once(chain):
 
 
 def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     chain.live("files@1")
     chain.succeed("clean@1", inputs=["files@1"])
 
@@ -134,7 +134,7 @@ def test_a_lot_that_two_sources_wake_in_one_tick_is_told_once(make_world):
 
 
 def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(make_world):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     world = make_world(
         dataset("flights", keys=DAYS),
         dataset("weather", keys=DAYS),
@@ -160,7 +160,7 @@ def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_
 
 
 def test_a_source_that_is_no_declared_input_only_wakes(make_world):
-    """SPEC 10.5: either of two is enough where neither has to be there."""
+    """Rule 10.5: either of two is enough where neither has to be there."""
     world = make_world(dataset("north"), dataset("south"), dataset("news", subscribe=["north", "south"]))
     here = Orchestrator(world)
     world.arrive("south", "file:///south")
@@ -171,7 +171,7 @@ def test_a_source_that_is_no_declared_input_only_wakes(make_world):
 
 
 def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
-    """SPEC 10.5: the declared mapping, read backwards; a source without partitions wakes all."""
+    """Rule 10.5: the declared mapping, read backwards; a source without partitions wakes all."""
     world = make_world(
         dataset("days", keys=DAYS),
         dataset("names"),
@@ -186,7 +186,7 @@ def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
 
 
 def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world):
-    """SPEC 5.7, 11.1: whoever ticks first follows every arc."""
+    """Rules 5.7, 11.1: whoever ticks first follows every arc."""
     world = make_world(dataset("files"))
     there = dataset("clean", "files", subscribe=["files"], location="there")
     world.catalog.datasets["clean"] = there
@@ -201,7 +201,7 @@ def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world)
 
 
 def test_what_is_no_partition_of_the_arc_is_not_wanted(make_world):
-    """SPEC 5.7: days that nobody reports on."""
+    """Rule 5.7: days that nobody reports on."""
     world = make_world(dataset("days", keys=DAYS), dataset("odd", "days", keys=["1", "3"], subscribe=["days"]))
     for day in DAYS:
         world.arrive(f"days@{day}", f"file:///{day}")
@@ -213,7 +213,7 @@ def test_what_is_no_partition_of_the_arc_is_not_wanted(make_world):
 
 
 def test_an_arc_is_not_woken_by_what_was_live_before_it_was_declared(make_world):
-    """SPEC 10.5: nor by what became live while it was not there."""
+    """Rule 10.5: nor by what became live while it was not there."""
     world = make_world(dataset("files", keys=DAYS))
     arc = dataset("clean", "files", keys=DAYS, subscribe=["files"])
     world.catalog.datasets["clean"] = arc
@@ -231,7 +231,7 @@ def test_an_arc_is_not_woken_by_what_was_live_before_it_was_declared(make_world)
 
 
 def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(chain):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     chain.arrive("files@1", "file:///1")
     chain.fire()
     chain.fire()
@@ -245,7 +245,7 @@ def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(chain):
 
 
 def test_another_process_goes_on_where_the_log_says(chain, shared_url, make_world):
-    """SPEC 10.5: what this process remembers is only to spare it looking."""
+    """Rule 10.5: what this process remembers is only to spare it looking."""
     one = World(chain.specs, url=shared_url)
     one.arrive("files@1", "file:///1")
     one.fire()
@@ -260,7 +260,7 @@ def test_another_process_goes_on_where_the_log_says(chain, shared_url, make_worl
 
 
 def test_of_two_orchestrators_that_saw_the_same_one_fires(chain):
-    """SPEC 10.5: decided again in the transaction."""
+    """Rule 10.5: decided again in the transaction."""
     chain.arrive("files@1", "file:///1")
     seen = c.FireArcs(up_to_seq=chain.seq, published=(c.Published(chain.uuid("files@1"), "files@1", chain.seq),))
 
@@ -272,7 +272,7 @@ def test_of_two_orchestrators_that_saw_the_same_one_fires(chain):
 
 
 def test_a_slower_orchestrator_passes_over_what_another_has_followed(chain):
-    """SPEC 10.5: it had looked at more, and the other at the beginning of that."""
+    """Rule 10.5: it had looked at more, and the other at the beginning of that."""
     chain.arrive("files@1", "file:///1")
     first = c.Published(chain.uuid("files@1"), "files@1", chain.seq)
     chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(first,)))
@@ -285,7 +285,7 @@ def test_a_slower_orchestrator_passes_over_what_another_has_followed(chain):
 
 
 def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypatch):
-    """SPEC 11.1: bounded work in a tick; what is left comes in the next."""
+    """Rule 11.1: bounded work in a tick; what is left comes in the next."""
     monkeypatch.setattr(following, "MAX_SOURCES", 2)
     monkeypatch.setattr(following, "MAX_EVENTS", 4)
     monkeypatch.setattr(following, "MAX_STRETCHES", 2)
@@ -303,7 +303,7 @@ def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypat
 
 
 def test_a_rebuild_knows_where_the_arcs_stand(chain):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     chain.arrive("files@1", "file:///1")
     chain.fire()
     before = chain.queries.arcs()
@@ -319,7 +319,7 @@ def test_a_rebuild_knows_where_the_arcs_stand(chain):
 
 
 def test_the_want_for_a_lot_that_has_failed_fails_and_retry_builds_it(chain):
-    """SPEC 5.2, 6.6: only an operator opens it, and then it is wanted by itself."""
+    """Rules 5.2, 6.6: only an operator opens it, and then it is wanted by itself."""
     chain.arrive("files@1", "file:///1")
     chain.fire()
     chain.fail("clean@1")
@@ -336,7 +336,7 @@ def test_the_want_for_a_lot_that_has_failed_fails_and_retry_builds_it(chain):
 
 
 def test_late_data_leaves_a_live_lot_stale(chain):
-    """SPEC 10.5, 4.6"""
+    """Rules 10.5, 4.6"""
     chain.arrive("files@1", "file:///1")
     chain.fire()
     chain.succeed("clean@1", inputs=["files@1"])
@@ -349,7 +349,7 @@ def test_late_data_leaves_a_live_lot_stale(chain):
 
 
 def test_an_arc_that_follows_late_data_builds_its_lot_anew_once(late):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     late.live("files@1", "names")
     late.fire()
     late.succeed("clean@1", inputs=["files@1", "names"])
@@ -368,7 +368,7 @@ def test_an_arc_that_follows_late_data_builds_its_lot_anew_once(late):
 
 
 def test_two_late_instances_at_once_build_the_lot_anew_once(late):
-    """SPEC 10.5: each is known to have woken it; the one that readers see has it built."""
+    """Rule 10.5: each is known to have woken it; the one that readers see has it built."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
     late.fire()
@@ -385,7 +385,7 @@ def test_two_late_instances_at_once_build_the_lot_anew_once(late):
 
 
 def test_a_lot_that_was_built_from_the_new_instance_already_is_left_alone(late):
-    """SPEC 10.5: somebody else wanted it before the orchestrator looked."""
+    """Rule 10.5: somebody else wanted it before the orchestrator looked."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
 
@@ -397,7 +397,7 @@ def test_a_lot_that_was_built_from_the_new_instance_already_is_left_alone(late):
 
 @pytest.mark.parametrize("looks_in_between", [True, False])
 def test_data_that_came_while_the_lot_was_being_built_is_late_when_it_is_live(late, looks_in_between):
-    """SPEC 10.5: the job run had pinned the instance before, and keeps it."""
+    """Rule 10.5: the job run had pinned the instance before, and keeps it."""
     late.live("files@1", "names")
     late.fire()
     pinned = late.uuid("files@1")
@@ -422,7 +422,7 @@ def succeed_with(world, ref, inputs):
 
 
 def test_what_does_not_wake_the_arc_is_not_followed_late(late):
-    """SPEC 10.5: `names` is an input and no source."""
+    """Rule 10.5: `names` is an input and no source."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
     late.fire()
@@ -434,7 +434,7 @@ def test_what_does_not_wake_the_arc_is_not_followed_late(late):
 
 
 def test_a_source_that_somebody_went_back_from_is_not_late(late):
-    """SPEC 7.4: readers see the instance that the lot was built from."""
+    """Rule 7.4: readers see the instance that the lot was built from."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
     late.fire()
@@ -447,7 +447,7 @@ def test_a_source_that_somebody_went_back_from_is_not_late(late):
 
 
 def test_late_data_opens_a_lot_that_had_failed(late):
-    """SPEC 10.5: bad files are sent again."""
+    """Rule 10.5: bad files are sent again."""
     late.live("files@1", "names")
     late.fire()
     late.fail("clean@1")
@@ -460,7 +460,7 @@ def test_late_data_opens_a_lot_that_had_failed(late):
 
 
 def test_late_data_opens_a_lot_and_the_one_that_failed_because_of_it(make_world):
-    """SPEC 7.1, 10.5: as soon as the first is open the second is free, so neither is tainted after the other. A storm found it."""
+    """Rules 7.1, 10.5: as soon as the first is open the second is free, so neither is tainted after the other. A storm found it."""
     world = make_world(
         dataset("files"),
         dataset("clean", "files", subscribe=["files"], follow_late=True),

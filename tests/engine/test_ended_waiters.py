@@ -1,4 +1,4 @@
-"""A Dagster run that is gone waits for nothing, and the ledger says so without its help (SPEC 8.3)."""
+"""A Dagster run that is gone waits for nothing, and the ledger says so without its help (rule 8.3)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_process_that_begins_to_tick_finds_who_waited_before(world, here):
 
 
 def test_wants_are_not_asked_about_and_nobody_is_when_nobody_waits(world, here):
-    """SPEC 11.3: an idle tick asks Dagster for nothing."""
+    """Rule 11.3: an idle tick asks Dagster for nothing."""
     begin(world, here, "a")
     request = world.want_view(world.want("a")).request_id
     here.tick()
@@ -133,7 +133,7 @@ def test_who_waits_for_several_refs_gives_up_what_is_still_open(world, here):
 
 
 def test_what_it_had_taken_over_is_built_for_it_as_long_as_its_want_is_open(world, here):
-    """SPEC 8.1, 8.3: it joined a build, claimed the ref when that was given up, and was killed as it built."""
+    """Rules 8.1, 8.3: it joined a build, claimed the ref when that was given up, and was killed as it built."""
     begin(world, here, "a")
     world.claim("a", dagster_run_id="R")
     world.cancel("a", keep_wants=True)
@@ -151,7 +151,7 @@ def test_what_it_had_taken_over_is_built_for_it_as_long_as_its_want_is_open(worl
 
 
 def test_what_a_dagster_run_waited_for_is_followed_up_by_its_want_all_the_same(world, here):
-    """SPEC 8.1: the want that it left has a day."""
+    """Rule 8.1: the want that it left has a day."""
     begin(world, here, "a")
     world.claim("a", dagster_run_id="R")
     here.launcher.has("R", FAILED)

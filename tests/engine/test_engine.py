@@ -1,4 +1,4 @@
-"""One door for change: a command is recorded once, as a whole, or not at all (SPEC 3.3, 3.5)."""
+"""One door for change: a command is recorded once, as a whole, or not at all (rules 3.3, 3.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from databuild_dagster.model.states import InstanceState, WantState
 
 
 def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     command = c.CreateWants(wants=(("a",),))
     first = world.handle(command, command_id="once")
     before = world.seq
@@ -24,7 +24,7 @@ def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world)
 
 
 def test_a_repeated_command_gives_all_its_events_those_that_followed_included(world):
-    """SPEC 3.3, 6.4: a dep miss and its derivative wants are one command."""
+    """Rules 3.3, 6.4: a dep miss and its derivative wants are one command."""
     command = c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),))
     first = world.handle(command, command_id="miss")
     assert [type(event.fact).__name__ for event in first.events] == ["JobRunDepMissed", "WantCreated"]
@@ -35,7 +35,7 @@ def test_a_repeated_command_gives_all_its_events_those_that_followed_included(wo
 
 
 def test_a_repeat_is_told_even_when_the_command_would_be_refused_by_now(world):
-    """SPEC 3.3: whoever did not hear the answer asks again."""
+    """Rule 3.3: whoever did not hear the answer asks again."""
     job_run = world.job_run("a")
     command = c.FailJobRuns(failures=(c.RunFailure(job_run, "it raised"),))
     first = world.handle(command, command_id="fail")
@@ -44,7 +44,7 @@ def test_a_repeat_is_told_even_when_the_command_would_be_refused_by_now(world):
 
 
 def test_command_ids_that_look_alike_are_different(world):
-    """SPEC 3.1: events of one command share its id, with a number behind."""
+    """Rule 3.1: events of one command share its id, with a number behind."""
     world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),)), command_id="x")
 
     outcome = world.handle(c.CreateWants(wants=(("c",),)), command_id="x1")
@@ -54,13 +54,13 @@ def test_command_ids_that_look_alike_are_different(world):
 
 @pytest.mark.parametrize("command_id", ["", "a#1", "#"])
 def test_a_command_id_that_could_be_mistaken_for_another_is_refused(world, command_id):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     with pytest.raises(InvalidRequest, match="command_id"):
         world.handle(c.CreateWants(wants=(("a",),)), command_id=command_id)
 
 
 def test_a_refused_command_may_be_sent_again_under_its_id(world):
-    """SPEC 3.5: nothing was recorded, so nothing is known of it."""
+    """Rule 3.5: nothing was recorded, so nothing is known of it."""
     command = c.TaintPartitions(refs=("a",), reason="wrong")
     with pytest.raises(Refused):
         world.handle(command, command_id="taint")
@@ -70,7 +70,7 @@ def test_a_refused_command_may_be_sent_again_under_its_id(world):
 
 
 def test_every_event_says_when_and_by_whom(world):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     world.clock.turn(5)
     outcome = world.handle(c.CreateWants(wants=(("a",),)))
 
@@ -79,7 +79,7 @@ def test_every_event_says_when_and_by_whom(world):
 
 
 def test_time_never_goes_back_in_the_log(world):
-    """SPEC 3.1: a clock that was set back is not believed."""
+    """Rule 3.1: a clock that was set back is not believed."""
     world.want("a")
     latest = world.queries.head().at
     world.clock.turn(-3600)
@@ -92,7 +92,7 @@ def test_time_never_goes_back_in_the_log(world):
 
 
 def test_a_want_made_while_the_clock_was_behind_is_built_once_it_is_right(world):
-    """SPEC 3.1, 5.4"""
+    """Rules 3.1, 5.4"""
     world.want("a")
     world.clock.set(-3600)
     world.want("b", ttl=60.0)
@@ -105,7 +105,7 @@ def test_a_want_made_while_the_clock_was_behind_is_built_once_it_is_right(world)
 
 
 def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(world):
-    """SPEC 2.4"""
+    """Rule 2.4"""
     world.miss("a", "b")
     events = world.queries.events(after_seq=world.seq - 1)
 
@@ -115,7 +115,7 @@ def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(wo
 
 
 def test_a_preview_says_exactly_what_would_happen_and_leaves_no_trace(world):
-    """SPEC 7.3: --dry-run."""
+    """Rule 7.3: --dry-run."""
     world.live("a")
     world.succeed("b", inputs=["a"])
     want = world.want("b")
@@ -130,7 +130,7 @@ def test_a_preview_says_exactly_what_would_happen_and_leaves_no_trace(world):
 
 
 def test_a_preview_names_a_ref_that_is_tainted_already(world):
-    """SPEC 7.3: exactly what would get the taint."""
+    """Rule 7.3: exactly what would get the taint."""
     world.live("a")
     world.taint("a")
 

@@ -1,4 +1,4 @@
-"""Hypothesis lets loose whatever can happen, in any order; the invariants hold after every step (SPEC 12)."""
+"""Hypothesis lets loose whatever can happen, in any order; the invariants hold after every step (rules 12)."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_what_nobody_builds(self):
-        """SPEC 6.4: whatever is waited for is leased, or due now or after its backoff, or a source; or its wants are past their TTL."""
+        """Rule 6.4: whatever is waited for is leased, or due now or after its backoff, or a source; or its wants are past their TTL."""
         waiting = [ref for ref in REFS if self.world.state(ref) is InstanceState.UPSTREAM_BUILDING]
         for ref in waiting:
             for missing in self.world.queries.missing_of(self.world.uuid(ref)):

@@ -1,4 +1,4 @@
-"""A follower reads the log once, a bounded stretch at a time, and whoever dies loses nothing (SPEC 11.1, 11.3)."""
+"""A follower reads the log once, a bounded stretch at a time, and whoever dies loses nothing (rules 11.1, 11.3)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_each_entry_is_acted_on_once(world, reader):
 
 
 def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(world, reader, storage, monkeypatch):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     world.taint("a")
     reader.tick()
     questions, n_loaded = asked(world.store, monkeypatch), storage.n_loaded
@@ -119,7 +119,7 @@ def test_a_crash_between_acting_and_storing_acts_again(world, reader, storage):
 
 
 def test_a_tick_passes_a_bounded_number_of_events_and_the_next_goes_on(world, reader, monkeypatch):
-    """SPEC 11.1"""
+    """Rule 11.1"""
     for ref in "abc":
         world.taint(ref)
     reader.tick()
@@ -150,7 +150,7 @@ def test_an_event_with_more_entries_than_a_tick_takes_is_done_in_parts(world, st
 
 
 def test_a_rebuild_of_the_tables_makes_a_follower_repeat_nothing(world, reader):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     world.taint("a")
     reader.tick()
 
@@ -264,7 +264,7 @@ def test_an_expected_error_is_logged_by_its_message_alone(caplog):
 
 
 def test_what_events_name_by_job_run_or_taint_is_found(world):
-    """SPEC 7.3: the store knows where a downstream taint went."""
+    """Rule 7.3: the store knows where a downstream taint went."""
     world.live("a")
     world.succeed("b", inputs=["a"])
     seq = world.seq

@@ -1,4 +1,4 @@
-"""Who may be declared lost, and by whom (SPEC 6.9)."""
+"""Who may be declared lost, and by whom (rule 6.9)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def awake_since_long(now, gone=lambda holder: False):
 
 
 def test_the_heartbeat_fits_into_the_lease():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     assert (HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS) == (10.0, 30.0, 60.0)
 
 
 def test_a_launch_that_was_heard_of_within_the_lease_lives():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     now = START + 1000
     judge = awake_since_long(now)
 
@@ -52,7 +52,7 @@ def test_a_launch_that_was_heard_of_within_the_lease_lives():
 
 
 def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     now = START + 1000
     judge = awake_since_long(now)
 
@@ -60,7 +60,7 @@ def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
 
 
 def test_a_start_counts_as_a_heartbeat():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     now = START + LEASE_SECONDS
     judge = awake_since_long(now)
 
@@ -69,7 +69,7 @@ def test_a_start_counts_as_a_heartbeat():
 
 
 def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
-    """SPEC 6.9: on another host nothing but silence tells of a death."""
+    """Rule 6.9: on another host nothing but silence tells of a death."""
     now = START + 1000
 
     def verdict(heartbeat):
@@ -83,7 +83,7 @@ def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
 
 
 def test_a_judge_that_has_just_begun_says_nothing_of_silence():
-    """SPEC 6.9: it must have looked for a whole lease itself."""
+    """Rule 6.9: it must have looked for a whole lease itself."""
     now = START + 1000
     judge = Judge(gone=lambda holder: False)
     judge.look(now)
@@ -92,7 +92,7 @@ def test_a_judge_that_has_just_begun_says_nothing_of_silence():
 
 
 def test_a_laptop_that_was_suspended_loses_nothing():
-    """SPEC 6.9: after waking up everybody's heartbeat looks old."""
+    """Rule 6.9: after waking up everybody's heartbeat looks old."""
     before = START + 1000
     judge = awake_since_long(before)
     after = before + 8 * 3600
@@ -108,7 +108,7 @@ def test_a_laptop_that_was_suspended_loses_nothing():
 
 
 def test_a_clock_that_goes_back_starts_the_judge_anew():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     now = START + 1000
     judge = awake_since_long(now)
     judge.look(now - 60)
@@ -127,7 +127,7 @@ def looking(judge, now, seconds, heartbeat_at):
 
 @pytest.mark.parametrize("wrong_by", [-3600.0, 3600.0], ids=["slow", "fast"])
 def test_a_launch_whose_clock_is_hours_wrong_lives_as_long_as_it_gives_signs(wrong_by):
-    """SPEC 6.9: what counts is that its heartbeat goes on, and not what it says."""
+    """Rule 6.9: what counts is that its heartbeat goes on, and not what it says."""
     judge = Judge(gone=lambda holder: False)
 
     verdicts = looking(judge, START + 10, 300, lambda now: now // 10 * 10 + wrong_by)
@@ -137,7 +137,7 @@ def test_a_launch_whose_clock_is_hours_wrong_lives_as_long_as_it_gives_signs(wro
 
 @pytest.mark.parametrize("last_beat", [START + 3600.0, START + 40], ids=["ahead of the clock", "by the clock"])
 def test_a_launch_that_died_while_the_clock_ran_ahead_is_lost_after_a_lease(last_beat):
-    """SPEC 6.9: it is not kept until the clock has come to what its last heartbeat said."""
+    """Rule 6.9: it is not kept until the clock has come to what its last heartbeat said."""
     judge = Judge(gone=lambda holder: False)
 
     verdicts = looking(judge, START + 50, LEASE_SECONDS + 5, lambda now: last_beat)
@@ -147,7 +147,7 @@ def test_a_launch_that_died_while_the_clock_ran_ahead_is_lost_after_a_lease(last
 
 
 def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
-    """SPEC 3.1, 6.9"""
+    """Rules 3.1, 6.9"""
     judge = Judge(gone=lambda holder: False)
     now = START - 3600
 
@@ -170,7 +170,7 @@ def test_a_judge_remembers_only_so_many():
 @pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])
 @pytest.mark.parametrize("holder", ["somewhere", None])
 def test_a_launch_whose_dagster_run_has_ended_by_any_status_is_lost_at_once(status, holder):
-    """SPEC 6.9: Queued job runs included."""
+    """Rule 6.9: Queued job runs included."""
     judge = Judge(gone=lambda name: False)
     judge.look(START)
 
@@ -181,7 +181,7 @@ def test_a_launch_whose_dagster_run_has_ended_by_any_status_is_lost_at_once(stat
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.QUEUED, DagsterRunStatus.RUNNING])
 def test_a_launch_whose_dagster_run_goes_on_is_not_lost(status):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     now = START + 1000
     judge = awake_since_long(now)
 
@@ -190,7 +190,7 @@ def test_a_launch_whose_dagster_run_goes_on_is_not_lost(status):
 
 
 def test_a_launch_whose_process_is_gone_is_lost_without_waiting():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     judge = Judge(gone=lambda holder: holder == "somewhere")
     judge.look(START)
 
@@ -198,7 +198,7 @@ def test_a_launch_whose_process_is_gone_is_lost_without_waiting():
 
 
 def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
-    """SPEC 6.9: it belongs to its orchestrator."""
+    """Rule 6.9: it belongs to its orchestrator."""
     now = START + 1000
     judge = awake_since_long(now)
 
@@ -206,7 +206,7 @@ def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
 
 
 def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends():
-    """SPEC 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
+    """Rule 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
     now = START + 1000
     judge = awake_since_long(now)
     starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=now)
@@ -216,7 +216,7 @@ def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends
 
 
 def test_a_judge_that_has_just_begun_gives_whoever_is_to_begin_a_lease():
-    """SPEC 6.9: all may have been suspended together."""
+    """Rule 6.9: all may have been suspended together."""
     judge = Judge(gone=lambda holder: False)
     judge.look(START)
     starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=START - 500)
@@ -225,7 +225,7 @@ def test_a_judge_that_has_just_begun_gives_whoever_is_to_begin_a_lease():
 
 
 def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
-    """SPEC 6.9: a step may wait in one of Dagster's pools for hours, and does not beat meanwhile."""
+    """Rule 6.9: a step may wait in one of Dagster's pools for hours, and does not beat meanwhile."""
     now = START + 100_000
     waiting = DagsterRunState("run", DagsterRunStatus.RUNNING, worker="its process", begin_by=START)
 
@@ -239,7 +239,7 @@ def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
 
 
 def test_a_buffered_launch_is_its_orchestrators_for_a_minute():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     judge = Judge(gone=lambda holder: False)
 
     assert not judge.abandoned(launch(holder=None), START + OWNERSHIP_SECONDS)
@@ -247,14 +247,14 @@ def test_a_buffered_launch_is_its_orchestrators_for_a_minute():
 
 
 def test_a_buffered_launch_whose_orchestrator_is_gone_is_anybodys_at_once():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     judge = Judge(gone=lambda holder: holder == "orchestrator")
 
     assert judge.abandoned(launch(holder=None), START)
 
 
 def test_a_process_knows_itself_and_another_sees_when_it_is_gone():
-    """SPEC 6.9"""
+    """Rule 6.9"""
     child = subprocess.run(
         [sys.executable, "-c", "from databuild_dagster.engine.holders import this_process as t; print(t())"],
         capture_output=True,
@@ -270,12 +270,12 @@ def test_a_process_knows_itself_and_another_sees_when_it_is_gone():
 
 @pytest.mark.parametrize("name", ["", "somewhere", "dagster run 12", "host/boot/ns/1", "otherhost/boot/ns/999999/1"])
 def test_nothing_is_sure_of_a_process_elsewhere(name):
-    """SPEC 6.9: there the lease decides."""
+    """Rule 6.9: there the lease decides."""
     assert not surely_gone(name)
 
 
 def test_a_process_id_that_was_used_again_is_another_process():
-    """SPEC 6.9: ids are used again, beginnings are not."""
+    """Rule 6.9: ids are used again, beginnings are not."""
     name = this_process().rpartition("/")[0] + "/1"
 
     assert surely_gone(name)

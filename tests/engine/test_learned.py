@@ -1,4 +1,4 @@
-"""What a function found missing while it ran delays its next launch while that is being built, and does no more (SPEC 6.3)."""
+"""What a function found missing while it ran delays its next launch while that is being built, and does no more (rule 6.3)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ WAYS: dict[str, tuple[Callable[[World], object], bool]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_learned_input_delays_the_launch_only_while_it_is_being_built(world, way):
-    """SPEC 6.3"""
+    """Rule 6.3"""
     bring, waits = WAYS[way]
     bring(world)
     assert "a" in world.due()
@@ -114,7 +114,7 @@ def test_a_learned_input_delays_the_launch_only_while_it_is_being_built(world, w
 
 
 def test_what_waited_is_launched_as_soon_as_its_learned_input_is_live(world):
-    """SPEC 6.3"""
+    """Rule 6.3"""
     world.taint("b")
     assert not launched(world, "a")
     assert not launched(world, "a")
@@ -125,7 +125,7 @@ def test_what_waited_is_launched_as_soon_as_its_learned_input_is_live(world):
 
 
 def test_what_waited_is_launched_when_its_learned_input_fails(world):
-    """SPEC 6.3: a learned input is never the cause of anything; perhaps it is not needed any more."""
+    """Rule 6.3: a learned input is never the cause of anything; perhaps it is not needed any more."""
     world.taint("b")
     assert not launched(world, "a")
 
@@ -135,7 +135,7 @@ def test_what_waited_is_launched_when_its_learned_input_fails(world):
 
 
 def test_another_code_version_forgets_what_was_learned(world):
-    """SPEC 6.3: other code may read something else."""
+    """Rule 6.3: other code may read something else."""
     world.taint("b")
     world.start("b")
     newer = [dataset("a", code_version="2"), *(spec for spec in world.specs if spec.asset != "a")]
@@ -145,7 +145,7 @@ def test_another_code_version_forgets_what_was_learned(world):
 
 
 def test_an_asset_without_a_code_version_remembers(make_world):
-    """SPEC 6.3: nobody said that its code changed."""
+    """Rule 6.3: nobody said that its code changed."""
     world = make_world(dataset("a", code_version=None), dataset("b"))
     here = Orchestrator(world)
     world.want("a")
@@ -163,7 +163,7 @@ def test_an_asset_without_a_code_version_remembers(make_world):
 
 
 def test_the_last_dep_miss_counts(world):
-    """SPEC 6.3: what it does not name is forgotten."""
+    """Rule 6.3: what it does not name is forgotten."""
     learn(world, "a", "c")
     world.taint("a", "b")
     world.start("b")
@@ -172,7 +172,7 @@ def test_the_last_dep_miss_counts(world):
 
 
 def test_a_miss_that_the_orchestrator_records_teaches_nothing_and_makes_nothing_forgotten(make_world):
-    """SPEC 6.3: what it finds missing is declared."""
+    """Rule 6.3: what it finds missing is declared."""
     world = make_world(dataset("declared"), dataset("a", "declared"), dataset("b"))
     here = Orchestrator(world)
     world.live("declared")
@@ -188,7 +188,7 @@ def test_a_miss_that_the_orchestrator_records_teaches_nothing_and_makes_nothing_
 
 
 def test_what_was_missed_and_live_by_the_time_of_the_report_is_remembered(make_world):
-    """SPEC 6.3, 6.5: it named its inputs as any dep miss does."""
+    """Rules 6.3, 6.5: it named its inputs as any dep miss does."""
     world = make_world(dataset("a"), dataset("b"))
     world.start("a")
     world.live("b")
@@ -203,7 +203,7 @@ def test_what_was_missed_and_live_by_the_time_of_the_report_is_remembered(make_w
 
 
 def test_memory_survives_a_rebuild_of_the_tables(world):
-    """SPEC 3.4: it is a fold of the log like all else."""
+    """Rule 3.4: it is a fold of the log like all else."""
     from databuild_dagster.store.rebuild import rebuild
 
     rebuild(world.store)
@@ -213,7 +213,7 @@ def test_memory_survives_a_rebuild_of_the_tables(world):
 
 
 def test_two_refs_that_learned_of_each_other_do_not_wait_for_ever(make_world):
-    """SPEC 6.3, I11: at different times each needed the other, which is no cycle of dep misses."""
+    """Rules 6.3, I11: at different times each needed the other, which is no cycle of dep misses."""
     world = make_world(dataset("a"), dataset("b"))
     learn(world, "a", "b")
     learn(world, "b", "a")
@@ -225,7 +225,7 @@ def test_two_refs_that_learned_of_each_other_do_not_wait_for_ever(make_world):
 
 
 def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
-    """SPEC 6.3: a due ref that waits itself holds back the next one."""
+    """Rule 6.3: a due ref that waits itself holds back the next one."""
     names = [f"n{number}" for number in range(50)]
     world = make_world(*(dataset(name) for name in names))
     for name, needed in pairwise(names):
@@ -243,7 +243,7 @@ def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
 
 
 def test_a_learned_input_that_is_less_urgent_does_not_hold_back(world):
-    """SPEC 5.8, 6.3: nothing lends it the urgency of what waits for it, so others could come before it for ever."""
+    """Rules 5.8, 6.3: nothing lends it the urgency of what waits for it, so others could come before it for ever."""
     world.want("a", priority=5)
     world.taint("b")
 
@@ -251,7 +251,7 @@ def test_a_learned_input_that_is_less_urgent_does_not_hold_back(world):
 
 
 def test_a_learned_input_that_is_out_already_holds_back_however_urgent(world):
-    """SPEC 6.3: its turn has come, so it ends."""
+    """Rule 6.3: its turn has come, so it ends."""
     world.want("a", priority=5)
     world.taint("b")
     world.start("b")
@@ -260,7 +260,7 @@ def test_a_learned_input_that_is_out_already_holds_back_however_urgent(world):
 
 
 def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(world):
-    """SPEC 11.1: else the refs looked at could all wait for refs that nobody comes to look at."""
+    """Rule 11.1: else the refs looked at could all wait for refs that nobody comes to look at."""
     world.taint("b")
     assert world.due() == ["a", "b"]
 
@@ -270,7 +270,7 @@ def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(world):
 
 
 def test_of_a_launch_only_those_wait_that_learned_something(make_world):
-    """SPEC 6.3, 11.2"""
+    """Rules 6.3, 11.2"""
     days = ["1", "2", "3"]
     world = make_world(dataset("a", keys=days), dataset("b"))
     learn(world, "a@2", "b")
@@ -285,7 +285,7 @@ def test_of_a_launch_only_those_wait_that_learned_something(make_world):
 
 
 def test_a_person_who_claims_the_ref_does_not_wait(world):
-    """SPEC 8.1: delaying is planning's; who runs it by hand runs it."""
+    """Rule 8.1: delaying is planning's; who runs it by hand runs it."""
     world.taint("b")
     world.start("b")
 
@@ -295,7 +295,7 @@ def test_a_person_who_claims_the_ref_does_not_wait(world):
 
 
 def test_a_tick_while_something_waits_changes_nothing(world):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     world.taint("b")
     here = Orchestrator(world)
     here.tick()
@@ -326,7 +326,7 @@ def stories(draw):
 
 @given(story=stories())
 def test_every_delay_has_its_reason_and_an_end(story):
-    """SPEC 6.3, I11: the orders of the needs change, so that what was learned goes in circles."""
+    """Rules 6.3, I11: the orders of the needs change, so that what was learned goes in circles."""
     declared, orders, taints, random = story
     world = World([dataset(name, *needs) for name, needs in declared.items()])
     here = Orchestrator(world)

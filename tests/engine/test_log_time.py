@@ -1,4 +1,4 @@
-"""A clock that ran ahead and was set right: everything that waits for a time goes on (SPEC 3.1, 5.5, 6.8, 6.9)."""
+"""A clock that ran ahead and was set right: everything that waits for a time goes on (rules 3.1, 5.5, 6.8, 6.9)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_without_a_jump_now_is_the_clock(world):
 
 
 def test_a_clock_that_is_a_little_behind_changes_nothing(world):
-    """SPEC 3.1: two machines never quite agree."""
+    """Rule 3.1: two machines never quite agree."""
     world.want("a")
     head = world.queries.head().at
     world.clock.set(-TOLERATED_SECONDS)
@@ -55,7 +55,7 @@ def test_a_clock_that_is_a_little_behind_changes_nothing(world):
 
 
 def test_time_goes_on_behind_the_log_and_the_clock_comes_up_with_it(world, jump):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     jump()
     head = world.queries.head().at
 
@@ -71,7 +71,7 @@ def test_time_goes_on_behind_the_log_and_the_clock_comes_up_with_it(world, jump)
 
 
 def test_now_never_goes_back_while_the_clock_comes_up(world, jump):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     jump()
     seen = []
     for second in range(0, int(HOURS / (1 - PACE)) + 2000, 600):
@@ -85,7 +85,7 @@ def test_now_never_goes_back_while_the_clock_comes_up(world, jump):
 
 
 def test_a_transient_failure_is_retried_when_its_backoff_has_passed(world, orchestrator, jump):
-    """SPEC 6.8"""
+    """Rule 6.8"""
     world.want("a")
     orchestrator.tick()
     jump()
@@ -98,7 +98,7 @@ def test_a_transient_failure_is_retried_when_its_backoff_has_passed(world, orche
 
 
 def test_a_backoff_of_before_the_jump_is_over_with_it(world, orchestrator, jump):
-    """SPEC 6.8: nothing waits longer because of it."""
+    """Rule 6.8: nothing waits longer because of it."""
     world.want("a")
     orchestrator.tick()
     world.fail("a", kind="transient")
@@ -110,7 +110,7 @@ def test_a_backoff_of_before_the_jump_is_over_with_it(world, orchestrator, jump)
 
 
 def test_a_want_expires_and_is_not_launched(world, orchestrator, jump):
-    """SPEC 5.4, 5.5"""
+    """Rules 5.4, 5.5"""
     jump()
     orchestrator.tick()
     want = world.want("a", ttl=5.0)
@@ -125,7 +125,7 @@ def test_a_want_expires_and_is_not_launched(world, orchestrator, jump):
 
 
 def test_a_want_is_launched_within_its_time(world, orchestrator, jump):
-    """SPEC 5.4"""
+    """Rule 5.4"""
     jump()
     world.want("a", ttl=60.0)
 
@@ -135,7 +135,7 @@ def test_a_want_is_launched_within_its_time(world, orchestrator, jump):
 
 
 def test_an_sla_is_missed_when_its_time_has_passed(world, orchestrator, jump):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     jump()
     want = world.want("a", sla=30.0)
 
@@ -144,7 +144,7 @@ def test_an_sla_is_missed_when_its_time_has_passed(world, orchestrator, jump):
 
 
 def test_a_launch_that_dies_after_the_jump_is_lost_and_tried_again(world, orchestrator, jump):
-    """SPEC 6.9: that its start has a time to come does not keep it."""
+    """Rule 6.9: that its start has a time to come does not keep it."""
     jump()
     world.want("a")
     orchestrator.tick()
@@ -159,7 +159,7 @@ def test_a_launch_that_dies_after_the_jump_is_lost_and_tried_again(world, orches
 
 
 def test_a_launch_that_lives_through_the_jump_is_not_lost(world, orchestrator, jump):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     world.want("a")
     (launch_id,) = orchestrator.tick().launched
     orchestrator.start(launch_id)
@@ -177,7 +177,7 @@ def test_a_launch_that_lives_through_the_jump_is_not_lost(world, orchestrator, j
 
 
 def test_a_launch_whose_orchestrator_is_elsewhere_is_taken_over_after_a_minute(world, orchestrator, jump):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     jump()
     launch_id = world.buffer("a")
     other = Orchestrator(world, name="another")
@@ -187,7 +187,7 @@ def test_a_launch_whose_orchestrator_is_elsewhere_is_taken_over_after_a_minute(w
 
 
 def test_a_process_that_begins_later_goes_on_from_where_time_has_come(world, orchestrator, jump):
-    """SPEC 5.5: else what it wants would have expired at birth."""
+    """Rule 5.5: else what it wants would have expired at birth."""
     jump()
     orchestrator.tick()
     orchestrator.tick_for(1200)
@@ -203,7 +203,7 @@ def test_a_process_that_begins_later_goes_on_from_where_time_has_come(world, orc
 
 
 def test_ticks_of_processes_that_live_for_one_tick_only_go_on_too(world, jump):
-    """SPEC 11.1: as a cron job runs them."""
+    """Rule 11.1: as a cron job runs them."""
     world.want("a")
     world.start("a")
     jump()

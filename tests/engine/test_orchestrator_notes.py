@@ -1,4 +1,4 @@
-"""Whether an orchestrator ticks, by the notes that its ticks leave (SPEC 11.1)."""
+"""Whether an orchestrator ticks, by the notes that its ticks leave (rule 11.1)."""
 
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, note_tick

@@ -1,4 +1,4 @@
-"""Availability: a line for each instance that became live, in the order of the log (SPEC 10.3)."""
+"""Availability: a line for each instance that became live, in the order of the log (rule 10.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def told(world):
 
 
 def test_what_was_built_and_what_arrived_is_published_once(world):
-    """SPEC 10.3: with rows or without."""
+    """Rule 10.3: with rows or without."""
     world.live("a")
     world.succeed("days@2", manifest=EMPTY)
     world.arrive("b", "file:///b")
@@ -34,7 +34,7 @@ def test_what_was_built_and_what_arrived_is_published_once(world):
 
 
 def test_what_failed_or_missed_is_not_published(world):
-    """SPEC 10.3"""
+    """Rule 10.3"""
     world.miss("a", "b")
     world.fail("b")
 
@@ -42,7 +42,7 @@ def test_what_failed_or_missed_is_not_published(world):
 
 
 def test_an_instance_that_its_event_has_tainted_as_well_was_live_to_nobody(world):
-    """SPEC 7.3: a downstream taint met it while it was being built."""
+    """Rule 7.3: a downstream taint met it while it was being built."""
     world.live("a")
     read = world.uuid("a")
     job_run = world.job_run("b")
@@ -56,7 +56,7 @@ def test_an_instance_that_its_event_has_tainted_as_well_was_live_to_nobody(world
 
 
 def test_a_long_log_is_read_in_stretches_and_what_is_behind_a_seq_is_not_told_again(world, monkeypatch):
-    """SPEC 10.3: who keeps the last seq misses none and has none twice."""
+    """Rule 10.3: who keeps the last seq misses none and has none twice."""
     for ref in "abcde":
         world.live(ref)
     monkeypatch.setattr(publishing, "MAX_EVENTS", 3)

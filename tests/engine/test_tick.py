@@ -1,4 +1,4 @@
-"""One pass of the orchestrator: what is out is looked after, what is due is launched (SPEC 6.3, 6.9, 6.11, 11)."""
+"""One pass of the orchestrator: what is out is looked after, what is due is launched (rules 6.3, 6.9, 6.11, 11)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graph(make_world):
 
 
 def test_what_is_due_and_has_its_inputs_is_launched(graph):
-    """SPEC 11.1"""
+    """Rule 11.1"""
     here = Orchestrator(graph)
     graph.want("raw@1")
 
@@ -47,7 +47,7 @@ def test_what_is_due_and_has_its_inputs_is_launched(graph):
 
 
 def test_the_orchestrator_records_declared_misses_itself_all_levels_down_in_one_tick(graph):
-    """SPEC 6.3, 11.1: no process is started for what cannot be built yet."""
+    """Rules 6.3, 11.1: no process is started for what cannot be built yet."""
     here = Orchestrator(graph)
     graph.want("report")
 
@@ -62,7 +62,7 @@ def test_the_orchestrator_records_declared_misses_itself_all_levels_down_in_one_
 
 
 def test_a_graph_is_built_bottom_up_each_ref_once(graph):
-    """SPEC 11.1: from a want to live data."""
+    """Rule 11.1: from a want to live data."""
     here = Orchestrator(graph)
     want = graph.want("report")
     built = []
@@ -82,7 +82,7 @@ def test_a_graph_is_built_bottom_up_each_ref_once(graph):
 
 
 def test_due_refs_of_a_job_share_launches_of_at_most_so_many_keys_in_order(make_world):
-    """SPEC 11.2"""
+    """Rule 11.2"""
     world = make_world(dataset("raw", keys=DAYS, most=2))
     here = Orchestrator(world)
     for day in reversed(DAYS):
@@ -94,7 +94,7 @@ def test_due_refs_of_a_job_share_launches_of_at_most_so_many_keys_in_order(make_
 
 
 def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_something(make_world):
-    """SPEC 6.2: the output whose inputs are missing is split off, the rest starts."""
+    """Rule 6.2: the output whose inputs are missing is split off, the rest starts."""
     world = make_world(
         dataset("base"), dataset("left", "base", job="pair"), dataset("right", job="pair"), dataset("third", job="pair")
     )
@@ -110,7 +110,7 @@ def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_somethin
 
 
 def test_a_tick_launches_only_so_much_and_the_most_urgent_first(graph):
-    """SPEC 11.1: highest priority, then earliest deadline, then oldest first."""
+    """Rule 11.1: highest priority, then earliest deadline, then oldest first."""
     here = Orchestrator(graph)
     graph.want("names")
     graph.want("raw@1", priority=1)
@@ -124,7 +124,7 @@ def test_a_tick_launches_only_so_much_and_the_most_urgent_first(graph):
 
 
 def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_other_jobs(make_world):
-    """SPEC 11.1: urgency is the ref's; that its job has other keys to build does not change it."""
+    """Rule 11.1: urgency is the ref's; that its job has other keys to build does not change it."""
     world = make_world(dataset("raw", keys=DAYS, most=1), dataset("names"))
     here = Orchestrator(world)
     for day in DAYS:
@@ -141,7 +141,7 @@ def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_oth
 
 
 def test_no_more_launches_are_out_than_allowed_and_room_comes_back(graph):
-    """SPEC 11.1"""
+    """Rule 11.1"""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick(open_launches=1)
@@ -155,7 +155,7 @@ def test_no_more_launches_are_out_than_allowed_and_room_comes_back(graph):
 
 
 def test_misses_are_recorded_even_when_there_is_no_room_for_launches(graph):
-    """SPEC 6.3, 11.1: they start nothing."""
+    """Rules 6.3, 11.1: they start nothing."""
     here = Orchestrator(graph)
     graph.want("report")
 
@@ -166,7 +166,7 @@ def test_misses_are_recorded_even_when_there_is_no_room_for_launches(graph):
 
 
 def test_a_job_runs_only_as_many_launches_at_once_as_it_allows(make_world):
-    """SPEC 11.1: per asset concurrency."""
+    """Rule 11.1: per asset concurrency."""
     world = make_world(dataset("raw", keys=DAYS, most=1, concurrency=2), dataset("names"))
     here = Orchestrator(world)
     for day in DAYS:
@@ -184,7 +184,7 @@ def test_a_job_runs_only_as_many_launches_at_once_as_it_allows(make_world):
 
 @pytest.mark.parametrize(("concurrency", "launches", "n_launched"), [(None, 20, 5), (None, 3, 3), (3, 20, 3)])
 def test_a_tick_also_launches_the_refs_behind_the_limit_of_one_look(make_world, concurrency, launches, n_launched):
-    """SPEC 11.1: each level looks at a bounded number of refs, and counts what the levels before it have launched."""
+    """Rule 11.1: each level looks at a bounded number of refs, and counts what the levels before it have launched."""
     world = make_world(dataset("raw", keys=DAYS, most=1, concurrency=concurrency))
     here = Orchestrator(world)
     for day in DAYS:
@@ -196,7 +196,7 @@ def test_a_tick_also_launches_the_refs_behind_the_limit_of_one_look(make_world, 
 
 
 def test_a_tick_launches_only_its_own_locations_jobs(graph):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     graph.handle(c.RegisterDatasets(location="there", datasets=(dataset("away", location="there"),)))
     graph.catalog.datasets["away"] = dataset("away", location="there")
     here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
@@ -211,7 +211,7 @@ def test_a_tick_launches_only_its_own_locations_jobs(graph):
 
 
 def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
-    """SPEC 6.5"""
+    """Rule 6.5"""
     here = Orchestrator(graph)
     graph.fail("names")
     want = graph.want("daily@1")
@@ -223,7 +223,7 @@ def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
 
 
 def test_a_ref_that_is_backing_off_is_launched_when_its_time_has_come(graph):
-    """SPEC 4.5, 6.8"""
+    """Rules 4.5, 6.8"""
     here = Orchestrator(graph)
     graph.want("names")
     graph.fail("names", kind="transient")
@@ -235,7 +235,7 @@ def test_a_ref_that_is_backing_off_is_launched_when_its_time_has_come(graph):
 
 
 def test_an_idle_tick_records_nothing(graph):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     here = Orchestrator(graph)
     graph.want("report")
     here.tick()
@@ -251,7 +251,7 @@ def test_an_idle_tick_records_nothing(graph):
 
 
 def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph):
-    """SPEC 11.1: a crash between the two, or a lost run request."""
+    """Rule 11.1: a crash between the two, or a lost run request."""
     here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
     for day in ("2", "1"):
         graph.want(f"raw@{day}")
@@ -265,7 +265,7 @@ def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph
 
 
 def test_somebody_elses_buffered_launch_is_left_to_it_for_a_minute(graph):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     first, second = (
         Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)),
         Orchestrator(graph, name="second"),
@@ -281,7 +281,7 @@ def test_somebody_elses_buffered_launch_is_left_to_it_for_a_minute(graph):
 
 
 def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     first = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True))
     second = Orchestrator(graph, name="second", gone=lambda holder: holder == "first")
     graph.want("names")
@@ -291,7 +291,7 @@ def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
 
 
 def test_a_launch_that_somebody_canceled_in_part_is_ordered_again_for_the_rest(graph):
-    """SPEC 6.10, 11.1"""
+    """Rules 6.10, 11.1"""
     here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
     wants = {day: graph.want(f"raw@{day}") for day in DAYS}
     here.tick()
@@ -304,7 +304,7 @@ def test_a_launch_that_somebody_canceled_in_part_is_ordered_again_for_the_rest(g
 
 
 def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
-    """SPEC 6.9: and Dagster is told."""
+    """Rule 6.9: and Dagster is told."""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick()
@@ -322,7 +322,7 @@ def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
 
 
 def test_a_launch_that_beats_is_never_lost(graph):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick()
@@ -335,7 +335,7 @@ def test_a_launch_that_beats_is_never_lost(graph):
 
 
 def test_a_suspended_laptop_loses_nothing(graph):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick()
@@ -352,7 +352,7 @@ def test_a_suspended_laptop_loses_nothing(graph):
 
 
 def test_a_launch_whose_process_is_gone_is_lost_at_once(graph):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     here = Orchestrator(graph, gone=lambda holder: holder == "somewhere")
     graph.want("names")
     here.tick()
@@ -367,7 +367,7 @@ def test_a_launch_whose_process_is_gone_is_lost_at_once(graph):
 @pytest.mark.parametrize("status", [status for status in DagsterRunStatus if status.ended])
 @pytest.mark.parametrize("started", [True, False])
 def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, status, started):
-    """SPEC 6.9: by any status, Queued job runs included."""
+    """Rule 6.9: by any status, Queued job runs included."""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick()
@@ -384,7 +384,7 @@ def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, st
 
 
 def test_another_locations_silent_launch_is_lost_by_whoever_sees_it(graph):
-    """SPEC 6.9: its own orchestrator may be gone too."""
+    """Rule 6.9: its own orchestrator may be gone too."""
     here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
     graph.want("names")
     here.tick()
@@ -396,7 +396,7 @@ def test_another_locations_silent_launch_is_lost_by_whoever_sees_it(graph):
     assert reports.launched == []
 
 
-# Assets that are not ours (SPEC 6.11)
+# Assets that are not ours (rule 6.11)
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def mixed(make_world):
 
 
 def test_what_dagster_has_of_an_input_is_observed_and_stands_in_the_lineage(mixed):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     here = Orchestrator(mixed)
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("ours")
@@ -423,7 +423,7 @@ def test_what_dagster_has_of_an_input_is_observed_and_stands_in_the_lineage(mixe
 
 
 def test_a_newer_materialization_is_a_new_instance(mixed):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     here = Orchestrator(mixed)
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("ours")
@@ -442,7 +442,7 @@ def test_a_newer_materialization_is_a_new_instance(mixed):
 
 
 def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
-    """SPEC 6.11: the latest materialization must be newer than the latest failure."""
+    """Rule 6.11: the latest materialization must be newer than the latest failure."""
     here = Orchestrator(mixed)
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("plain")
@@ -459,7 +459,7 @@ def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
 
 
 def test_a_missing_source_is_waited_for_and_never_launched(mixed):
-    """SPEC 5.7, 6.11"""
+    """Rules 5.7, 6.11"""
     here = Orchestrator(mixed)
     want = mixed.want("ours")
     here.tick()
@@ -488,7 +488,7 @@ def plain_launch(mixed, here):
 
 
 def test_a_plain_asset_is_an_ordinary_dagster_run_whose_end_is_its_report(mixed):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -502,7 +502,7 @@ def test_a_plain_asset_is_an_ordinary_dagster_run_whose_end_is_its_report(mixed)
 
 
 def test_a_plain_run_that_is_silent_for_long_is_not_lost(mixed):
-    """SPEC 6.11: it has no heartbeat of ours."""
+    """Rule 6.11: it has no heartbeat of ours."""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -512,7 +512,7 @@ def test_a_plain_run_that_is_silent_for_long_is_not_lost(mixed):
 
 
 def test_a_plain_run_that_failed_before_it_materialized_fails_the_ref(mixed):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -525,7 +525,7 @@ def test_a_plain_run_that_failed_before_it_materialized_fails_the_ref(mixed):
 
 
 def test_a_plain_run_that_failed_after_it_materialized_has_built_the_ref(mixed):
-    """SPEC 6.11: live when the latest materialization is newer than the latest failure; a later step, or a check, failed."""
+    """Rule 6.11: live when the latest materialization is newer than the latest failure; a later step, or a check, failed."""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -538,7 +538,7 @@ def test_a_plain_run_that_failed_after_it_materialized_has_built_the_ref(mixed):
 
 
 def test_a_plain_run_that_succeeded_without_materializing_anything_fails_the_ref(mixed):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -549,7 +549,7 @@ def test_a_plain_run_that_succeeded_without_materializing_anything_fails_the_ref
 
 
 def test_a_canceled_plain_run_is_not_retried(mixed):
-    """SPEC 6.10, 6.11: somebody canceled it in Dagster; the standing rule wants it again for `ours`, or nothing would."""
+    """Rules 6.10, 6.11: somebody canceled it in Dagster; the standing rule wants it again for `ours`, or nothing would."""
     here = Orchestrator(mixed)
     want = mixed.want("plain", ttl=None)
     launch_id = plain_launch(mixed, here)
@@ -562,7 +562,7 @@ def test_a_canceled_plain_run_is_not_retried(mixed):
 
 
 def test_a_plain_run_that_somebody_deleted_is_lost(mixed):
-    """SPEC 6.9: otherwise its ref would be leased for ever."""
+    """Rule 6.9: otherwise its ref would be leased for ever."""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
 
@@ -574,7 +574,7 @@ def test_a_plain_run_that_somebody_deleted_is_lost(mixed):
 
 
 def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(mixed):
-    """SPEC 6.11, 7.1: it has to be materialized anew, also when the first attempt to do so was canceled."""
+    """Rules 6.11, 7.1: it has to be materialized anew, also when the first attempt to do so was canceled."""
     here = Orchestrator(mixed)
     here.foreign.materialize("source", "dagster event 1")
     here.foreign.materialize("plain", "dagster event 2")
@@ -596,7 +596,7 @@ def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(
 
 
 def test_news_that_is_refused_holds_up_neither_other_news_nor_unrelated_work(make_world):
-    """SPEC 6.11, 11.1: Dagster still has the materialization of a dynamic key that was deleted since."""
+    """Rules 6.11, 11.1: Dagster still has the materialization of a dynamic key that was deleted since."""
     world = make_world(
         dataset("plain", keys=["1", "2", "3"], kind=DatasetKind.PLAIN),
         dataset("old", ("plain", "deleted")),
@@ -621,7 +621,7 @@ def test_news_that_is_refused_holds_up_neither_other_news_nor_unrelated_work(mak
 
 
 def test_heartbeats_of_long_ago_are_forgotten_now_and_then(graph):
-    """SPEC 6.9: they are kept beside the log, and would grow for ever."""
+    """Rule 6.9: they are kept beside the log, and would grow for ever."""
     here, beats = Orchestrator(graph), graph.engine.heartbeats
     graph.engine.beat(["old"])
     graph.clock.turn(6 * 24 * 3600)
@@ -671,7 +671,7 @@ class MeddlingForeign(HandForeign):
 
 
 def test_two_orchestrators_build_each_ref_once(graph):
-    """SPEC 3.3, 11.1: ticks may overlap."""
+    """Rules 3.3, 11.1: ticks may overlap."""
     launcher = HandLauncher()
     first, second = (
         Orchestrator(graph, launcher=launcher, name="first"),
@@ -690,7 +690,7 @@ def test_two_orchestrators_build_each_ref_once(graph):
     "status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED]
 )
 def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
-    """SPEC 11.1: whoever comes second finds it done."""
+    """Rule 11.1: whoever comes second finds it done."""
     launcher, foreign = Meddling(), HandForeign()
     first = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="first")
     second = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="second")
@@ -709,7 +709,7 @@ def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
 
 
 def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
-    """SPEC 6.9, 11.1"""
+    """Rules 6.9, 11.1"""
     launcher = Meddling()
     first, second = (
         Orchestrator(graph, launcher=launcher, name="first"),
@@ -726,7 +726,7 @@ def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
 
 
 def test_two_orchestrators_observe_the_same_in_peace(mixed):
-    """SPEC 6.11, 11.1: the arrival is recorded once, and so is that it is gone."""
+    """Rules 6.11, 11.1: the arrival is recorded once, and so is that it is gone."""
     foreign = MeddlingForeign()
     first, second = (
         Orchestrator(mixed, foreign=foreign, name="first"),
@@ -747,7 +747,7 @@ def test_two_orchestrators_observe_the_same_in_peace(mixed):
 
 
 def test_a_slow_observer_says_nothing_of_what_came_after_it_looked(mixed):
-    """SPEC 6.11, 11.1: a taint by mistake would never go, for Dagster has no further news of the partition."""
+    """Rules 6.11, 11.1: a taint by mistake would never go, for Dagster has no further news of the partition."""
     foreign = MeddlingForeign()
     first, second = (
         Orchestrator(mixed, foreign=foreign, name="first"),
@@ -766,7 +766,7 @@ def test_a_slow_observer_says_nothing_of_what_came_after_it_looked(mixed):
 
 
 def test_a_slow_observer_does_not_bring_back_what_was_replaced_after_it_looked(mixed):
-    """SPEC 6.11, 11.1"""
+    """Rules 6.11, 11.1"""
     foreign = MeddlingForeign()
     first, second = (
         Orchestrator(mixed, foreign=foreign, name="first"),
@@ -787,7 +787,7 @@ def test_a_slow_observer_does_not_bring_back_what_was_replaced_after_it_looked(m
 
 
 def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respected(mixed):
-    """SPEC 4.4, 11.1: a person launched it by hand in that moment."""
+    """Rules 4.4, 11.1: a person launched it by hand in that moment."""
     here = Orchestrator(mixed)
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("plain")
@@ -805,7 +805,7 @@ def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respecte
 
 
 def test_a_tick_that_crashes_between_recording_and_launching_is_made_good_by_the_next(graph):
-    """SPEC 11.1: ticks may crash anywhere."""
+    """Rule 11.1: ticks may crash anywhere."""
 
     class Crashing(HandLauncher):
         def launch(self, order):

@@ -1,4 +1,4 @@
-"""Stories of wants that run out of time: TTL, SLA, and who hears of it (SPEC 5.5, 5.8)."""
+"""Stories of wants that run out of time: TTL, SLA, and who hears of it (rules 5.5, 5.8)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def turn(world):
 
 
 def test_a_want_expires_at_the_tick_after_its_time_and_never_again(world):
-    """SPEC 5.5: the orchestrator appends WantExpired."""
+    """Rule 5.5: the orchestrator appends WantExpired."""
     world.live("b")
     want = world.want("a", "b", ttl=60)
     world.start("a")
@@ -44,7 +44,7 @@ def test_a_want_expires_at_the_tick_after_its_time_and_never_again(world):
 
 
 def test_an_expired_want_is_not_scheduled_even_before_anybody_says_that_it_expired(world):
-    """SPEC 5.4, 5.5"""
+    """Rules 5.4, 5.5"""
     world.want("a", ttl=60)
 
     world.clock.turn(60)
@@ -53,7 +53,7 @@ def test_an_expired_want_is_not_scheduled_even_before_anybody_says_that_it_expir
 
 
 def test_the_queued_job_run_of_an_expired_want_ends_and_a_running_one_goes_on(world):
-    """SPEC 5.5, 6.10"""
+    """Rules 5.5, 6.10"""
     world.want("a", ttl=60)
     queued = world.buffer("a")
     world.want("b", ttl=60)
@@ -67,7 +67,7 @@ def test_the_queued_job_run_of_an_expired_want_ends_and_a_running_one_goes_on(wo
 
 
 def test_the_lease_of_a_waiting_ref_and_its_derivative_wants_end_with_its_last_want(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     world.want("a", ttl=60)
     world.miss("a", "b")
     assert world.derivative_wants("b")
@@ -80,7 +80,7 @@ def test_the_lease_of_a_waiting_ref_and_its_derivative_wants_end_with_its_last_w
 
 
 def test_another_want_that_lives_longer_keeps_it_going(world):
-    """SPEC 5.4"""
+    """Rule 5.4"""
     short = world.want("a", ttl=60)
     long = world.want("a", ttl=None)
     launch = world.buffer("a")
@@ -93,7 +93,7 @@ def test_another_want_that_lives_longer_keeps_it_going(world):
 
 
 def test_a_missed_sla_is_said_once_and_changes_nothing_else(world):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     want = world.want("a", sla=60)
     world.start("a")
     before = world.seq
@@ -108,7 +108,7 @@ def test_a_missed_sla_is_said_once_and_changes_nothing_else(world):
 
 
 def test_an_sla_counts_from_the_datas_own_time_if_that_is_given(world):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     outcome = world.handle(c.CreateWants(wants=(("a",),), sla_seconds=3600.0, data_timestamp=world.clock.now - 3000))
 
     world.clock.turn(599)
@@ -120,7 +120,7 @@ def test_an_sla_counts_from_the_datas_own_time_if_that_is_given(world):
 
 @pytest.mark.parametrize("end", ["success", "cancel"])
 def test_what_was_done_or_taken_back_in_time_misses_no_sla(world, end):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     want = world.want("a", sla=60)
     if end == "success":
         world.succeed("a")
@@ -134,7 +134,7 @@ def test_what_was_done_or_taken_back_in_time_misses_no_sla(world, end):
 
 @pytest.mark.parametrize("end", ["failure", "expiry"])
 def test_what_cannot_be_done_any_more_misses_its_sla_when_its_time_comes(world, end):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     want = world.want("a", sla=60, ttl=30 if end == "expiry" else None)
     if end == "failure":
         world.fail("a")
@@ -152,7 +152,7 @@ def test_what_cannot_be_done_any_more_misses_its_sla_when_its_time_comes(world, 
 
 
 def test_a_derivative_want_inherits_the_deadline_and_raises_no_alert_of_its_own(world):
-    """SPEC 5.8: what blocks urgent work is urgent; there is one alert, for who asked."""
+    """Rule 5.8: what blocks urgent work is urgent; there is one alert, for who asked."""
     want = world.want("a", sla=60, priority=3)
     world.miss("a", "b")
     (derivative,) = world.derivative_wants("b")
@@ -164,7 +164,7 @@ def test_a_derivative_want_inherits_the_deadline_and_raises_no_alert_of_its_own(
 
 
 def test_the_most_urgent_is_launched_first(world):
-    """SPEC 11.1: highest priority, then earliest deadline, then oldest."""
+    """Rule 11.1: highest priority, then earliest deadline, then oldest."""
     world.want("a")
     world.clock.turn(1)
     world.want("b", sla=600)
@@ -175,7 +175,7 @@ def test_the_most_urgent_is_launched_first(world):
 
 
 def test_what_is_overdue_is_recorded_by_one_of_several_orchestrators(world):
-    """SPEC 11.1: ticks may overlap."""
+    """Rule 11.1: ticks may overlap."""
     want = world.want("a", ttl=60, sla=30)
     world.clock.turn(60)
     expiring, late = world.queries.overdue_wants(world.clock.now, 10)
@@ -193,7 +193,7 @@ def test_a_want_that_nobody_knows_is_refused(world):
 
 
 def test_a_clock_that_was_set_back_expires_nothing_early_and_forgets_nothing(world):
-    """SPEC 3.1: events never go back in time."""
+    """Rule 3.1: events never go back in time."""
     want = world.want("a", ttl=60)
     world.clock.turn(-3600)
 

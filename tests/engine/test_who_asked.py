@@ -1,4 +1,4 @@
-"""Who had an instance built, back to those who asked by themselves (SPEC 5.1, 6.4)."""
+"""Who had an instance built, back to those who asked by themselves (rules 5.1, 6.4)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_wants_that_were_open_when_it_came_are_named_with_who_recorded_them(
 
 
 def test_behind_what_was_found_missing_stands_whoever_wanted_what_needs_it(world):
-    """SPEC 6.4: through as many levels as there are."""
+    """Rule 6.4: through as many levels as there are."""
     want(world, "a", "user:kate", "the board's report")
     world.miss("a", "b")
     world.miss("b", "c")
@@ -50,7 +50,7 @@ def test_behind_what_was_found_missing_stands_whoever_wanted_what_needs_it(world
 
 
 def test_each_instance_has_its_own_askers(world):
-    """SPEC 5.3: a want that a taint opens again had both built; one that had ended by then, the first alone."""
+    """Rule 5.3: a want that a taint opens again had both built; one that had ended by then, the first alone."""
     kate, finn = want(world, "a", "user:kate"), want(world, "a", "user:finn")
     world.live("a")
     first = world.uuid("a")

@@ -25,7 +25,7 @@ DATABASES = ("sqlite",)
     ],
 )
 def test_every_time_can_be_told(at, told):
-    """SPEC 3.5: what one old want says must not keep the others from being listed."""
+    """Rule 3.5: what one old want says must not keep the others from being listed."""
     assert wording.when(at).lstrip("0") == told
     assert wording.exactly(at).lstrip("0") == told
     assert has_date(at) is told.endswith("Z")

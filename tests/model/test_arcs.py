@@ -1,4 +1,4 @@
-"""The state of an arc's lot is a table: every case has one rule (SPEC 10.5)."""
+"""The state of an arc's lot is a table: every case has one rule (rule 10.5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_case_has_exactly_one_rule(state, has_data):
 
 
 def test_the_states_are_those_of_the_spec():
-    """SPEC 10.5"""
+    """Rule 10.5"""
     by_state = {state: {rule.state for rule in RULES if rule.is_then is state} for state in ArcState}
 
     assert by_state[ArcState.RUNNING] == {InstanceState.BUILDING, InstanceState.UPSTREAM_BUILDING}

@@ -1,4 +1,4 @@
-"""Constraints as people write them, on the command line and in a file (SPEC 9.8)."""
+"""Constraints as people write them, on the command line and in a file (rule 9.8)."""
 
 from datetime import date
 
@@ -37,7 +37,7 @@ TYPED = [
 
 @pytest.mark.parametrize(("rule", "text", "constraint"), TYPED, ids=lambda value: str(value)[:30])
 def test_a_constraint_is_typed_in_one_word(rule, text, constraint):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     assert typed_constraint(rule, text) == constraint
 
 
@@ -59,7 +59,7 @@ def test_a_constraint_is_typed_in_one_word(rule, text, constraint):
     ],
 )
 def test_what_is_no_constraint_is_refused_with_the_form_of_one(rule, text, why):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     with pytest.raises(BadConstraint, match=why) as refused:
         typed_constraint(rule, text)
 
@@ -67,7 +67,7 @@ def test_what_is_no_constraint_is_refused_with_the_form_of_one(rule, text, why):
 
 
 def test_a_file_lists_them():
-    """SPEC 9.8: as YAML reads them"""
+    """Rule 9.8: as YAML reads them"""
     found = listed_constraints(
         {
             "rules": [
@@ -111,6 +111,6 @@ def test_a_file_lists_them():
     ],
 )
 def test_a_file_that_lists_something_else_is_refused_with_the_place(entries, why):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     with pytest.raises(BadConstraint, match=why):
         listed_constraints(entries, "rules.yaml")

@@ -1,4 +1,4 @@
-"""Lot ids, strict both ways, and the intervals they stand for (SPEC 10.1)."""
+"""Lot ids, strict both ways, and the intervals they stand for (rule 10.1)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lots_at(text: str, *units: LotUnit) -> list[str]:
     return [str(lot_at(at(text), unit)) for unit in units]
 
 
-# The vectors of SPEC 10.1
+# The vectors of rule 10.1
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_range_holds_every_lot_once_and_its_ids_in_order(start: int, length: i
 
 
 def test_the_ends_of_a_range_are_cut_down_to_an_interval_first() -> None:
-    """SPEC 10.7"""
+    """Rule 10.7"""
     lots = lots_between(at("2023-02-28T23:52:59Z"), at("2023-03-01T00:09:59.9Z"), FIVE)
 
     assert list(lots.ids()) == ["20230228PT5M286", "20230228PT5M287", "20230301PT5M000"]

@@ -1,4 +1,4 @@
-"""How the files of an input are dealt out to the parts of a lot (SPEC 10.4)."""
+"""How the files of an input are dealt out to the parts of a lot (rule 10.4)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A badly drawn table does not import, and a move that is not drawn does not happen (SPEC 3.5, 4.3, 6.1)."""
+"""A badly drawn table does not import, and a move that is not drawn does not happen (rules 3.5, 4.3, 6.1)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_final_state_is_not_left():
         Machine("lamp", [MOUNTED, SWITCHED_ON, SWITCHED_OFF], final=[Lamp.ON])
 
 
-# SPEC 4.3 by hand, so that the table is compared with something that is not itself.
+# Rule 4.3 by hand, so that the table is compared with something that is not itself.
 _I, _IC = InstanceState, InstanceCause
 INSTANCE_MOVES = {
     (None, _IC.BUFFERED): _I.BUILDING,
@@ -107,7 +107,7 @@ INSTANCE_MOVES = {
     (_I.TAINTED, _IC.REVERTED): _I.LIVE,
 }
 
-# SPEC 6.1.
+# Rule 6.1.
 _J, _JC = JobRunState, JobRunCause
 JOB_RUN_MOVES = {
     (None, _JC.BUFFERED): _J.QUEUED,
@@ -124,7 +124,7 @@ JOB_RUN_MOVES = {
     (_J.RUNNING, _JC.LOST): _J.LOST,
 }
 
-# SPEC 5.1-5.5, 6.10.
+# Rules 5.1-5.5, 6.10.
 _W, _WC = WantState, WantCause
 WANT_MOVES = {
     (None, _WC.CREATED): _W.NEW,
@@ -150,7 +150,7 @@ WANT_MOVES = {
     **{(state, _WC.EXPIRED): _W.EXPIRED for state in (_W.IDLE, _W.BUILDING, _W.UPSTREAM_BUILDING)},
 }
 
-# SPEC 8.1, 8.3.
+# Rules 8.1, 8.3.
 _D, _DC = DelegationOutcome, DelegationCause
 DELEGATION_MOVES = {
     (None, _DC.JOINED): _D.WAITING,
@@ -161,7 +161,7 @@ DELEGATION_MOVES = {
     (_D.WAITING, _DC.GIVEN_UP): _D.GIVEN_UP,
 }
 
-# SPEC 9.3, 9.6.
+# Rules 9.3, 9.6.
 _O, _OC = OperationState, OperationCause
 OPERATION_MOVES = {
     (None, _OC.STARTED): _O.RUNNING,
@@ -171,7 +171,7 @@ OPERATION_MOVES = {
     (_O.RUNNING, _OC.ENDED_BY_NEWER_CODE): _O.UNREADABLE,
 }
 
-# SPEC 9.5, I9.
+# Rules 9.5, I9.
 _B, _BC = JobState, JobCause
 JOB_MOVES = {
     (None, _BC.STARTED): _B.FREE,
@@ -202,7 +202,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("machine", "moves", "state", "cause"), PAIRS)
 def test_every_state_takes_exactly_the_causes_that_the_spec_gives_it(machine, moves, state, cause):
-    """SPEC 4.3, 5.1-5.5, 6.1, 8.3, 9.5, 9.6"""
+    """Rules 4.3, 5.1-5.5, 6.1, 8.3, 9.5, 9.6"""
     expected = moves.get((state, cause))
 
     if expected is None:
@@ -213,14 +213,14 @@ def test_every_state_takes_exactly_the_causes_that_the_spec_gives_it(machine, mo
 
 
 def test_an_illegal_move_names_entity_seq_state_and_cause():
-    """SPEC 3.5: an impossibility stops at once, with all that is known of it."""
+    """Rule 3.5: an impossibility stops at once, with all that is known of it."""
     with pytest.raises(IllegalMove, match=r"seq 42.*instance 1234 of sales@1.*UpForRetry.*succeeded"):
         INSTANCE.next(_I.UP_FOR_RETRY, _IC.SUCCEEDED, entity="1234 of sales@1", seq=42)
 
 
 @pytest.mark.parametrize("state", [_I.UP_FOR_RETRY, _I.TAINTED])
 def test_no_instance_ever_goes_back_to_building(state):
-    """SPEC 4.3: a new job run makes a new instance."""
+    """Rule 4.3: a new job run makes a new instance."""
     assert _I.BUILDING not in {move.to_state for move in INSTANCE if move.from_state is state}
 
 
@@ -230,7 +230,7 @@ def test_every_row_says_why(machine):
 
 
 def test_only_the_folding_sets_a_state_and_records_a_move():
-    """SPEC 3.2: no other module of the model changes the state of a row, so none changes it without its table."""
+    """Rule 3.2: no other module of the model changes the state of a row, so none changes it without its table."""
     writers = set()
     for path in MODEL.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""The meta storage's statements, as a table of vectors for each condition and branch (SPEC 9.1)."""
+"""The meta storage's statements, as a table of vectors for each condition and branch (rule 9.1)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_value_is_compared_byte_by_byte(how):
 @pytest.mark.parametrize("key", ["gone", "never"])
 @pytest.mark.parametrize("how", COMPARED)
 def test_what_does_not_exist_has_no_value_so_it_only_differs(how, key):
-    """SPEC 9.1: a removed key counts as not existing."""
+    """Rule 9.1: a removed key counts as not existing."""
     found = {holds(value_is(key, how, operand), ENTRIES.get) for operand in (b"", *VALUES)}
 
     assert found == {how == "ne"}

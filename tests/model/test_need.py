@@ -1,4 +1,4 @@
-"""The table of needs decides each combination of facts once, or it does not import (SPEC 5.4, 6.2, 11.1)."""
+"""The table of needs decides each combination of facts once, or it does not import (rules 5.4, 6.2, 11.1)."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_nothing_keeps_a_wanted_ref_whose_inputs_are_live():
     ],
 )
 def test_a_ref_is_wanted_now_within_its_ttl_and_after_its_backoff(n_open_wants, until, retry_at, expected):
-    """SPEC 5.4: at the time 10."""
+    """Rule 5.4: at the time 10."""
     assert wanted_as(n_open_wants, until, retry_at, 10.0) is expected

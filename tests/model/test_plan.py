@@ -1,4 +1,4 @@
-"""The job graph of a request: complete, each job and key once, the same whatever there is (SPEC 8.6)."""
+"""The job graph of a request: complete, each job and key once, the same whatever there is (rule 8.6)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def after(graph):
 
 
 def test_inputs_are_followed_to_those_that_have_none():
-    """SPEC 8.6"""
+    """Rule 8.6"""
     graph = graph_of(GRAPH, "report")
 
     assert after(graph) == {
@@ -95,7 +95,7 @@ def test_the_order_of_the_request_does_not_change_the_graph(refs):
 
 
 def test_outputs_of_one_job_are_together_for_each_key_and_only_those_that_are_needed():
-    """SPEC 6.2: a job with several outputs is planned output by output."""
+    """Rule 6.2: a job with several outputs is planned output by output."""
     specs = [
         dataset("left", keys=DAYS, job="three"),
         dataset("right", keys=DAYS, job="three"),
@@ -139,14 +139,14 @@ def test_outputs_that_need_each_other_are_on_levels_of_their_own():
 
 
 def test_nobody_asks_a_source_for_its_inputs():
-    """SPEC 10.6"""
+    """Rule 10.6"""
     specs = [dataset("far"), dataset("feed", "far", kind=DatasetKind.SOURCE), dataset("out", "feed")]
 
     assert after(graph_of(specs, "out")) == {"feed": [], "out": ["feed"]}
 
 
 def test_an_input_that_nothing_can_build_is_in_it_with_the_reason():
-    """SPEC 6.3: the request is not refused for it; the ref that needs it will fail."""
+    """Rule 6.3: the request is not refused for it; the ref that needs it will fail."""
     specs = [dataset("days", keys=DAYS), dataset("out", ("days", "9"), "gone")]
     registered = {spec.asset: spec for spec in specs}
 
@@ -185,7 +185,7 @@ def test_jobs_of_the_same_name_in_two_locations_are_two():
     ],
 )
 def test_what_cannot_be_wanted_cannot_be_planned_and_for_the_same_reason(refs, error):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     world = ModelWorld(GRAPH)
     with pytest.raises(Refused) as wanting:
         world.handle(c.CreateWants(wants=tuple((ref,) for ref in refs)))
@@ -297,7 +297,7 @@ def happen(world: ModelWorld, what: str, ref: str) -> None:
     )
 )
 def test_the_same_request_gives_the_same_graph_whatever_the_store_holds(happenings):
-    """SPEC 8.6"""
+    """Rule 8.6"""
     world = ModelWorld(GRAPH)
     try:
         for what, ref in happenings:

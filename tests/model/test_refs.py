@@ -1,4 +1,4 @@
-"""Refs are texts that come apart and together again; an instance's identity follows from its job run and ref (SPEC 2)."""
+"""Refs are texts that come apart and together again; an instance's identity follows from its job run and ref (rules 2)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ partition_keys = st.none() | st.text(characters, min_size=1, max_size=30)
 
 @given(assets, partition_keys)
 def test_a_ref_is_the_same_after_being_written_and_parsed(asset, partition_key):
-    """SPEC 2.1"""
+    """Rule 2.1"""
     ref = PartitionRef(asset, partition_key)
 
     again = PartitionRef.parse(str(ref))
@@ -43,7 +43,7 @@ def test_a_ref_is_the_same_after_being_written_and_parsed(asset, partition_key):
 
 @given(st.text(max_size=40))
 def test_whatever_text_is_accepted_is_written_as_it_was(text):
-    """SPEC 2.1: parsing is strict, so nothing is quietly normalized."""
+    """Rule 2.1: parsing is strict, so nothing is quietly normalized."""
     try:
         ref = PartitionRef.parse(text)
     except InvalidRef:
@@ -67,7 +67,7 @@ A_JOB_RUN_ID = "01a1ff5b-2dd5-7b71-b329-baf32ce41f4f"
     ],
 )
 def test_the_first_at_sign_separates_and_keys_may_hold_nearly_anything(text, asset, partition_key):
-    """SPEC 2.1"""
+    """Rule 2.1"""
     assert PartitionRef.parse(text) == PartitionRef(asset, partition_key)
 
 
@@ -90,7 +90,7 @@ def test_the_first_at_sign_separates_and_keys_may_hold_nearly_anything(text, ass
     ],
 )
 def test_a_malformed_ref_is_refused_with_the_reason(text, why):
-    """SPEC 2.1"""
+    """Rule 2.1"""
     asset, at, partition_key = text.partition("@")
 
     for edge in (PartitionRef.parse, parse_ref, lambda _: make_ref(asset, partition_key if at else None)):
@@ -99,19 +99,19 @@ def test_a_malformed_ref_is_refused_with_the_reason(text, why):
 
 
 def test_an_asset_key_cannot_hold_an_at_sign():
-    """SPEC 2.1"""
+    """Rule 2.1"""
     for made in (PartitionRef, make_ref):
         with pytest.raises(InvalidRef, match="@"):
             made("mail@home", "1")
 
 
 def test_a_ref_of_exactly_the_longest_size_is_fine():
-    """SPEC 2.1"""
+    """Rule 2.1"""
     assert PartitionRef.parse("a" * MAX_REF_BYTES).asset == "a" * MAX_REF_BYTES
 
 
 def test_the_path_of_a_ref_is_the_asset_key_that_dagster_knows():
-    """SPEC 2.1"""
+    """Rule 2.1"""
     assert PartitionRef.parse("raw/flights@1/2").path == ("raw", "flights")
 
 
@@ -126,12 +126,12 @@ def test_the_path_of_a_ref_is_the_asset_key_that_dagster_knows():
     ],
 )
 def test_instance_uuids_are_the_seeds_vectors(job_run_id, ref, expected):
-    """SPEC 2.2, the collision without a separator included."""
+    """Rule 2.2, the collision without a separator included."""
     assert derive_partition_uuid(job_run_id, ref) == expected
 
 
 def test_a_parsed_ref_and_its_text_give_the_same_uuid():
-    """SPEC 2.2"""
+    """Rule 2.2"""
     assert derive_partition_uuid("job-run-1", PartitionRef("data/beta")) == derive_partition_uuid(
         "job-run-1", "data/beta"
     )
@@ -152,13 +152,13 @@ def test_a_parsed_ref_and_its_text_give_the_same_uuid():
     ],
 )
 def test_only_36_characters_of_uuid7_are_a_job_run_id(job_run_id):
-    """SPEC 2.2: with ids of any length two builds could get one identity."""
+    """Rule 2.2: with ids of any length two builds could get one identity."""
     with pytest.raises(InvalidRequest, match="UUIDv7"):
         checked_job_run_id(job_run_id)
 
 
 def test_fresh_ids_are_uuid7_and_never_the_same():
-    """SPEC 2.2"""
+    """Rule 2.2"""
     ids = [new_id() for _ in range(1000)]
 
     assert len(set(ids)) == 1000

@@ -1,4 +1,4 @@
-"""Every joint state of one to three partitions, and every legal move of them, against the want table (SPEC 5.2)."""
+"""Every joint state of one to three partitions, and every legal move of them, against the want table (rule 5.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDED_FOR_GOOD = {_W.FAILED, _W.UPSTREAM_FAILED, _W.CANCELED, _W.EXPIRED}
 
 
 def spec_5_2(states):
-    """The sentence of the SPEC, word for word."""
+    """The list of rule 5.2, word for word."""
     if _I.FAILED in states:
         return _W.FAILED
     if _I.UPSTREAM_FAILED in states:
@@ -58,7 +58,7 @@ def canonical_moves(state):
     if state in SCHEDULABLE:
         moved.add(_I.BUILDING)
     if state not in (_I.BUILDING, _I.UPSTREAM_BUILDING):
-        moved.add(_I.LIVE)  # A lot arrives (4.2).
+        moved.add(_I.LIVE)  # A lot arrives (rule 4.2).
     return moved - {state}
 
 
@@ -85,7 +85,7 @@ def forced_moves():
 
 
 def reopened(moves):
-    """A successful want moves only when a taint opens it, by a cause of its own (5.3)."""
+    """A successful want moves only when a taint opens it, by a cause of its own (rule 5.3)."""
     return {
         (move.from_state, move.to_state)
         for move in moves
@@ -94,12 +94,12 @@ def reopened(moves):
 
 
 def test_the_table_has_exactly_the_moves_that_the_refs_force():
-    """SPEC 5.2, 5.3"""
+    """Rules 5.2, 5.3"""
     assert reopened(WANT) == forced_moves()
 
 
 def test_several_refs_moving_in_one_event_force_nothing_else():
-    """One success may concern many refs, and what follows from it others; wants look once, when all is settled (SPEC 5.2)."""
+    """One success may concern many refs, and what follows from it others; wants look once, when all is settled (rule 5.2)."""
     for states in product(STATES, repeat=3):
         before = spec_5_2(states)
         if before in ENDED_FOR_GOOD:

@@ -1,4 +1,4 @@
-"""Which refs an event touches: every type of event has an answer (SPEC 3.6)."""
+"""Which refs an event touches: every type of event has an answer (rule 3.6)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def event(fact: e.Fact) -> e.Event:
 
 @pytest.mark.parametrize("kind", e.EVENT_TYPES, ids=lambda kind: kind.__name__)
 def test_every_type_of_event_touches_refs_or_is_known_to_touch_none(kind):
-    """SPEC 3.6: `TOUCHING` names those that do."""
+    """Rule 3.6: `TOUCHING` names those that do."""
     touched = touched_refs(event(example(kind)))
 
     assert (touched != Touched()) is (kind.__struct_config__.tag in TOUCHING)
@@ -50,7 +50,7 @@ def test_a_type_of_event_without_an_answer_is_refused():
 
 
 def test_an_arrival_of_the_same_rows_touches_its_ref_and_publishes_nothing():
-    """SPEC 9.8, 10.3"""
+    """Rules 9.8, 10.3"""
     news = e.Arrival(job_run_id="1", ref="a", origin="file:///a")
     same = e.Arrival(job_run_id="2", ref="b", origin="file:///b", same_as="an instance")
 
@@ -60,7 +60,7 @@ def test_an_arrival_of_the_same_rows_touches_its_ref_and_publishes_nothing():
 
 
 def test_a_dep_miss_touches_its_outputs_and_the_refs_of_a_cycle():
-    """SPEC 6.3: the event fails the others of the cycle."""
+    """Rule 6.3: the event fails the others of the cycle."""
     impact = e.ImpactFact(ref="a", missing=("b",), verdict="cycle", cycle=("a", "b"))
 
     touched = touched_refs(event(e.JobRunDepMissed(misses=(e.RunMissFact("1", (impact,)),), retry_at=0.0)))

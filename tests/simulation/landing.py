@@ -1,4 +1,4 @@
-"""A landing folder, who drops files into it, and who watches it (SPEC 10.6). As `arrivals.watcher` does it, without files.
+"""A landing folder, who drops files into it, and who watches it (rule 10.6). As `arrivals.watcher` does it, without files.
 
 A file is a name and what it holds. A watcher lists the folder, asks the log what of it is recorded, and records the rest
 as new instances of the lots, if those are still what it saw. Between any two of these it may die, and another may look.

@@ -300,7 +300,7 @@ MUTATIONS = (
         UnlockedStore,
         seed=2,
     ),
-    Mutation("the standing rule is switched off", "6.4", ("SPEC 6.4", "I11"), _without_the_standing_rule),
+    Mutation("the standing rule is switched off", "6.4", ("rule 6.4", "I11"), _without_the_standing_rule),
     Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups, seed=13),
     Mutation(
         "transactions are torn",

@@ -1,4 +1,4 @@
-"""SPEC 4 to 6 for a handful of commands, as somebody would write it down who has no database and no hurry.
+"""Rules 4 to 6 for a handful of commands, as somebody would write it down who has no database and no hurry.
 
 Refs are names that may only miss names before their own, so nothing waits for itself; every want lives for ever and is
 as urgent as any other. Nothing is kept that could be counted, and everything is looked at until nothing changes.
@@ -12,7 +12,7 @@ from databuild_dagster.model.states import FAILING, OPEN_WANTS, TAINTABLE, Insta
 
 _I, _W = InstanceState, WantState
 
-#: SPEC 6.8, and the pause after a dep miss whose refs came meanwhile (6.5).
+#: Rule 6.8, and the pause after a dep miss whose refs came meanwhile (rule 6.5).
 BACKOFF_SECONDS, MAX_ATTEMPTS = 5.0, 3
 
 
@@ -125,7 +125,7 @@ class Naive:
         return True
 
     def due(self) -> set[str]:
-        """SPEC 4.5, 5.4"""
+        """Rules 4.5, 5.4"""
         return {
             ref
             for ref, row in self.refs.items()
@@ -158,7 +158,7 @@ class Naive:
             pass
 
     def _move_instances(self) -> bool:
-        """SPEC 6.6, until nothing moves."""
+        """Rule 6.6, until nothing moves."""
         moved = False
         for row in self.refs.values():
             states = {self.refs[each].state for each in row.missing}
@@ -175,7 +175,7 @@ class Naive:
         return moved
 
     def _move_wants(self) -> bool:
-        """SPEC 5.2"""
+        """Rule 5.2"""
         before = [want.state for want in self.wants]
         for want in self.wants:
             if want.is_open:
@@ -196,7 +196,7 @@ class Naive:
         return _W.IDLE
 
     def _release(self) -> bool:
-        """SPEC 6.4: a lease that nobody wants ends."""
+        """Rule 6.4: a lease that nobody wants ends."""
         unwanted = [
             row for ref, row in self.refs.items() if row.state is _I.UPSTREAM_BUILDING and not self._is_wanted(ref)
         ]
@@ -205,7 +205,7 @@ class Naive:
         return bool(unwanted)
 
     def _derive(self) -> bool:
-        """SPEC 6.4: the standing rule."""
+        """Rule 6.4: the standing rule."""
         needed = {
             each
             for ref, row in self.refs.items()

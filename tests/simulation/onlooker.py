@@ -20,7 +20,7 @@ class Onlooker:
     """Reads each event once, in order, with the name of the process that caused it."""
 
     def __init__(self, written: Container[str]) -> None:
-        #: Job runs whose data is complete: others may say for them that they succeeded (SPEC 6.9).
+        #: Job runs whose data is complete: others may say for them that they succeeded (rule 6.9).
         self._written = written
         #: Job runs of ours that did.
         self.succeeded: set[str] = set()
@@ -32,7 +32,7 @@ class Onlooker:
         #: Job run to the process that started it.
         self._host: dict[str, str] = {}
         self._ended: dict[str, str] = {}
-        #: How the jobs of operations ended (SPEC 9.5).
+        #: How the jobs of operations ended (rule 9.5).
         self.marks = Marks()
 
     def see_refs(self, event: e.Event) -> None:

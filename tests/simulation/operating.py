@@ -1,4 +1,4 @@
-"""Operations over whole datasets in the storm: who starts and cancels them, who runs their jobs, who completes them (SPEC 9).
+"""Operations over whole datasets in the storm: who starts and cancels them, who runs their jobs, who completes them (rules 9).
 
 Executors are processes that an orchestrator has started because jobs wait; they may be slow, frozen and killed anywhere.
 """

@@ -183,7 +183,7 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _operations(first: int, rng: random.Random) -> tuple[Deed, ...]:
-    """In some of the storms there are operations, too (SPEC 9)."""
+    """In some of the storms there are operations, too (rules 9)."""
     if rng.random() < 0.6:
         return ()
     kinds = [rng.choice(OPERATORS) for _ in range(rng.randint(1, 4))]
@@ -216,7 +216,7 @@ def _graph(rng: random.Random) -> tuple[tuple[DatasetSpec, ...], dict[str, tuple
 
 
 def _with_arcs(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[DatasetSpec, ...]:
-    """In half of the storms, what is built subscribes to what comes before it, be that an input or not (SPEC 10.5)."""
+    """In half of the storms, what is built subscribes to what comes before it, be that an input or not (rule 10.5)."""
     if rng.random() < 0.5:
         return datasets
     found = list(datasets)
@@ -231,7 +231,7 @@ def _with_arcs(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[D
 
 
 def _with_a_boundary(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[DatasetSpec, ...]:
-    """In some storms files land, and are needed, or wake what subscribes to them, or both (SPEC 10.6)."""
+    """In some storms files land, and are needed, or wake what subscribes to them, or both (rule 10.6)."""
     if rng.random() < 0.6:
         return datasets
     landed = InputSpec(asset=LANDED, mapping="same", param=LANDED)

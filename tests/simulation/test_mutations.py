@@ -1,4 +1,4 @@
-"""The simulation must be able to fail: without any one of the engine's guards, a seed fails (SPEC 12)."""
+"""The simulation must be able to fail: without any one of the engine's guards, a seed fails (rules 12)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_missing_guard_is_found(mutation):
-    """SPEC 3.3, 6.4, 6.5, 6.9, 9.3, 9.5, 9.6, 10.5, 10.6"""
+    """Rules 3.3, 6.4, 6.5, 6.9, 9.3, 9.5, 9.6, 10.5, 10.6"""
     found = search(mutation)
 
     assert found is not None

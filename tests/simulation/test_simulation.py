@@ -1,4 +1,4 @@
-"""Storms over one store, a few hundred in CI: whatever happens, what SPEC 12 says holds when they are over.
+"""Storms over one store, a few hundred in CI: whatever happens, what rules 12 says holds when they are over.
 
 `make simulate SEEDS=10000` has more of the same.
 """
@@ -27,7 +27,7 @@ MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS = 400, 40, 25.0
 
 
 def test_whatever_happens_every_want_ends_and_nothing_is_built_twice(deck):
-    """SPEC 12, I11 included; 3.3, 4.4, 6.3-6.10, 8.1-8.4, 11.1."""
+    """Rules 12, I11 included; 3.3, 4.4, 6.3-6.10, 8.1-8.4, 11.1."""
     until = time.monotonic() + MOST_SECONDS
     n_seeds = n_incidents = 0
     for seed in range(MOST_SEEDS):
@@ -98,7 +98,7 @@ def _size(failure):
 
 
 def test_clocks_that_leap_by_hours_and_are_set_right_hold_nothing_up(deck):
-    """SPEC 3.1, I11: retries, expiry, deadlines and leases go on, within a calm that is far shorter than the leap."""
+    """Rules 3.1, I11: retries, expiry, deadlines and leases go on, within a calm that is far shorter than the leap."""
     n_incidents = 0
     for seed in range(25):
         scenario = scenario_of(seed)

@@ -1,4 +1,4 @@
-"""One storm over one store: who is there, what they share, and what must hold when it is over (SPEC 12)."""
+"""One storm over one store: who is there, what they share, and what must hold when it is over (rules 12)."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class World:
         return f"{'; '.join(told)}, with {states}"
 
     def _operating(self) -> list[str]:
-        """Keys of operations that run, or that nobody has cleaned up after (SPEC 9.6)."""
+        """Keys of operations that run, or that nobody has cleaned up after (rule 9.6)."""
         meta = MetaQueries(self.deck.onlooker)
         under = [entry.key for entry in meta.prefix("distOp.").entries if not entry.key.endswith(".nextInstanceId")]
         return under + [entry.key for entry in meta.prefix("distOpUnclean.").entries]
@@ -218,7 +218,7 @@ class World:
                     raise Broken("lost work", f"{name}: what {token} wrote of {partition} is gone")
 
     def _unfired(self) -> list[tuple[str, str]]:
-        """(arc, source instance) of what became live and has not woken who subscribes to it (SPEC 10.5)."""
+        """(arc, source instance) of what became live and has not woken who subscribes to it (rule 10.5)."""
         published = [each for event in self.onlooker.log for each in published_by(event)]
         found = []
         for spec in self.scenario.datasets:
@@ -277,7 +277,7 @@ class World:
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 
     def _waiting(self) -> list[tuple[str, str, str | None]]:
-        """(requester, ref, the ref's state) of each delegation that has not ended (SPEC 8.3)."""
+        """(requester, ref, the ref's state) of each delegation that has not ended (rule 8.3)."""
         with self.deck.onlooker.reading() as connection:
             return connection.execute(
                 f"""SELECT d.requester, r.ref, r.state FROM {schema.PREFIX}delegations d

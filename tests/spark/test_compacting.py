@@ -1,4 +1,4 @@
-"""Fewer files with the same rows (SPEC 9.8)."""
+"""Fewer files with the same rows (rule 9.8)."""
 
 import uuid
 
@@ -25,7 +25,7 @@ def compact(spark, warehouse):
 
 
 def test_small_files_become_one_with_the_same_rows_and_columns(spark, warehouse, write, compact):
-    """SPEC 9.8: whatever the types"""
+    """Rule 9.8: whatever the types"""
     frame = (
         spark.range(0, 20, 1, 10)
         .crossJoin(spark.sql(EVERYTHING))
@@ -45,7 +45,7 @@ def test_small_files_become_one_with_the_same_rows_and_columns(spark, warehouse,
 
 
 def test_a_target_says_how_many_files_there_will_be(spark, write, compact):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     manifest = write(spark.range(0, 10_000, 1, 10).selectExpr("id", "uuid() AS text"))
 
     assert files_after(manifest, manifest.bytes // 4 + 1) == 4
@@ -55,7 +55,7 @@ def test_a_target_says_how_many_files_there_will_be(spark, write, compact):
 
 
 def test_contents_are_the_same_in_any_order_and_differ_by_one_value(spark):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     rows = [(1, "a"), (2, "b"), (2, "b")]
 
     def contents(found):
@@ -68,7 +68,7 @@ def test_contents_are_the_same_in_any_order_and_differ_by_one_value(spark):
 
 
 def test_rows_that_are_not_the_same_are_not_published(spark, warehouse, write, compact, monkeypatch):
-    """SPEC 9.8: as if a writer had lost a row"""
+    """Rule 9.8: as if a writer had lost a row"""
     manifest = write(spark.range(0, 10, 1, 2).selectExpr("id"))
     before = warehouse.staging_dirs()
     real = compacting.stage_instance

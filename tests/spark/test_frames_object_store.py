@@ -1,4 +1,4 @@
-"""Frames to instances in an object store, and back: Spark reads copies on the local disk (SPEC 10.2)."""
+"""Frames to instances in an object store, and back: Spark reads copies on the local disk (rule 10.2)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

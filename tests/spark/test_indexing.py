@@ -1,4 +1,4 @@
-"""Figures of real files; and whatever a reader asks, passing files over changes no answer (SPEC 9.8)."""
+"""Figures of real files; and whatever a reader asks, passing files over changes no answer (rule 9.8)."""
 
 import os
 from contextlib import suppress
@@ -65,7 +65,7 @@ def indexed(spark, warehouse, manifest):
 
 
 def test_figures_are_those_of_each_file(spark, warehouse, write):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     manifest = write(spark.sql("SELECT id, if(id = 3, NULL, 'x') AS s FROM range(0, 8, 1, 2)"))
 
     figures = file_figures(spark, warehouse, [manifest], indexable([manifest]))[manifest.instance_uuid]
@@ -126,7 +126,7 @@ conditions = st.recursive(
 @settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=conditions)
 def test_passing_files_over_changes_no_answer(spark, warehouse, indexed, where):
-    """SPEC 9.8: against reading all of them, on data where a wrong index would."""
+    """Rule 9.8: against reading all of them, on data where a wrong index would."""
     from pyspark.errors import PySparkException
 
     whole = read_instances(spark, warehouse, [indexed])
@@ -147,7 +147,7 @@ def test_passing_files_over_changes_no_answer(spark, warehouse, indexed, where):
 
 
 def test_a_selective_filter_leaves_the_files_that_matter(spark, warehouse, write):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     manifest = write(spark.range(0, 100, 1, 10).selectExpr("id"))
     index(spark, warehouse, manifest)
 
@@ -158,7 +158,7 @@ def test_a_selective_filter_leaves_the_files_that_matter(spark, warehouse, write
 
 
 def test_an_index_that_cannot_be_read_passes_nothing_over(warehouse, indexed):
-    """SPEC 9.8: truncated, of a newer version, something else"""
+    """Rule 9.8: truncated, of a newer version, something else"""
     for contents in (b"", b"{", b'{"index_version": 2, "more": []}', b"\xff", b"[]"):
         warehouse.storage.replace(index_path(warehouse, indexed.dataset, indexed.instance_uuid), contents)
 
@@ -168,7 +168,7 @@ def test_an_index_that_cannot_be_read_passes_nothing_over(warehouse, indexed):
 
 
 def test_an_index_of_other_files_passes_nothing_over(warehouse, indexed):
-    """SPEC 9.8: files are known by their checksum"""
+    """Rule 9.8: files are known by their checksum"""
     index = read_index(warehouse, indexed.dataset, indexed.instance_uuid)
     other = {uri: msgspec.structs.replace(file, checksum="other") for uri, file in index.files.items()}
     write_index(warehouse, indexed.dataset, msgspec.structs.replace(index, files=other))
@@ -179,7 +179,7 @@ def test_an_index_of_other_files_passes_nothing_over(warehouse, indexed):
 
 
 def test_instances_are_looked_at_together_and_older_ones_may_have_fewer_columns(spark, warehouse, write):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     older, newer = (
         write(spark.sql("SELECT 1 AS i"), "flights@1"),
         write(spark.sql("SELECT 2L AS i, 'x' AS s"), "flights@2"),
@@ -196,7 +196,7 @@ def test_instances_are_looked_at_together_and_older_ones_may_have_fewer_columns(
 
 
 def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse, write):
-    """SPEC 9.8: as the instances of a batch have them, which one Spark job wrote"""
+    """Rule 9.8: as the instances of a batch have them, which one Spark job wrote"""
     one, other = write(spark.sql("SELECT 1 AS i"), "flights@1"), write(spark.sql("SELECT 2 AS i"), "flights@2")
     of_other = warehouse.instance_dir("flights", other.instance_uuid)
     os.rename(f"{of_other}/{other.files[0].uri}", f"{of_other}/{one.files[0].uri}")
@@ -209,7 +209,7 @@ def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse,
 
 
 def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write):
-    """SPEC 9.8: as text it is 0.1, and as a double a little more"""
+    """Rule 9.8: as text it is 0.1, and as a double a little more"""
     manifest = write(spark.sql("SELECT CAST(0.1 AS FLOAT) AS f"))
     index(spark, warehouse, manifest)
 
@@ -221,7 +221,7 @@ def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write):
 
 
 def test_times_are_kept_in_utc_whatever_hours_the_session_s_zone_leaves_out(spark, warehouse, write):
-    """SPEC 9.8: an hour that New York does not have"""
+    """Rule 9.8: an hour that New York does not have"""
     manifest = write(spark.sql("SELECT TIMESTAMP '2013-03-10 02:30:00Z' AS at"))
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -236,7 +236,7 @@ def test_times_are_kept_in_utc_whatever_hours_the_session_s_zone_leaves_out(spar
 
 
 def test_long_texts_are_not_kept(spark, warehouse, write):
-    """SPEC 9.8: an index stays small"""
+    """Rule 9.8: an index stays small"""
     manifest = write(spark.sql("SELECT repeat('x', 10000) AS s"))
 
     (files,) = file_figures(spark, warehouse, [manifest], indexable([manifest])).values()
@@ -246,7 +246,7 @@ def test_long_texts_are_not_kept(spark, warehouse, write):
 
 
 def test_what_has_no_order_is_not_indexed(spark, write):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     manifest = write(spark.sql("SELECT 1 AS id, array(1) AS a, map('k', 1) AS m, binary('x') AS b"))
 
     assert indexable([manifest]) == {"id": "integer"}

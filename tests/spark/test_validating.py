@@ -1,4 +1,4 @@
-"""Constraints checked on real rows (SPEC 9.8)."""
+"""Constraints checked on real rows (rule 9.8)."""
 
 import json
 import uuid
@@ -73,7 +73,7 @@ OFFENDING = [
 
 
 def test_each_constraint_counts_the_rows_that_offend_it_in_one_scan_of_all(spark, write, validate):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     manifest = write(spark.sql(ROWS))
     constraints = [constraint for constraint, _ in OFFENDING]
     check_constraints(spark, columns_to_check([manifest]), constraints)
@@ -89,7 +89,7 @@ def test_each_constraint_counts_the_rows_that_offend_it_in_one_scan_of_all(spark
 
 
 def test_a_batch_is_told_apart_by_instance_and_an_empty_one_holds(spark, write, validate):
-    """SPEC 9.8: uniqueness is within a partition."""
+    """Rule 9.8: uniqueness is within a partition."""
     one = write(spark.sql("SELECT 1 AS id"), "flights@1")
     twice = write(spark.sql("SELECT id FROM VALUES (1), (1), (2) AS t(id)"), "flights@2")
     empty = write(spark.sql("SELECT 1 AS id").where("id > 1"), "flights@3")
@@ -105,7 +105,7 @@ def test_a_batch_is_told_apart_by_instance_and_an_empty_one_holds(spark, write, 
 
 
 def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validate):
-    """SPEC 9.8: the report of a disturbed operation is that of an undisturbed one."""
+    """Rule 9.8: the report of a disturbed operation is that of an undisturbed one."""
     manifest = write(spark.range(0, 1000, 1, 7).selectExpr("id", "id % 10 AS digit"))
 
     (first,) = validate([manifest], Range("digit", 0, 4), samples=3)
@@ -119,7 +119,7 @@ def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validat
 
 
 def test_the_report_of_an_instance_is_the_same_alone_and_among_others(spark, write, validate, warehouse, tmp_path):
-    """SPEC 9.5, 9.8: what it lacks is null, and shown as such"""
+    """Rules 9.5, 9.8: what it lacks is null, and shown as such"""
     old = write(spark.sql("SELECT 1 AS id, 2 AS narrow"), "flights@1")
     new = write(spark.sql("SELECT 2 AS id, 3L AS narrow, 'x' AS extra"), "flights@2")
     columns = columns_to_check([old, new])
@@ -162,7 +162,7 @@ def test_the_report_of_an_instance_is_the_same_alone_and_among_others(spark, wri
     ids=lambda value: getattr(value, "text", value),
 )
 def test_what_cannot_be_asked_of_the_columns_is_refused_before_anything_is_read(spark, columns, constraint, why):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     with pytest.raises(BadConstraint, match=why) as refused:
         check_constraints(spark, columns, [constraint])
 

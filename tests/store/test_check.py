@@ -1,4 +1,4 @@
-"""`check` finds what must not be, and says of what, wherever somebody put it (SPEC 3.4, 12)."""
+"""`check` finds what must not be, and says of what, wherever somebody put it (rules 3.4, 12)."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ PLANTED = [
     ("I4", "a", "UPDATE databuild_refs SET n_open_wants = 2 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET priority = 0 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET wanted_until = 1e12 WHERE ref = 'a'"),
-    ("SPEC 5.4", "a", "UPDATE databuild_refs SET due = 1 WHERE ref = 'a'"),
-    ("SPEC 5.4", "c", "UPDATE databuild_refs SET due = 1 WHERE ref = 'c'"),
-    ("SPEC 6.4", "b", "UPDATE databuild_wants SET priority = 1 WHERE source = 'job run' AND state = 'Building'"),
-    ("SPEC 6.4", "want:b", "UPDATE databuild_missing SET active = 0"),
-    ("SPEC 6.1", "run:b", "UPDATE databuild_job_runs SET ended_at = 1.0 WHERE state = 'Queued'"),
-    ("SPEC 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
-    ("SPEC 6.1", "run:b", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
-    ("SPEC 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
+    ("rule 5.4", "a", "UPDATE databuild_refs SET due = 1 WHERE ref = 'a'"),
+    ("rule 5.4", "c", "UPDATE databuild_refs SET due = 1 WHERE ref = 'c'"),
+    ("rule 6.4", "b", "UPDATE databuild_wants SET priority = 1 WHERE source = 'job run' AND state = 'Building'"),
+    ("rule 6.4", "want:b", "UPDATE databuild_missing SET active = 0"),
+    ("rule 6.1", "run:b", "UPDATE databuild_job_runs SET ended_at = 1.0 WHERE state = 'Queued'"),
+    ("rule 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
+    ("rule 6.1", "run:b", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
+    ("rule 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
     ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE id = {_INSTANCE_OF.format('c')}"),
     (
         "I7",
@@ -95,19 +95,19 @@ PLANTED = [
         f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE id = {_INSTANCE_OF.format('c')}",
     ),
     ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
-    ("SPEC 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
-    ("SPEC 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
-    ("SPEC 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE id = {_INSTANCE_OF.format('d')}"),
-    ("SPEC 8.3", "b", "UPDATE databuild_refs SET n_joined = 0"),
-    ("SPEC 8.3", "b", "DELETE FROM databuild_delegations WHERE outcome = 'waiting'"),
-    ("SPEC 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'waiting'"),
-    ("SPEC 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'live'"),
-    ("SPEC 3.2", "uuid:c", "DELETE FROM databuild_history WHERE kind = 'instances'"),
-    ("SPEC 3.2", "want:a", "DELETE FROM databuild_history WHERE kind = 'wants'"),
-    ("SPEC 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
-    ("SPEC 3.2", "want:a", "UPDATE databuild_history SET from_state = 'Failed' WHERE kind = 'wants'"),
-    ("SPEC 3.2", "run:b", "UPDATE databuild_history SET from_state = 'Running' WHERE to_state = 'Queued'"),
-    ("SPEC 3.2", "uuid:a", "UPDATE databuild_history SET from_state = NULL WHERE to_state = 'UpstreamBuilding'"),
+    ("rule 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
+    ("rule 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("rule 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE id = {_INSTANCE_OF.format('d')}"),
+    ("rule 8.3", "b", "UPDATE databuild_refs SET n_joined = 0"),
+    ("rule 8.3", "b", "DELETE FROM databuild_delegations WHERE outcome = 'waiting'"),
+    ("rule 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'waiting'"),
+    ("rule 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'live'"),
+    ("rule 3.2", "uuid:c", "DELETE FROM databuild_history WHERE kind = 'instances'"),
+    ("rule 3.2", "want:a", "DELETE FROM databuild_history WHERE kind = 'wants'"),
+    ("rule 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
+    ("rule 3.2", "want:a", "UPDATE databuild_history SET from_state = 'Failed' WHERE kind = 'wants'"),
+    ("rule 3.2", "run:b", "UPDATE databuild_history SET from_state = 'Running' WHERE to_state = 'Queued'"),
+    ("rule 3.2", "uuid:a", "UPDATE databuild_history SET from_state = NULL WHERE to_state = 'UpstreamBuilding'"),
 ]
 
 
@@ -133,7 +133,7 @@ def unguard(world, work):
 
 @pytest.mark.parametrize(("invariant", "label", "damage"), PLANTED)
 def test_planted_damage_is_found_and_named(world, invariant, label, damage):
-    """SPEC 12"""
+    """Rules 12"""
     expected = (invariant, entity(world, label))
     with world.store.writing() as work:
         assert work.connection.execute(f"{damage} RETURNING 1").fetchall()
@@ -146,7 +146,7 @@ def test_planted_damage_is_found_and_named(world, invariant, label, damage):
 
 
 def test_what_an_arrival_moves_is_a_row_of_the_tables():
-    """SPEC 3.2, 4.2: data from outside has a job run that is born Succeeded, and an instance that is born Live."""
+    """Rules 3.2, 4.2: data from outside has a job run that is born Succeeded, and an instance that is born Live."""
     world = World([dataset("src", kind=DatasetKind.SOURCE), dataset("a", "src")])
 
     world.arrive("src", "file:/x")
@@ -182,7 +182,7 @@ def test_what_an_arrival_moves_is_a_row_of_the_tables():
     ],
 )
 def test_what_breaks_no_rule_but_is_not_what_the_log_says_is_found_by_folding_it(world, table, damage):
-    """SPEC 3.4, I5"""
+    """Rules 3.4, I5"""
     with world.store.writing() as work:
         assert work.connection.execute(f"{damage} RETURNING 1").fetchall()
 
@@ -203,7 +203,7 @@ def test_what_breaks_no_rule_but_is_not_what_the_log_says_is_found_by_folding_it
     ],
 )
 def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):
-    """SPEC 3.1, I5: the triggers keep honest tools away; check finds what the others did."""
+    """Rules 3.1, I5: the triggers keep honest tools away; check finds what the others did."""
     with world.store.writing() as work:
         unguard(world, work)
         work.connection.execute(damage)
@@ -214,7 +214,7 @@ def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):
 
 
 def test_a_log_that_cannot_be_read_is_a_violation_too(world):
-    """SPEC 3.4: check prints; it does not fall over."""
+    """Rule 3.4: check prints; it does not fall over."""
     with world.store.writing() as work:
         unguard(world, work)
         work.connection.execute("UPDATE databuild_events SET payload = '{' WHERE seq = 2")

@@ -1,4 +1,4 @@
-"""Whatever is changed behind the engine's back is found by `check` and named (SPEC 3.4, 12).
+"""Whatever is changed behind the engine's back is found by `check` and named (rules 3.4, 12).
 
 What to change is computed from the schema and from the log, so that a new table, column or field of an event is asked
 about without being listed. What cannot be found is listed, and `docs/concepts.md` says so to those who rely on it.
@@ -113,7 +113,7 @@ def test_what_nobody_touched_is_found_to_be_sound(path):
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_a_changed_value_is_found(path, table, column):
-    """SPEC 12, I5: of the column's own type, and nothing that the database would refuse by itself."""
+    """Rules 12, I5: of the column's own type, and nothing that the database would refuse by itself."""
     change(path, table, column)
 
     assert table in entities(found_in(path))
@@ -121,7 +121,7 @@ def test_a_changed_value_is_found(path, table, column):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_lost_row_is_found(path, table):
-    """SPEC 12, I5"""
+    """Rules 12, I5"""
     key = key_of(table)
     damage(path, f"DELETE FROM {table} WHERE ({key}) = (SELECT {key} FROM {table} LIMIT 1)")
 
@@ -131,7 +131,7 @@ def test_a_lost_row_is_found(path, table):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_too_many_is_found(path, table):
-    """SPEC 12, I5: like one that is there, under another key."""
+    """Rules 12, I5: like one that is there, under another key."""
     columns = schema.metadata.tables[table].columns
     unique = [column for column in columns if column.unique]
     first = next(iter(schema.metadata.tables[table].primary_key.columns))
@@ -215,7 +215,7 @@ def is_text(column: sa.Column) -> bool:
     ],
 )  # fmt: skip
 def test_a_log_that_somebody_changed_is_found(path, statement, entity, detail):
-    """SPEC 3.1, I5: by seq and type, with the reason, and without a traceback."""
+    """Rules 3.1, I5: by seq and type, with the reason, and without a traceback."""
     with opened(path) as connection:
         (last,) = connection.execute(f"SELECT max(seq) FROM {EVENTS}").fetchone()
     names = {"events": EVENTS, "last": last, "next": last + 1, "over": last + 2}
@@ -229,7 +229,7 @@ def test_a_log_that_somebody_changed_is_found(path, statement, entity, detail):
 
 
 def test_two_events_that_changed_places_are_found(path):
-    """SPEC 3.1: they stop the fold, or make other tables, or their times go back."""
+    """Rule 3.1: they stop the fold, or make other tables, or their times go back."""
     with opened(path) as connection:
         for guard in GUARDS:
             connection.execute(f"DROP TRIGGER {EVENTS}_{guard}")
@@ -244,7 +244,7 @@ def test_two_events_that_changed_places_are_found(path):
 
 @pytest.mark.parametrize("column", ["actor", "command_id"])
 def test_who_gave_a_command_of_one_event_is_known_from_the_log_alone(path, column):
-    """SPEC 3.1: told here, and in docs/concepts.md, so that nobody relies on more than there is."""
+    """Rule 3.1: told here, and in docs/concepts.md, so that nobody relies on more than there is."""
     with opened(path) as connection:
         (seq,) = connection.execute(
             f"""SELECT seq FROM {EVENTS} e WHERE type = 'JobRunStarted' AND command_id NOT LIKE '%#%' AND NOT EXISTS
@@ -258,7 +258,7 @@ def test_who_gave_a_command_of_one_event_is_known_from_the_log_alone(path, colum
 
 @pytest.mark.parametrize("column", ["at", "actor", "command_id"])
 def test_within_a_command_its_events_vouch_for_each_other(path, column):
-    """SPEC 3.1: events of one command are counted up in their command ids, and have one time and one actor."""
+    """Rule 3.1: events of one command are counted up in their command ids, and have one time and one actor."""
     with opened(path) as connection:
         (seq,) = connection.execute(f"SELECT seq FROM {EVENTS} WHERE command_id LIKE '%#1' LIMIT 1").fetchone()
     other = "at + 0.001" if column == "at" else f"{column} || 'x'"
@@ -315,7 +315,7 @@ def turned(said: object) -> object:
 
 @pytest.mark.long
 def test_whatever_an_event_says_is_vouched_for_by_the_tables_but_for_a_short_list(path):
-    """SPEC 3.1, I5: each field of each type of event, changed where it is first said."""
+    """Rules 3.1, I5: each field of each type of event, changed where it is first said."""
     with opened(path) as connection:
         rows = connection.execute(f"SELECT seq, type, payload FROM {EVENTS} ORDER BY seq").fetchall()
         for guard in GUARDS:
@@ -354,7 +354,7 @@ def parts() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("kind", "name"), parts())
 def test_an_index_view_trigger_or_table_that_is_gone_is_found_and_put_back_by_a_rebuild(path, kind, name):
-    """SPEC 3.1, 3.4"""
+    """Rules 3.1, 3.4"""
     with opened(path) as connection:
         connection.execute(f"DROP {kind} {name}")
     store = open_store(f"sqlite:///{path}")
@@ -370,7 +370,7 @@ def test_an_index_view_trigger_or_table_that_is_gone_is_found_and_put_back_by_a_
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_column_that_is_gone_is_found_and_put_back_by_a_rebuild(path, table):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     column = schema.metadata.tables[table].columns.values()[-1].name
     with opened(path) as connection:
         connection.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO another")
@@ -383,7 +383,7 @@ def test_a_column_that_is_gone_is_found_and_put_back_by_a_rebuild(path, table):
 
 
 def test_a_trigger_that_was_made_to_do_nothing_is_found(path):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     name = f"{EVENTS}_no_update"
     with opened(path) as connection:
         connection.execute(f"DROP TRIGGER {name}")
@@ -397,7 +397,7 @@ def test_a_trigger_that_was_made_to_do_nothing_is_found(path):
 
 
 def test_a_log_that_is_gone_is_said_to_be_past_help(path):
-    """SPEC 3.4: all else can be computed, the log cannot."""
+    """Rule 3.4: all else can be computed, the log cannot."""
     with opened(path) as connection:
         connection.execute(f"DROP TABLE {EVENTS}")
     store = open_store(f"sqlite:///{path}")
@@ -429,7 +429,7 @@ def scribble(path: Path, at: int, size: int) -> None:
 
 @pytest.mark.parametrize("table", [*TABLES, EVENTS])
 def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
-    """SPEC 3.4: by the table that lies on it, without a traceback."""
+    """Rule 3.4: by the table that lies on it, without a traceback."""
     scribble(path, *page_of(path, table))
 
     found = found_in(path, deep=True)
@@ -440,7 +440,7 @@ def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
 
 @pytest.mark.parametrize("table", ["databuild_refs", "databuild_datasets"])
 def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_path, monkeypatch, table):
-    """SPEC 3.4, 15: also when it cannot tell which files there should be."""
+    """Rules 3.4, 15: also when it cannot tell which files there should be."""
     path = Path(shutil.copy(told, tmp_path / "databuild.db"))
     scribble(path, *page_of(path, table))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
@@ -454,7 +454,7 @@ def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_p
 
 @pytest.mark.parametrize("table", ["databuild_refs", "databuild_history"])
 def test_the_log_alone_in_a_new_file_is_enough(path, tmp_path, table):
-    """SPEC 3.4: what docs/how-to/find-out-why.md tells to do with sqlite3's `.dump`, when a page is past help."""
+    """Rule 3.4: what docs/how-to/find-out-why.md tells to do with sqlite3's `.dump`, when a page is past help."""
     scribble(path, *page_of(path, table))
     saved = tmp_path / "saved.db"
     with opened(path) as old, opened(saved) as new:
@@ -468,7 +468,7 @@ def test_the_log_alone_in_a_new_file_is_enough(path, tmp_path, table):
 
 
 def test_an_index_that_lies_is_found_by_a_deep_check(path):
-    """SPEC 3.4: the table itself is sound, so only the file tells."""
+    """Rule 3.4: the table itself is sound, so only the file tells."""
     with opened(path) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute(
@@ -480,7 +480,7 @@ def test_an_index_that_lies_is_found_by_a_deep_check(path):
 
 
 def test_a_text_that_is_none_is_named_and_no_traceback(path):
-    """SPEC 3.4: a flipped bit may leave something that is not UTF-8."""
+    """Rule 3.4: a flipped bit may leave something that is not UTF-8."""
     damage(path, "UPDATE databuild_wants SET comment = CAST(x'ff41' AS TEXT)")
 
     found = found_in(path)
@@ -507,7 +507,7 @@ def served(database, shared_url) -> Iterator[tuple[Store, sa.Connection]]:
 @pytest.mark.databases("postgres")
 @pytest.mark.parametrize("how", ["lost", "changed"])
 def test_a_server_whose_tables_were_all_damaged_is_told_of_each_and_repaired(served, how):
-    """SPEC 3.4, 12, I5"""
+    """Rules 3.4, 12, I5"""
     store, server = served
     for table in schema.PROJECTIONS:
         key = key_of(table.name)
@@ -539,7 +539,7 @@ def test_a_server_whose_tables_were_all_damaged_is_told_of_each_and_repaired(ser
     ],
 )
 def test_a_log_on_a_server_that_was_changed_is_found_by_its_event(served, statement, entity, detail):
-    """SPEC 3.1, 3.4: by whoever may switch its guards off."""
+    """Rules 3.1, 3.4: by whoever may switch its guards off."""
     store, server = served
     server.exec_driver_sql(f"ALTER TABLE {EVENTS} DISABLE TRIGGER USER")
     assert server.exec_driver_sql(statement.format(events=EVENTS)).rowcount == 1

@@ -1,4 +1,4 @@
-"""Stored shapes live for ever: old ones are raised to today's, unknown ones are refused by name (SPEC 3.1, HOUSE_STYLE 9)."""
+"""Stored shapes live for ever: old ones are raised to today's, unknown ones are refused by name (rule 3.1, HOUSE_STYLE 9)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_written_has_the_newest_version(renamed):
 
 
 def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, tmp_path):
-    """SPEC 3.4: an older version's log, folded by code whose newest shape is another one, and then added to."""
+    """Rule 3.4: an older version's log, folded by code whose newest shape is another one, and then added to."""
     path = tmp_path / "build.db"
     golden.restore(golden.read(golden.versions()[0]), path)
     monkeypatch.setitem(codec._versions, "WantCanceled", 2)
@@ -71,7 +71,7 @@ def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, t
     ],
 )
 def test_what_is_not_known_here_is_refused_and_not_guessed(name, version, message):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     with pytest.raises(codec.UnknownShape, match=message):
         codec.decode(name, version, '{"type":"WantCanceled","want_ids":["w"]}')
 
@@ -92,5 +92,5 @@ def test_what_is_not_known_here_is_refused_and_not_guessed(name, version, messag
     ],
 )
 def test_a_field_that_its_shape_has_not_is_named_with_the_way_to_it(name, payload, fields):
-    """SPEC 3.1: decoding passes over it, so that check has to ask."""
+    """Rule 3.1: decoding passes over it, so that check has to ask."""
     assert codec.unknown_fields(name, 1, payload) == fields

@@ -1,4 +1,4 @@
-"""A log replays to the same state for ever: each version's log, and the tables that it computed (SPEC 3.2, 3.4, 16.29).
+"""A log replays to the same state for ever: each version's log, and the tables that it computed (rules 3.2, 3.4, 3.7).
 
 tests/golden/README.md says where the recordings come from, and what to do when one of these tests fails.
 """
@@ -104,7 +104,7 @@ def test_every_released_version_has_its_golden_log():
 
 
 def test_the_first_golden_log_has_all_24_event_types_of_its_commit():
-    """SPEC 16.29"""
+    """Rule 3.7"""
     assert len({event["type"] for event in golden.read(FIRST).log}) == 24
 
 
@@ -114,7 +114,7 @@ def test_a_golden_log_has_every_event_that_its_version_knew(recorded):
 
 
 def test_no_type_of_event_is_forgotten_later(recorded):
-    """SPEC 3.1: a stored name lives for ever."""
+    """Rule 3.1: a stored name lives for ever."""
     assert set(recorded.about["event_types"]) <= {str(cls.__struct_config__.tag) for cls in EVENT_TYPES}
 
 
@@ -122,7 +122,7 @@ def test_no_type_of_event_is_forgotten_later(recorded):
 
 
 def test_every_event_of_a_golden_log_is_the_same_after_it_is_written_again(recorded):
-    """SPEC 3.1: also after it was raised to today's shape."""
+    """Rule 3.1: also after it was raised to today's shape."""
     for event in recorded.log:
         fact = decode(event["type"], event["version"], event["payload"])
 
@@ -131,7 +131,7 @@ def test_every_event_of_a_golden_log_is_the_same_after_it_is_written_again(recor
 
 @pytest.mark.databases("sqlite", "postgres")
 def test_a_golden_log_folds_to_exactly_the_tables_of_its_version(recorded, shared_url):
-    """SPEC 3.2, 3.4: in a database of today that has nothing but the log."""
+    """Rules 3.2, 3.4: in a database of today that has nothing but the log."""
     store = open_store(shared_url)
     names, marks = ", ".join(golden.ENVELOPE), ", ".join("?" for _ in golden.ENVELOPE)
     with store.writing() as work:
@@ -147,12 +147,12 @@ def test_a_golden_log_folds_to_exactly_the_tables_of_its_version(recorded, share
 
 
 def test_the_database_that_a_version_left_behind_is_brought_to_today(recorded, left_behind):
-    """SPEC 3.4: its own tables, in its own shape, with its own triggers."""
+    """Rule 3.4: its own tables, in its own shape, with its own triggers."""
     assert_migrated(recorded, left_behind)
 
 
 def test_older_tables_are_refused_until_they_are_computed_again(recorded, with_older_tables):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     with pytest.raises(OlderProjection, match="databuild log migrate"):
         open_store(f"sqlite:///{with_older_tables}")
 
@@ -172,7 +172,7 @@ def assert_migrated(recorded: Golden, path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_golden_log_is_continued_by_a_random_walk(recorded, left_behind, seed):
-    """SPEC 3.4, 16.29"""
+    """Rules 3.4, 3.7"""
     store = Store(f"sqlite:///{left_behind}", check_projections=False)
     migrate(store)
     store.close()
@@ -191,7 +191,7 @@ def test_a_golden_log_is_continued_by_a_random_walk(recorded, left_behind, seed)
 
 @pytest.mark.long
 def test_the_command_line_brings_an_older_home_to_today(recorded, with_older_tables, monkeypatch):
-    """SPEC 3.4: as docs/how-to/upgrading.md says."""
+    """Rule 3.4: as docs/how-to/upgrading.md says."""
     monkeypatch.setenv("DAGSTER_HOME", str(with_older_tables.parent))
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
     run = CliRunner()

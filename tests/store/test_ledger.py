@@ -1,4 +1,4 @@
-"""What the ledger says of builds that others took over, of wants with several refs, and what it counts (SPEC 8)."""
+"""What the ledger says of builds that others took over, of wants with several refs, and what it counts (rules 8)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def only(world: World, requester: str) -> LedgerEntry:
 
 
 def test_what_a_claim_could_not_finish_and_another_built_was_built_for_it(world):
-    """SPEC 8.1: its wants stay when its Dagster run is gone."""
+    """Rule 8.1: its wants stay when its Dagster run is gone."""
     world.claim("a", dagster_run_id="R")
     world.miss("a", "u")
     assert (only(world, "R").outcome.value, only(world, "R").ended_at) == ("waiting", None)
@@ -49,7 +49,7 @@ def test_what_a_claim_could_not_finish_and_another_built_was_built_for_it(world)
 
 
 def test_what_a_claim_lost_and_another_failed_has_failed_for_it(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     world.claim("a", dagster_run_id="R")
     world.lose("a")
     world.clock.turn(3600)
@@ -62,7 +62,7 @@ def test_what_a_claim_lost_and_another_failed_has_failed_for_it(world):
 
 
 def test_what_a_claim_built_stays_its_own_when_it_is_built_again(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     world.claim("a", dagster_run_id="R")
     uuid = world.succeed("a")
 
@@ -73,7 +73,7 @@ def test_what_a_claim_built_stays_its_own_when_it_is_built_again(world):
 
 
 def test_a_ref_that_is_claimed_again_has_one_entry(world):
-    """SPEC 8.1: one for each request and ref."""
+    """Rule 8.1: one for each request and ref."""
     world.claim("a", dagster_run_id="R")
     world.lose("a")
     world.clock.turn(3600)
@@ -86,7 +86,7 @@ def test_a_ref_that_is_claimed_again_has_one_entry(world):
 
 @pytest.mark.parametrize("expired", [False, True])
 def test_what_a_claim_left_unbuilt_is_given_up_when_its_want_has_ended(world, expired):
-    """SPEC 8.1, 8.3: nobody builds it for its sake any more, so it waits for nothing."""
+    """Rules 8.1, 8.3: nobody builds it for its sake any more, so it waits for nothing."""
     world.claim("a", dagster_run_id="R")
     world.lose("a")
     assert only(world, "R").outcome.value == "waiting"
@@ -105,7 +105,7 @@ def test_what_a_claim_left_unbuilt_is_given_up_when_its_want_has_ended(world, ex
 
 
 def test_what_a_claim_left_waits_as_long_as_it_is_being_built_or_wanted(world):
-    """SPEC 8.1: another's build serves it all the same, and who claims it again wants it again."""
+    """Rule 8.1: another's build serves it all the same, and who claims it again wants it again."""
     world.claim("a", dagster_run_id="R")
     world.cancel("a")
     assert only(world, "R").outcome.value == "given up"
@@ -125,7 +125,7 @@ def test_what_a_claim_left_waits_as_long_as_it_is_being_built_or_wanted(world):
 
 
 def test_a_failed_delegation_names_the_job_run_that_failed(world):
-    """SPEC 8.3: not the one that was joined first, and lost."""
+    """Rule 8.3: not the one that was joined first, and lost."""
     first = world.job_run("a")
     world.claim("a", dagster_run_id="R")
     world.lose("a")
@@ -143,7 +143,7 @@ def test_a_failed_delegation_names_the_job_run_that_failed(world):
 
 
 def test_each_ref_of_a_want_ends_in_its_own_way(world):
-    """SPEC 5.4, 8.1: the want is all or nothing, what became of its refs is not."""
+    """Rules 5.4, 8.1: the want is all or nothing, what became of its refs is not."""
     want = world.want_view(world.want("a", "b", "c", "u"))
     world.job_run("u")
     uuid = world.succeed("a")
@@ -157,7 +157,7 @@ def test_each_ref_of_a_want_ends_in_its_own_way(world):
 
 
 def test_an_open_want_says_of_each_ref_how_it_stands(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     want = world.want_view(world.want("a", "b"))
 
     world.live("a")
@@ -166,7 +166,7 @@ def test_an_open_want_says_of_each_ref_how_it_stands(world):
 
 
 def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
-    """SPEC 5.3, 8.1"""
+    """Rules 5.3, 8.1"""
     failed, taken_back = world.want_view(world.want("a")), world.want_view(world.want("b"))
     world.fail("a")
     world.cancel_want(taken_back.id)
@@ -180,7 +180,7 @@ def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
 
 
 def test_who_asked_for_a_ref_is_not_told_of_the_other_refs_of_their_wants(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     world.want("a", "b")
 
     assert [entry.ref for entry in world.engine.ledger.of_ref("a")] == ["a"]
@@ -190,7 +190,7 @@ def test_who_asked_for_a_ref_is_not_told_of_the_other_refs_of_their_wants(world)
 
 
 def test_the_success_rate_is_of_all_job_runs_that_ended_but_dep_misses(make_world):
-    """SPEC 8.5: (Succeeded + Skipped) / (Succeeded + Skipped + Failed + Canceled + Lost)."""
+    """Rule 8.5: (Succeeded + Skipped) / (Succeeded + Skipped + Failed + Canceled + Lost)."""
     world = make_world(dataset("days", keys="123456789"), dataset("u"))
     world.live("days@1", "days@2", "days@3")
     world.claim("days@1", dagster_run_id="R")
@@ -219,7 +219,7 @@ def test_the_success_rate_is_of_all_job_runs_that_ended_but_dep_misses(make_worl
 
 
 def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world):
-    """SPEC 8.5"""
+    """Rule 8.5"""
     world.live("a", "x", "y")
 
     world.claim("x", "y", together=True, dagster_run_id="R")
@@ -244,7 +244,7 @@ def test_wants_count_as_open_until_they_end(world):
 
 
 def test_the_newest_entries_of_all_requests_come_first(world):
-    """SPEC 15: what was delegated, claimed and wanted stands in one list."""
+    """Rules 15: what was delegated, claimed and wanted stands in one list."""
     asked = []
     for ask in (
         lambda: world.claim("a", dagster_run_id="R").events and "R",

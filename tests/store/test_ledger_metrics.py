@@ -1,4 +1,4 @@
-"""Metrics of a job: its success rate, and the builds that a delegation avoided (SPEC 8.5)."""
+"""Metrics of a job: its success rate, and the builds that a delegation avoided (rule 8.5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def world(make_world):
 
 
 def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(world):
-    """SPEC 8.5"""
+    """Rule 8.5"""
     world.job_run("a")
     world.clock.turn(20)
     world.succeed("a")
@@ -36,7 +36,7 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
 
 
 def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
-    """SPEC 8.5"""
+    """Rule 8.5"""
     world.miss("a", "b")
 
     metrics = {each.job: each for each in world.ledger.metrics()}
@@ -46,7 +46,7 @@ def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
 
 
 def test_several_outputs_of_one_build_avoid_one_build(world):
-    """SPEC 8.5: builds avoided, not refs."""
+    """Rule 8.5: builds avoided, not refs."""
     for ref in ("x", "y", "z"):
         world.succeed(ref)
 
@@ -56,7 +56,7 @@ def test_several_outputs_of_one_build_avoid_one_build(world):
 
 
 def test_a_request_that_asks_twice_avoids_no_build(world):
-    """SPEC 8.1, 8.5"""
+    """Rules 8.1, 8.5"""
     for _ in range(2):
         world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
 
@@ -66,7 +66,7 @@ def test_a_request_that_asks_twice_avoids_no_build(world):
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
-    """SPEC 8.3, 8.5: only requests that joined or reused a build avoid one."""
+    """Rules 8.3, 8.5: only requests that joined or reused a build avoid one."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.cancel("a", keep_wants=True)

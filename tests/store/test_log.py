@@ -1,4 +1,4 @@
-"""The log is append-only, gapless and in order; what was stored is read as it was (SPEC 3.1)."""
+"""The log is append-only, gapless and in order; what was stored is read as it was (rule 3.1)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def on_disk(make_world, shared_url):
     ],
 )
 def test_the_database_itself_refuses_to_change_the_log(on_disk, database, statement):
-    """SPEC 3.1: whoever opens it, with whatever tool."""
+    """Rule 3.1: whoever opens it, with whatever tool."""
     before = on_disk.queries.raw_events(0, 1000)
     if database == "postgres" and "OR REPLACE" in statement:
         statement = statement.replace(" OR REPLACE", "") + " ON CONFLICT (seq) DO UPDATE SET actor = 'me'"
@@ -54,7 +54,7 @@ def test_the_database_itself_refuses_to_change_the_log(on_disk, database, statem
 
 
 def test_seqs_have_no_gap_and_refused_commands_leave_none(on_disk):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     with pytest.raises(Exception, match="nowhere"):
         on_disk.want("nowhere")
     on_disk.want("c")
@@ -65,14 +65,14 @@ def test_seqs_have_no_gap_and_refused_commands_leave_none(on_disk):
 
 
 def test_command_ids_are_unique(on_disk):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     ids = [row[4] for row in on_disk.queries.raw_events(0, 1000)]
 
     assert len(set(ids)) == len(ids)
 
 
 def test_the_log_can_be_tailed(on_disk):
-    """SPEC 3.1: readers ask for what came after a seq."""
+    """Rule 3.1: readers ask for what came after a seq."""
     seen = on_disk.seq
     on_disk.want("c")
 
@@ -82,7 +82,7 @@ def test_the_log_can_be_tailed(on_disk):
 
 
 def test_what_was_recorded_is_read_by_another_process_as_it_was(on_disk):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     outcome = on_disk.handle(c.CreateWants(wants=(("c",),), comment="für Zoë 🛫", priority=3, ttl_seconds=None))
     elsewhere = World(url=on_disk.store.url)
 
@@ -91,7 +91,7 @@ def test_what_was_recorded_is_read_by_another_process_as_it_was(on_disk):
 
 
 def test_an_event_names_its_type_and_version_beside_its_payload(on_disk):
-    """SPEC 3.1, HOUSE_STYLE 9: the stored shape lives for ever."""
+    """Rule 3.1, HOUSE_STYLE 9: the stored shape lives for ever."""
     for _, _, name, version, _, _, payload in on_disk.queries.raw_events(0, 1000):
         assert json.loads(payload)["type"] == name
         assert version == 1
@@ -158,7 +158,7 @@ STORED = [
 
 @pytest.mark.parametrize(("name", "payload"), STORED, ids=[name for name, _ in STORED])
 def test_what_the_first_version_stored_can_be_read(name, payload):
-    """SPEC 3.6, HOUSE_STYLE 9"""
+    """Rule 3.6, HOUSE_STYLE 9"""
     fact = codec.decode(name, 1, payload)
 
     assert json.loads(payload).items() <= json.loads(codec.encode(fact)[2]).items()
@@ -170,7 +170,7 @@ def test_every_event_type_has_a_stored_example():
 
 
 def test_a_store_in_memory_has_the_same_rules():
-    """SPEC 3.1"""
+    """Rule 3.1"""
     world = World([dataset("a")], url="sqlite://")
 
     with world.store.writing() as work, pytest.raises(sqlite3.IntegrityError, match="append-only"):

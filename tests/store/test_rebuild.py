@@ -1,4 +1,4 @@
-"""All state is a fold of the log: at its end, and at every place before (SPEC 3.2, 3.4, I5)."""
+"""All state is a fold of the log: at its end, and at every place before (rules 3.2, 3.4, I5)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tables(store):
 
 
 def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     before = tables(eventful.store)
     assert all(before.values()), "something of every table must have happened"
 
@@ -77,7 +77,7 @@ def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
 
 
 def test_a_rebuild_repairs_what_somebody_broke(eventful):
-    """SPEC 3.4: the log is the authority."""
+    """Rule 3.4: the log is the authority."""
     before = tables(eventful.store)
     with eventful.store.writing() as work:
         work.connection.execute("UPDATE databuild_refs SET state = 'Live'")
@@ -91,7 +91,7 @@ def test_a_rebuild_repairs_what_somebody_broke(eventful):
 
 
 def test_work_goes_on_after_a_rebuild(eventful):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     rebuild(eventful.store)
 
     eventful.want("d")
@@ -99,7 +99,7 @@ def test_work_goes_on_after_a_rebuild(eventful):
 
 
 def test_a_rebuild_that_fails_changes_nothing(eventful):
-    """SPEC 3.3, 3.4: it is one transaction as well."""
+    """Rules 3.3, 3.4: it is one transaction as well."""
     with eventful.store.writing() as work:
         work.connection.execute(
             "INSERT INTO databuild_events SELECT seq + 1, at, 'JobRunStarted', 1, 'forged', 'x',"
@@ -118,7 +118,7 @@ def test_a_rebuild_that_fails_changes_nothing(eventful):
 
 
 def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
-    """SPEC 3.2, I5: what was the state of X at a seq is one indexed read."""
+    """Rules 3.2, I5: what was the state of X at a seq is one indexed read."""
     keys = {"instances": "uuid", "wants": "want_id", "job_runs": "job_run_id"}
     prefix = open_store("sqlite://")
     with eventful.store.reading() as connection:
@@ -145,7 +145,7 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
 
 
 def test_history_is_a_chain_of_moves(eventful):
-    """SPEC 3.2: each row says from where; it is where the row before went to."""
+    """Rule 3.2: each row says from where; it is where the row before went to."""
     with eventful.store.reading() as connection:
         rows = connection.execute(
             "SELECT kind, entity_id, from_state, to_state FROM databuild_history ORDER BY kind, entity_id, seq, place"
@@ -158,7 +158,7 @@ def test_history_is_a_chain_of_moves(eventful):
 
 
 def test_a_fold_event_by_event_equals_one_in_a_single_transaction(eventful):
-    """SPEC 3.4: nothing may depend on what was loaded before."""
+    """Rule 3.4: nothing may depend on what was loaded before."""
     together = open_store("sqlite://")
     with eventful.store.reading() as connection:
         events = list(all_events(connection))
@@ -172,7 +172,7 @@ def test_a_fold_event_by_event_equals_one_in_a_single_transaction(eventful):
 
 
 def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     with eventful.store.reading() as connection:
         events = list(all_events(connection))
     started = next(event for event in events if type(event.fact).__name__ == "JobRunSucceeded")
@@ -189,7 +189,7 @@ def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful)
 
 
 def test_a_unit_of_work_that_raises_leaves_no_trace(eventful):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     before = tables(eventful.store)
 
     with pytest.raises(KeyboardInterrupt), eventful.store.writing() as work:

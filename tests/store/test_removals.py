@@ -1,4 +1,4 @@
-"""Which data may be taken away, decided in the transaction that records it (SPEC 10.8)."""
+"""Which data may be taken away, decided in the transaction that records it (rule 10.8)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_tainted_goes_only_when_it_is_said(world):
 
 
 def test_what_a_taint_of_others_covers_stays_tainted_when_that_is_taken_back(world):
-    """SPEC 7.3: the taint goes, the data does not come back."""
+    """Rule 7.3: the taint goes, the data does not come back."""
     world.live("a")
     world.succeed("b", inputs=["a"])
     taint_id = world.handle(c.TaintPartitions(refs=("a",), reason="wrong", downstream=True)).taint_id
@@ -79,7 +79,7 @@ def test_what_a_taint_of_others_covers_stays_tainted_when_that_is_taken_back(wor
 
 
 def test_nobody_goes_back_to_what_was_removed(world):
-    """SPEC 7.4"""
+    """Rule 7.4"""
     first, _ = built_twice(world, "a")
     remove(world, first)
     before = world.seq
@@ -126,7 +126,7 @@ def test_what_a_job_run_may_be_reading_stays_until_that_has_ended(world):
 
 
 def test_what_a_running_operation_is_about_stays_until_that_has_ended(world):
-    """SPEC 9.2: its partitions, with their instances, are fixed as it starts."""
+    """Rule 9.2: its partitions, with their instances, are fixed as it starts."""
     first = world.succeed("a")
     id = keys.OperationId("a", "validate", None, 1)
     run_ops, next_id = (
@@ -143,7 +143,7 @@ def test_what_a_running_operation_is_about_stays_until_that_has_ended(world):
 
 
 def test_what_attempts_left_goes_but_for_what_the_next_one_may_go_on_from(world):
-    """SPEC 10.4"""
+    """Rule 10.4"""
     world.want("a")
     world.fail("a", kind="transient")
     first = world.uuid("a")
@@ -168,7 +168,7 @@ def test_an_attempt_whose_ref_nobody_wants_any_more_leaves_nothing(world):
 
 
 def test_what_came_from_outside_belongs_to_somebody_else(world):
-    """SPEC 10.6: its files are listed where they lie."""
+    """Rule 10.6: its files are listed where they lie."""
     world.arrive("a", "file:///1")
     first = world.uuid("a")
     world.arrive("a", "file:///2")

@@ -8,7 +8,7 @@ from tests.support.twin_world import TwinWorld
 
 
 def test_a_database_and_the_model_in_memory_agree_on_every_event_and_row(database):
-    """SPEC 3.3, 3.4: every type of event, every table; `tests/engine/test_engine_histories.py` compares them on random walks."""
+    """Rules 3.3, 3.4: every type of event, every table; `tests/engine/test_engine_histories.py` compares them on random walks."""
     world = TwinWorld(story.DATASETS)
 
     story.tell(world)

@@ -1,4 +1,4 @@
-"""kill -9 between any two statements of a command leaves the state before it, or the state after it (SPEC 3.3)."""
+"""kill -9 between any two statements of a command leaves the state before it, or the state after it (rule 3.3)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_every_command_is_among_them():
 
 @pytest.mark.parametrize("make", COMMANDS.values(), ids=[command.__name__ for command in COMMANDS])
 def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make):
-    """SPEC 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
+    """Rule 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
     arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
     world = World([*(dataset(name) for name in "abcdefghik"), *arcs], url=shared_url)
     a_bit_of_everything(world)
@@ -162,7 +162,7 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
 
 
 def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(shared_url):
-    """SPEC 10.5: between availability and the want, and whichever of its statements was the last: one want."""
+    """Rule 10.5: between availability and the want, and whichever of its statements was the last: one want."""
     world = World([dataset("source"), dataset("arc", "source", subscribe=["source"])], url=shared_url)
     world.live("source")
     untouched = tables(world)
@@ -180,7 +180,7 @@ def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(
 
 
 def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     world = World([dataset(name) for name in "ab"], url=shared_url)
     world.miss("a", "b")
     with world.store.writing() as work:
@@ -199,7 +199,7 @@ def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url):
 
 
 def test_an_interrupted_statement_undoes_the_whole_command(tmp_path):
-    """SPEC 3.5: sqlite's progress handler stops a statement in its midst, wherever that may be."""
+    """Rule 3.5: sqlite's progress handler stops a statement in its midst, wherever that may be."""
     world = World([dataset(name) for name in "abcde"], url=f"sqlite:///{tmp_path}/build.db")
     world.miss("a", "b")
     job_run = world.job_run("b")

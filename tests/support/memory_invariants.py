@@ -1,4 +1,4 @@
-"""The invariants of SPEC 12 over a `MemoryView`, written without SQL: one function per rule, each yields what breaks it.
+"""The invariants of rules 12 over a `MemoryView`, written without SQL: one function per rule, each yields what breaks it.
 
 `store.invariants` asks the same of the tables. Two readings of one specification find more than one.
 """
@@ -97,7 +97,7 @@ _FORCED = (
 
 
 def forced_state(states: list[InstanceState | None]) -> WantState:
-    """SPEC 5.2 for a want whose refs have these states; a failure wins over everything, then Live for all."""
+    """Rule 5.2 for a want whose refs have these states; a failure wins over everything, then Live for all."""
     present = set(states)
     failed = [forced for state, forced in _FORCED[:2] if state in present]
     if not failed and present == {_I.LIVE}:
@@ -261,12 +261,12 @@ _QUESTIONS: tuple[tuple[str, Callable[[MemoryView, float], Iterator[str]]], ...]
     ("I3", _waiting),
     ("I4", _wants),
     ("I4", _wanted),
-    ("SPEC 6.4", _derivative),
-    ("SPEC 6.1, 4.4", _job_runs),
-    ("SPEC 8.2", _dead_job_runs),
+    ("rule 6.4", _derivative),
+    ("rules 6.1, 4.4", _job_runs),
+    ("rule 8.2", _dead_job_runs),
     ("I6", _uuids),
     ("I7", _manifests),
-    ("SPEC 7", _taints),
-    ("SPEC 8.3", _delegations),
-    ("SPEC 3.2", _histories),
+    ("rules 7", _taints),
+    ("rule 8.3", _delegations),
+    ("rule 3.2", _histories),
 )

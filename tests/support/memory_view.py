@@ -118,7 +118,7 @@ class MemoryView:
 
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
         for arc_id, instance_id, seq in firings:
-            assert (arc_id, instance_id) not in self.firings, "an arc fires once for an instance (SPEC 10.5)"
+            assert (arc_id, instance_id) not in self.firings, "an arc fires once for an instance (rule 10.5)"
             self.firings[arc_id, instance_id] = seq
 
     # Refs

@@ -1,4 +1,4 @@
-"""Clusterless's keys: named as other tools expect, replaced whole, on a disk and in an object store (SPEC 10.2)."""
+"""Clusterless's keys: named as other tools expect, replaced whole, on a disk and in an object store (rule 10.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter cannot match, told from figures alone (SPEC 9.8)."""
+"""What a filter cannot match, told from figures alone (rule 9.8)."""
 
 import pytest
 
@@ -63,7 +63,7 @@ FILE = FileFigures(
     ],
 )
 def test_a_file_in_which_no_row_can_match_is_passed_over(where):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     assert not parsed_filter(where).might_match(FILE)
 
 
@@ -111,7 +111,7 @@ def test_a_file_in_which_no_row_can_match_is_passed_over(where):
     ],
 )
 def test_a_file_that_might_match_is_read(where):
-    """SPEC 9.8: what is not understood might match; an index costs no row."""
+    """Rule 9.8: what is not understood might match; an index costs no row."""
     if where.startswith("f "):
         # Spark turns the decimal 0.1 into a double, and the float too: which is a little more.
         assert parsed_filter(where).might_match(FILE) is (where == "f > 0.1")
@@ -120,7 +120,7 @@ def test_a_file_that_might_match_is_read(where):
 
 
 def test_times_without_a_zone_are_in_the_readers():
-    """SPEC 9.8"""
+    """Rule 9.8"""
     assert not parsed_filter("at = '2013-01-01T05:30'", "America/New_York").might_match(FILE)
     assert parsed_filter("at = '2013-01-01T00:30'", "America/New_York").might_match(FILE)
     assert parsed_filter("at = '2013-01-01T23:30'", "nowhere").might_match(FILE)
@@ -131,7 +131,7 @@ def test_times_without_a_zone_are_in_the_readers():
     ["", " ", "n >", "n = 1; drop table t", "n = 1 limit 5", "n = 1 group by n", "n=1 qualify 1", "n=1 offset 5"],
 )
 def test_what_is_no_condition_is_refused(where):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     with pytest.raises(BadFilter) as refused:
         parsed_filter(where)
 
@@ -139,7 +139,7 @@ def test_what_is_no_condition_is_refused(where):
 
 
 def test_what_only_spark_understands_is_left_to_it():
-    """SPEC 9.8"""
+    """Rule 9.8"""
     with pytest.raises(BadFilter):
         parsed_filter("n !> 5")
 

@@ -195,7 +195,7 @@ def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehou
 
 @pytest.mark.parametrize("uri", ["../other/part-", "/etc/pass", "..", "", "sub/part-"])
 def test_the_beginning_of_names_cannot_leave_the_instance_either(warehouse, uri):
-    """SPEC 10.2: uri type prefix."""
+    """Rule 10.2: uri type prefix."""
     with pytest.raises(EscapingFile):
         write_manifest(warehouse, manifest_of(uri, uri_type=UriType.PREFIX))
 
@@ -207,7 +207,7 @@ def test_the_beginning_of_names_cannot_leave_the_instance_either(warehouse, uri)
 
 @pytest.mark.parametrize("uri", ["part-0.parquet", "../part-0.parquet", "/data/../etc/passwd", "s3://bucket/../x", ""])
 def test_a_file_outside_is_named_whole_or_not_at_all(warehouse, uri):
-    """SPEC 10.2: uri type identifier."""
+    """Rule 10.2: uri type identifier."""
     with pytest.raises(ManifestDamaged, match="no whole path or url"):
         write_manifest(warehouse, manifest_of(uri, uri_type=UriType.IDENTIFIER))
 
@@ -243,7 +243,7 @@ def test_what_is_no_manifest_is_damaged(warehouse, told):
 
 
 def test_of_many_processes_that_write_one_manifest_one_wins_and_it_is_whole(warehouse):
-    """SPEC 10.2: written create-only."""
+    """Rule 10.2: written create-only."""
     outcomes = write_in_processes(warehouse.root)
 
     assert outcomes.count("wrote") == 1, outcomes
@@ -253,7 +253,7 @@ def test_of_many_processes_that_write_one_manifest_one_wins_and_it_is_whole(ware
 
 
 def test_of_many_processes_that_write_one_manifest_to_an_object_store_one_wins(bucket):
-    """SPEC 10.2: `If-None-Match`."""
+    """Rule 10.2: `If-None-Match`."""
     warehouse = Warehouse(f"s3://{bucket}/wh")
 
     outcomes = write_in_processes(warehouse.root)

@@ -1,4 +1,4 @@
-"""The published schema is that of what is written and read (SPEC 10.2)."""
+"""The published schema is that of what is written and read (rule 10.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warehouse in an object store keeps what a warehouse on a disk promises (SPEC 10.2)."""
+"""A warehouse in an object store keeps what a warehouse on a disk promises (rule 10.2)."""
 
 import multiprocessing
 import os

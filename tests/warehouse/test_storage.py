@@ -145,7 +145,7 @@ def test_a_local_warehouse_that_has_disappeared_is_told_to_readers(tmp_path):
 
 
 def test_many_files_are_created_at_once_and_what_is_there_stays(tmp_path, monkeypatch):
-    """SPEC 10.2: create-only, each of them; no temporary file is left, however many are open at once."""
+    """Rule 10.2: create-only, each of them; no temporary file is left, however many are open at once."""
     monkeypatch.setattr(disk, "MAX_OPEN", 3)
     paths = [str(tmp_path / "new" / f"instance={number}" / "manifest.json") for number in range(8)]
     assert disk.create_only(paths[4], b"first")

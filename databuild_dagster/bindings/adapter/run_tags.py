@@ -31,11 +31,11 @@ OUTCOME_DEP_MISS: Final = "dep_miss"
 OUTCOME_DENIED: Final = "denied"
 #: The process of an executor's run is gone.
 OUTCOME_LOST: Final = "lost"
-#: On an asset: the version in the keys by which other tools find its lots (SPEC 10.2).
+#: On an asset: the version in the keys by which other tools find its lots (rule 10.2).
 VERSION_TAG: Final = "databuild/version"
 #: A Dagster run that built nothing itself: other runs build its refs, or have built them.
 DELEGATED_TAG: Final = "databuild/delegated"
-#: Set to "true", the run rebuilds what it asks for (SPEC 8.7).
+#: Set to "true", the run rebuilds what it asks for (rule 8.7).
 REBUILD_TAG: Final = "databuild/rebuild"
 #: The state of a Dagster run that is held in the queue while other runs build its refs.
 HOLD_TAG: Final = "databuild/hold"

@@ -1,1 +1,1 @@
-"""Files that other programs have written become live instances (SPEC 10.6)."""
+"""Files that other programs have written become live instances (rule 10.6)."""

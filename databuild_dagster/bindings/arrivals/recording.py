@@ -1,4 +1,4 @@
-"""Files that other programs have written become live instances, listed where they are (SPEC 4.2, 10.2).
+"""Files that other programs have written become live instances, listed where they are (rules 4.2, 10.2).
 
 First everything is checked; files that are unreadable or do not fit together are refused in one sentence. Then each ref
 gets a manifest in our warehouse, which lists the files by their whole path, and one event makes all of them live. The
@@ -143,7 +143,7 @@ class Recorder:
             raise ColumnsDiffer(path=outside.files[0].uri, ref=outside.ref, why=why, other=other, allow=_ALLOW)
 
     def empty(self, ref: Ref, origin: str) -> Outside:
-        """No rows, with the dataset's newest columns (SPEC 10.3)."""
+        """No rows, with the dataset's newest columns (rule 10.3)."""
         present = neighbour(self.engine.queries, self.dataset.asset)
         return Outside(ref, (), NO_COLUMNS if present is None else present.schema, origin)
 

@@ -1,4 +1,4 @@
-"""One look at a landing folder records the files that have come for past intervals, batch by batch (SPEC 10.6).
+"""One look at a landing folder records the files that have come for past intervals, batch by batch (rule 10.6).
 
 No state of its own is stored. The folder is compared with the log: an arrival names the fingerprint of its lot's
 listing (paths, sizes, versions). So a process may die at any line, and the next look finds the same. The object's

@@ -82,42 +82,42 @@ class StoreCondition(AutomationCondition[Any]):
 
 
 def live() -> StoreCondition:
-    """Its canonical instance is Live, so it is good to read (SPEC 4.1)."""
+    """Its canonical instance is Live, so it is good to read (rule 4.1)."""
     return _of_state("live", "Its canonical instance is Live", {InstanceState.LIVE})
 
 
 def leased() -> StoreCondition:
-    """It is being built, or waits for its inputs (SPEC 4.4)."""
+    """It is being built, or waits for its inputs (rule 4.4)."""
     return _of_state("leased", "It is being built, or waits for its inputs", LEASED)
 
 
 def tainted() -> StoreCondition:
-    """Its canonical instance is tainted (SPEC 4.1)."""
+    """Its canonical instance is tainted (rule 4.1)."""
     return _of_state("tainted", "Its canonical instance is tainted", {InstanceState.TAINTED})
 
 
 def failed() -> StoreCondition:
-    """It failed, or an input did: until a taint, runs that no person starts are refused (SPEC 4.5)."""
+    """It failed, or an input did: until a taint, runs that no person starts are refused (rule 4.5)."""
     return _of_state("failed", "It failed, or what it needs did", FAILING)
 
 
 def never_built() -> StoreCondition:
-    """It has no instance: it is missing (SPEC 4.1)."""
+    """It has no instance: it is missing (rule 4.1)."""
     return _of_state("never_built", "It has no instance", {None})
 
 
 def wanted() -> StoreCondition:
-    """An open want within its TTL names it, so the orchestrator has it built (SPEC 5.4)."""
+    """An open want within its TTL names it, so the orchestrator has it built (rule 5.4)."""
     return StoreCondition("wanted", "An open want names it", _where(lambda standing: standing.is_wanted))
 
 
 def schedulable() -> StoreCondition:
-    """It may be built now: it is missing, tainted, or up for retry and its backoff has passed (SPEC 4.5)."""
+    """It may be built now: it is missing, tainted, or up for retry and its backoff has passed (rule 4.5)."""
     return StoreCondition("schedulable", "It may be built now", _where(lambda standing: standing.is_schedulable))
 
 
 def stale() -> StoreCondition:
-    """It is live, and was built from instances that are tainted or no longer canonical (SPEC 4.6)."""
+    """It is live, and was built from instances that are tainted or no longer canonical (rule 4.6)."""
     return StoreCondition("stale", "It is live and built from instances that are no longer canonical", _stale)
 
 

@@ -170,7 +170,7 @@ def databuild_multi_asset(
     check_specs: Any = None,
     retry_policy: Any = None,
 ) -> _Decorate:
-    """Declare several assets that one function builds together (SPEC 6.2).
+    """Declare several assets that one function builds together (rule 6.2).
 
     `outs` names the outputs. Each spec may have its own group, description, owners, code version and so on, and deps
     that must be live for that output alone. The function returns a dict with a frame or `EMPTY` for each output. The

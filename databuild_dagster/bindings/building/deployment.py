@@ -16,7 +16,7 @@ from databuild_dagster.model.datasets import AD_HOC_LOCATION
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. For 100 days four threads
 #: took 8.8 s and one took 16.1 s; more threads wait for Spark's own cores.
 DEFAULT_THREADS = 4
-#: How long a Dagster run waits for refs that others build before it fails (SPEC 8.3).
+#: How long a Dagster run waits for refs that others build before it fails (rule 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
 #: Rows that a materialization in the UI shows of its data.
 DEFAULT_SAMPLE_ROWS = 5
@@ -40,7 +40,7 @@ class Deployment:
     alerts: tuple[Alert, ...] = ()
     #: All known types: given ones, those of installed packages, provided ones.
     operations: Operations = field(default_factory=known_operations, compare=False)
-    #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (SPEC 8.7).
+    #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (rule 8.7).
     rebuild: bool = False
     #: The Spark resource as given, to interrupt sessions that dead Dagster runs left.
     spark: Any = field(default=None, compare=False, repr=False)

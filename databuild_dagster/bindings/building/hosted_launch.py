@@ -231,7 +231,7 @@ class HostedLaunch:
         # Cleared first, so that Dagster's closing of the generator does not end them again.
         self._unfinished.clear()
         self._heartbeat.reported(ids_left)
-        # SPEC 6.10: wants that were open at a cancellation do not retry it.
+        # Rule 6.10: wants that were open at a cancellation do not retry it.
         keep_wants = not self._was_terminated()
 
         def end(ids: Sequence[str]) -> None:

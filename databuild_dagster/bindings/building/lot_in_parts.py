@@ -1,4 +1,4 @@
-"""One lot built in parts: its parts, the ones that an earlier attempt kept, and the calls for the others (SPEC 10.4).
+"""One lot built in parts: its parts, the ones that an earlier attempt kept, and the calls for the others (rule 10.4).
 
 A finished part has its files and its manifest in the instance's folder at once. No reader sees any of it before the
 lot's own manifest, which the caller writes. A failed part does not affect the others. This module does not know the

@@ -1,7 +1,7 @@
 """The context of an operation's job: Spark, the data of its partition, and a folder to write to.
 
 All jobs of an executor share one session, opened by the first that asks for it. The Spark work of a job is interrupted
-as soon as another executor has the job or the operation has ended (SPEC 9.7).
+as soon as another executor has the job or the operation has ended (rule 9.7).
 """
 
 import logging

@@ -38,7 +38,7 @@ class Outputs:
         self._columns_lock = Lock()
 
     def by_asset(self, answer: Any, call: Call) -> dict[str, Any]:
-        """The result of each requested output; other results are discarded (SPEC 6.2)."""
+        """The result of each requested output; other results are discarded (rule 6.2)."""
         wanted = [asset for asset in self._tools.names if call.refs_of(asset)]
         if None in self._tools.names.values():
             return {wanted[0]: self.checked(answer, wanted[0])}

@@ -1,4 +1,4 @@
-"""A lot in parts: one call of the function per part; the lot is published when all parts are done (SPEC 10.4)."""
+"""A lot in parts: one call of the function per part; the lot is published when all parts are done (rule 10.4)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ class PartsCaller:
     def call(
         self, call: Call, split: Split, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str
     ) -> Attempt:
-        """One call per part. Finished parts stay if another part fails, and are removed if the lot fails (SPEC 10.4)."""
+        """One call per part. Finished parts stay if another part fails, and are removed if the lot fails (rule 10.4)."""
         (run,), (ref,) = call.runs, call.refs
         asset = asset_of(ref)
         lot = LotInParts(

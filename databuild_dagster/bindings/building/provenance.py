@@ -1,4 +1,4 @@
-"""The code, config and libraries that decide what a launch writes, besides its inputs (SPEC 4.6).
+"""The code, config and libraries that decide what a launch writes, besides its inputs (rule 4.6).
 
 They are recorded once, when the launch starts, so that a receipt does not depend on Dagster's storage, which people
 prune: the log keeps only the id of a Dagster run. Environment variables in a config stay names.

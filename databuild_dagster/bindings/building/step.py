@@ -1,4 +1,4 @@
-"""The step of every asset of ours, which every build passes (SPEC 8.1).
+"""The step of every asset of ours, which every build passes (rule 8.1).
 
 The refs that the Dagster run asks for become job runs to build here, refs that others build, and live refs. A few
 threads of one Spark session build the job runs; the step's thread reports each result to the engine and to Dagster at
@@ -144,7 +144,7 @@ class _Step:
         return list(self.context.partition_keys)
 
     def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
-        """Outputs of a multi-asset that must not delay the buildable ones (SPEC 6.2)."""
+        """Outputs of a multi-asset that must not delay the buildable ones (rule 6.2)."""
         if len(self.datasets) == 1:
             return set()
         return {ref for ref, inputs in self.finder.of(self.datasets, refs).items() if inputs.missing}
@@ -201,7 +201,7 @@ class _Step:
         yield from self.painter.reused(uuids, as_materializations=self.is_backfill)
 
     def _wait_for(self, join: Mapping[Ref, str]) -> Generator[Any, None, Hosting | None]:
-        """Wait until others are done; returns the refs that this step has to build after all (SPEC 8.2, 8.3)."""
+        """Wait until others are done; returns the refs that this step has to build after all (rules 8.2, 8.3)."""
         if join:
             self.context.log.info(run_messages.joined(list(join)))
         timeout_seconds = self.deployment.delegation_timeout_seconds

@@ -1,4 +1,4 @@
-"""The job runs that a step hosts: those of its launch, or those that its Dagster run is granted on request (SPEC 8.1).
+"""The job runs that a step hosts: those of its launch, or those that its Dagster run is granted on request (rule 8.1).
 
 Every build passes here before user code runs: launches of the sensor, the UI, backfills, schedules, automation,
 `dagster asset materialize`, `materialize()`.
@@ -39,7 +39,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class HostedRun:
-    """One job run that this step executes: the outputs of one partition key that are to be built (SPEC 6.2)."""
+    """One job run that this step executes: the outputs of one partition key that are to be built (rule 6.2)."""
 
     id: str
     refs: tuple[Ref, ...]
@@ -172,7 +172,7 @@ def claim_of(
 
 
 def take_over(engine: Engine, datasets: Mapping[str, DatasetSpec], job_run_id: str, asking: Asking) -> Hosting | None:
-    """Start the launch of a queued job run instead of its own Dagster run (SPEC 8.2).
+    """Start the launch of a queued job run instead of its own Dagster run (rule 8.2).
 
     None when the launch has begun, or has outputs that this step cannot build.
     """

@@ -73,7 +73,7 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
 
 
 def answers(engine: Engine, request: Request) -> dict[Ref, Answer]:
-    """The answer that each ref would get now (SPEC 8.1). Only reads."""
+    """The answer that each ref would get now (rule 8.1). Only reads."""
     return answers_by(engine.queries.states(request.refs), request)
 
 

@@ -1,4 +1,4 @@
-"""A step waits for refs that other runs build, until each is live or failed, or this run has to build it (SPEC 8.3).
+"""A step waits for refs that other runs build, until each is live or failed, or this run has to build it (rule 8.3).
 
 An active delegation follows the ref from job run to job run, through dep miss, retry, loss and cancellation. It holds no
 lease, but where Dagster limits runs, of all kinds, by tag or by pool, it holds a slot. Dagster does not know that a launch
@@ -122,7 +122,7 @@ class Waiting:
         self._pause.wait(POLL_SECONDS)
 
     def _take_over(self) -> Hosting | None:
-        """Start a launch that has not begun: it may be queued for the slot of this Dagster run (SPEC 8.2)."""
+        """Start a launch that has not begun: it may be queued for the slot of this Dagster run (rule 8.2)."""
         for job_run_id in dict.fromkeys(self.waiting.values()):
             hosting = take_over(self._engine, self._datasets, job_run_id, self._asking)
             if hosting is not None and hosting.launch_id is not None:

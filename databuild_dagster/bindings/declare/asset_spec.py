@@ -12,7 +12,7 @@ from databuild_dagster.bindings.declare.gates import Gate
 from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
 
-#: The most partitions of one launch, unless the asset sets another number (SPEC 11.2).
+#: The most partitions of one launch, unless the asset sets another number (rule 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
 #: The attribute of the op's function that has the body: the function survives every copy that Dagster makes of an asset.
 BODY_ATTRIBUTE: Final = "__databuild_body__"

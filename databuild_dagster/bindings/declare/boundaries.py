@@ -1,4 +1,4 @@
-"""`databuild_boundary`: a dataset whose lots are files of other programs, declared as an external asset (SPEC 10.6).
+"""`databuild_boundary`: a dataset whose lots are files of other programs, declared as an external asset (rule 10.6).
 
 The asset's metadata has the options, so that the asset graph identifies the boundary and the UI shows its folder. A sensor
 watches a boundary with `files`; lots of another one arrive by `databuild lot arrive`. Options that cannot work are refused

@@ -125,7 +125,7 @@ class BuildContext:
         """One Spark frame of refs that are known only at run time, all of one asset.
 
         The lineage records them. If one is not live, this build is a dep miss: the refs are built, and then the function
-        is called again (SPEC 6.3). Raises ValueError for no refs, or refs of several assets.
+        is called again (rule 6.3). Raises ValueError for no refs, or refs of several assets.
         """
         texts = texts_of(refs)
         assets = sorted({asset_of(text) for text in texts})

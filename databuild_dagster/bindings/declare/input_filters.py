@@ -1,4 +1,4 @@
-"""Inputs with a filter: the function gets only the rows of an upstream that meet a condition (SPEC 9.8).
+"""Inputs with a filter: the function gets only the rows of an upstream that meet a condition (rule 9.8).
 
 `ins` has the condition, as `AssetIn(metadata={"where": "carrier = 'AA'"})`. It restricts the rows that are read and, with an
 index, the files. Lineage does not record it, because the whole instance is the input.

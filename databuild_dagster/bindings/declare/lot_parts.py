@@ -1,4 +1,4 @@
-"""The declaration of a lot's parts, checked at import (SPEC 10.4)."""
+"""The declaration of a lot's parts, checked at import (rule 10.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

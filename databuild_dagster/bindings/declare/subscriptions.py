@@ -1,4 +1,4 @@
-"""The sources of an asset's arc, checked at import (SPEC 10.5)."""
+"""The sources of an asset's arc, checked at import (rule 10.5)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Alerts about wants that missed their SLA: a line in the log, a webhook, a command (SPEC 5.5).
+"""Alerts about wants that missed their SLA: a line in the log, a webhook, a command (rule 5.5).
 
 The log has one event per missed SLA. Each alert follows the log with its own cursor, stored after every want: a crash
 loses no alert and repeats at most one. A failing alert is retried in the next ticks and then given up, without holding

@@ -1,4 +1,4 @@
-"""The asset check that fails while an open want for an asset is late (SPEC 5.5).
+"""The asset check that fails while an open want for an asset is late (rule 5.5).
 
 An author adds it to the assets that have deadlines. A run of the check computes the result at once. Nothing runs when a
 deadline passes, so a tick also reports the check when its result has changed.
@@ -91,7 +91,7 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
         return
     engine = engine_for(instance)
     follower = LogFollower(engine, f"sla_checks/{location}", Cursor)
-    # A missed deadline is an event (SPEC 5.5), so without new events no result has changed.
+    # A missed deadline is an event (rule 5.5), so without new events no result has changed.
     if follower.is_at_end:
         return
     # Which processes are alive is no event: with it in the reason, every tick would report a change.

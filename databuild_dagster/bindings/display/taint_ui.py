@@ -1,4 +1,4 @@
-"""Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (SPEC 7.1).
+"""Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (rule 7.1).
 
 A failed Dagster run represents each taint. It never ran: its failure message says who tainted what and why, and what to
 do. Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
@@ -44,7 +44,7 @@ MAX_CHECKS: Final = 50
 
 _UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted)
 #: Job runs that ended without a failed Dagster run that shows them red; live refs are left out. An instance that
-#: finishes late from inputs under a downstream taint is tainted at once (SPEC 7.3).
+#: finishes late from inputs under a downstream taint is tainted at once (rule 7.3).
 _ENDING: Final = (e.JobRunSucceeded, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
 #: Events that may change a color; a failed ref is red by its own run.
 _CONCERNS: Final = e.names_of(e.TaintCreated, *_UNTAINTING, *_ENDING)

@@ -1,4 +1,4 @@
-"""The events of a step for Dagster: partitions are in progress, live or failed, and none because of a neighbor (SPEC
+"""The events of a step for Dagster: partitions are in progress, live or failed, and none because of a neighbor (rule
 6.1).
 
 The step yields materializations and observations; `runs_to_show` decides the PLANNED events of all other refs.

@@ -1,1 +1,1 @@
-"""The engine's ticks as sensors and Dagster runs, and the duties around a tick (SPEC 11)."""
+"""The engine's ticks as sensors and Dagster runs, and the duties around a tick (rules 11)."""

@@ -1,4 +1,4 @@
-"""Dagster's own run queue, which also answers runs that need no build of their own (SPEC 8.1): one line of
+"""Dagster's own run queue, which also answers runs that need no build of their own (rule 8.1): one line of
 `dagster.yaml`.
 
     run_coordinator: {module: databuild_dagster, class: DatabuildRunCoordinator}

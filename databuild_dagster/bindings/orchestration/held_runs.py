@@ -1,4 +1,4 @@
-"""Dagster runs whose refs are live or built by other runs are answered without a process (SPEC 8.1, 8.3).
+"""Dagster runs whose refs are live or built by other runs are answered without a process (rules 8.1, 8.3).
 
 Such a run has the tag `databuild/hold` from before its first record until it is answered or released, so that after a
 crash between any two steps the next tick finds it. While others build, it is queued and holds no slot, no process and

@@ -1,4 +1,4 @@
-"""Copies of manifests and arc states for other tools: each tick rewrites the ones that changed (SPEC 10.2).
+"""Copies of manifests and arc states for other tools: each tick rewrites the ones that changed (rule 10.2).
 
 The copies of a ref depend only on its present canonical instance and on the manifest beside the data. So a writer needs
 no earlier state, a repetition is harmless, and a process that dies leaves only a cursor from which the next one

@@ -1,4 +1,4 @@
-"""Executors as Dagster runs: the job that every code location has for them, and the sensor that launches its runs (SPEC
+"""Executors as Dagster runs: the job that every code location has for them, and the sensor that launches its runs (rules
 9.4, 9.6).
 
 A run takes jobs of one operation, a batch at a time, until none is left. The number of executors follows from the log;

@@ -1,4 +1,4 @@
-"""The state of an arc for each of its lots (SPEC 10.5), from the store.
+"""The state of an arc for each of its lots (rule 10.5), from the store.
 
 The warehouse is read only for failed or tainted lots, to find data that attempts left. No user code is loaded.
 """

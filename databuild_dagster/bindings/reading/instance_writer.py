@@ -121,7 +121,7 @@ class InstanceWriter:
         return None if newest is None else Columns(newest.ref, newest.schema)
 
     def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
-        """The number of attempts at each ref since it was last live or tainted (SPEC 6.8)."""
+        """The number of attempts at each ref since it was last live or tainted (rule 6.8)."""
         return self._queries().attempts(refs)
 
     def _queries(self) -> Queries:

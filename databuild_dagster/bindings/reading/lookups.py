@@ -1,4 +1,4 @@
-"""The current state by the names of the design documents (SPEC 13), and the lots that became available.
+"""The current state by the names of the design documents (rules 13), and the lots that became available.
 
 The functions take a ref as text or `PartitionRef`, and the place to look: a `home`, by default that of DAGSTER_HOME or of
 the project, or a Dagster `instance`. They read only the store, so they import neither Dagster nor Spark.
@@ -28,7 +28,7 @@ Home = str | Path | None
 
 @dataclass(frozen=True, slots=True)
 class BuildCoordination:
-    """The answers that a request for some refs would get now (SPEC 8.1). Looking takes no lease."""
+    """The answers that a request for some refs would get now (rule 8.1). Looking takes no lease."""
 
     #: Refs that it would build.
     build: tuple[Ref, ...] = ()
@@ -77,7 +77,7 @@ def get_partition_by_uuid(
 def get_wants_for_partition(
     ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> list[WantView]:
-    """Every want that ever named a ref, the oldest first (SPEC 5.6). Raises as `get_canonical_partition`."""
+    """Every want that ever named a ref, the oldest first (rule 5.6). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
         return Queries(store).wants_of_ref(parse_ref(ref))
 
@@ -109,7 +109,7 @@ def get_active_builds_for_partition(
 def check_build_coordination(
     refs: Iterable[AnyRef], *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> BuildCoordination:
-    """Per ref exactly one of build, join, reuse and refused (SPEC 8.1).
+    """Per ref exactly one of build, join, reuse and refused (rule 8.1).
 
     It does not check that the partition key of a ref without an instance exists, because that needs Dagster. Raises as
     `get_canonical_partition`, and `UnknownAsset` for an asset that nothing builds.
@@ -138,7 +138,7 @@ def available_lots(
     home: Home = None,
     instance: "DagsterInstance | None" = None,
 ) -> Iterator[Publication]:
-    """Each instance that became live, with rows or empty, in the order of the event log (SPEC 10.3).
+    """Each instance that became live, with rows or empty, in the order of the event log (rule 10.3).
 
     `databuild log events --kind lot-available` prints the same. A caller that keeps the `seq` of the last one it processed
     misses none; several may have the same seq, because one event can make many instances live. With `follow` the iterator

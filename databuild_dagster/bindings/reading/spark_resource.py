@@ -147,7 +147,7 @@ class Wants(ConfigurableResource[Any]):
     ) -> str:
         """Create a want for each ref; returns the request's id. Raises a subclass of `Refused`, and then creates none.
 
-        The SLA counts from `data_timestamp`, the time of the data, or else from now (SPEC 5.5). `source` and `source_id`
+        The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `source` and `source_id`
         name the requester, for example a sensor. A second call with the same `command_id` returns the same request.
         """
         data_time = _seconds_since_1970(data_timestamp)

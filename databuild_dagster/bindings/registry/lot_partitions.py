@@ -1,4 +1,4 @@
-"""Dagster's time partitions to lots, and back (SPEC 10.1).
+"""Dagster's time partitions to lots, and back (rule 10.1).
 
 A dataset has lots if each of its partitions is one lot: a window of five, ten or fifteen minutes, an hour or a day that
 begins where a lot begins. Lots are intervals of UTC days, so the definition has to be in UTC: a day in Berlin is no UTC day,
@@ -153,7 +153,7 @@ def has_lots(dataset: DatasetSpec) -> bool:
 def expected_lots(
     keys: LotKeys, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
 ) -> Expected:
-    """The lots that the cadence expects in a range, whose ends are rounded down to intervals (SPEC 10.7).
+    """The lots that the cadence expects in a range, whose ends are rounded down to intervals (rule 10.7).
 
     By default the range is from the first lot of the definition to the last one that is over. With `touched`, the lot
     around the end belongs to it, because an hour may be made of a day. Raises `TooManyLots`, `InvalidLotRange` and

@@ -1,4 +1,4 @@
-"""The engine's `Foreign`: the state of plain and external assets, from Dagster's event log (SPEC 6.11).
+"""The engine's `Foreign`: the state of plain and external assets, from Dagster's event log (rule 6.11).
 
 A partition of such an asset is live if its latest materialization is newer than its latest failed attempt. The storage id
 of the materialization identifies its data.

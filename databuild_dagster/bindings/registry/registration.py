@@ -1,4 +1,4 @@
-"""A code location's asset graph becomes the dataset specs in the store (SPEC 5.7).
+"""A code location's asset graph becomes the dataset specs in the store (rule 5.7).
 
 Partitions definitions and mappings are stored in Dagster's serialization, so that planning needs neither the code location
 nor its imports; `catalog` reads them. An input's text has its mapping and the upstream's partitions, because the mapped
@@ -103,7 +103,7 @@ def register(
 
     A process that has registered them asks one question: whether any location has registered since. With `is_current` it
     asks none. Assets that another location owns are left out, and returned as `taken`. Raises `AssetTaken` if one of
-    these is among `building`, because its owner may build it differently, and `LocationTaken` (SPEC 5.7).
+    these is among `building`, because its owner may build it differently, and `LocationTaken` (rule 5.7).
     """
     kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
     declared, registered = kept.get(location, (None, Registered({})))

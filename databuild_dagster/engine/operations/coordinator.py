@@ -1,4 +1,4 @@
-"""The coordinator completes operations whose jobs have ended, and cleans up after gone executors (SPEC 9.6).
+"""The coordinator completes operations whose jobs have ended, and cleans up after gone executors (rule 9.6).
 
 Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: one invoke at the end decides.
 """
@@ -155,7 +155,7 @@ class Coordinator:
     # Completing
 
     def complete(self, id: OperationId) -> OperationState | None:
-        """Read again, run the completion code, then one invoke; again if that was not applied (SPEC 9.6).
+        """Read again, run the completion code, then one invoke; again if that was not applied (rule 9.6).
 
         None if it has ended already. Raises errors of the completion code; the operation then stays running.
         """

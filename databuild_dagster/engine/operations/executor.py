@@ -1,4 +1,4 @@
-"""An executor takes jobs of an operation, runs them, and records how they ended (SPEC 9.5, 9.7).
+"""An executor takes jobs of an operation, runs them, and records how they ended (rules 9.5, 9.7).
 
 `outcomes` is the table of the results of a job. Nothing here waits or starts threads: the host of an executor calls it, in
 a Dagster run or on a command line. `beat` and `watch` may be called by another thread.
@@ -271,7 +271,7 @@ class Executor:
     # Recording
 
     def flush(self) -> None:
-        """Record how jobs ended, many in one invoke; clean up after a job whose mark is not applied (SPEC 9.5)."""
+        """Record how jobs ended, many in one invoke; clean up after a job whose mark is not applied (rule 9.5)."""
         while self._ended or self._unanswered is not None:
             if self._unanswered is None:
                 some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
@@ -293,7 +293,7 @@ class Executor:
     # Stopping
 
     def watch(self) -> list[Job]:
-        """Stop jobs whose operation is gone, or which another executor has (SPEC 9.7); returns them.
+        """Stop jobs whose operation is gone, or which another executor has (rule 9.7); returns them.
 
         A host that runs jobs in threads calls this beside the heartbeat; `run` cleans up after stopped jobs.
         """

@@ -1,4 +1,4 @@
-"""One job, for its executor and for the operation's code (SPEC 9.4, 9.5)."""
+"""One job, for its executor and for the operation's code (rules 9.4, 9.5)."""
 
 from __future__ import annotations
 

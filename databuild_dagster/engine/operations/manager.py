@@ -1,4 +1,4 @@
-"""Operations over a whole dataset: the author's class, and starting, canceling and reading operations (SPEC 9, 13).
+"""Operations over a whole dataset: the author's class, and starting, canceling and reading operations (rules 9, 13).
 
 An operation is stored as keys of the meta storage (`model.operations`). An `executor` runs its jobs, and a `coordinator`
 completes it.
@@ -185,7 +185,7 @@ class DistributedOperationManager:
         partitions: Iterable[str] | None = None,
         command_id: str | None = None,
     ) -> OperationId:
-        """Start an operation on every live partition, or on those given by key (SPEC 9.3).
+        """Start an operation on every live partition, or on those given by key (rule 9.3).
 
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
         `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
@@ -244,7 +244,7 @@ class DistributedOperationManager:
     # Canceling
 
     def cancel(self, id: OperationId, reason: str = "") -> bool:
-        """Stop an operation, also of an unknown type; False if it had ended. Executors stop when they see it (SPEC 9.7).
+        """Stop an operation, also of an unknown type; False if it had ended. Executors stop when they see it (rule 9.7).
 
         Raises `NotFound`.
         """

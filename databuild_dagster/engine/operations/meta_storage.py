@@ -1,4 +1,4 @@
-"""The meta storage for its users: read, invoke, watch (SPEC 9.1). Every change goes through `Engine.handle`."""
+"""The meta storage for its users: read, invoke, watch (rule 9.1). Every change goes through `Engine.handle`."""
 
 from __future__ import annotations
 

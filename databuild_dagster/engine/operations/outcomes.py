@@ -1,4 +1,4 @@
-"""The outcomes of a job, and what its executor does then (SPEC 9.5, 9.7): one row each.
+"""The outcomes of a job, and what its executor does then (rules 9.5, 9.7): one row each.
 
 Another executor takes a job whose executor is gone, and resumes it from its progress or begins it from scratch (`tracker`).
 `CannotExecute` is no outcome of a job: this process can run none, so the executor's host ends and releases all of them.

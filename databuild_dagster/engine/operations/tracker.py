@@ -1,4 +1,4 @@
-"""Running operations, kept up to date by the changes of their keys since the last look, and the leases of jobs (SPEC 9.6).
+"""Running operations, kept up to date by the changes of their keys since the last look, and the leases of jobs (rule 9.6).
 
 A look costs as much as has changed. Only the first one, and one after a compaction, reads all keys.
 """
@@ -58,7 +58,7 @@ class Tracked:
 
     @property
     def is_complete(self) -> bool:
-        """SPEC 9.6: a job failed, or all succeeded."""
+        """Rule 9.6: a job failed, or all succeeded."""
         ended = end_of(len(self.partitions), len(self.done) - self.n_failed, self.n_failed)
         return self.is_running and ended is not None
 
@@ -216,7 +216,7 @@ def _of_datasets(entries: Iterable[Entry]) -> Iterator[tuple[str, str, bytes | N
 
 
 def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:
-    """The executors or coordinators of leases that are gone (SPEC 9.5)."""
+    """The executors or coordinators of leases that are gone (rule 9.5)."""
     latest: dict[str, Lease] = {}
     for lease in leases:
         if lease.executor not in latest or latest[lease.executor].at < lease.at:

@@ -108,7 +108,7 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
 
 
 def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation:
-    """The same, by the log up to event `seq`, at the time `at` (SPEC 3.2).
+    """The same, by the log up to event `seq`, at the time `at` (rule 3.2).
 
     Folds the log up to there, which takes as long as a rebuild. Raises what `explain` raises for a name that is unknown
     now; `OnlyLater` for one that was unknown then.

@@ -1,4 +1,4 @@
-"""The present and the absent lots of a range, each absent lot with one cause (SPEC 10.7).
+"""The present and the absent lots of a range, each absent lot with one cause (rule 10.7).
 
 The cadence gives the expected lots, one read of the store the recorded ones. A lot counts once, by its ref's canonical
 instance. `_OF_REASON` gives its cause from the row of `model.need`; a tainted ref and an unwanted one have causes of their
@@ -156,7 +156,7 @@ class GapReport:
 
     @property
     def n_present(self) -> int:
-        """Complete or empty (SPEC 10.3)."""
+        """Complete or empty (rule 10.3)."""
         return self.n_expected - len(self.absent)
 
 

@@ -1,9 +1,9 @@
-"""A job graph with the action for every ref: build, join, reuse or blocked, and why (SPEC 8.6).
+"""A job graph with the action for every ref: build, join, reuse or blocked, and why (rule 8.6).
 
 Two passes over the graph. Upwards from the inputs: the fate of each ref, if it is needed. Downwards from the wanted refs:
 which refs are needed. A live ref, or one that is being built, needs none of its inputs; a failed ref, and what depends on
 it, is not tried; a ref that waits for a source has its other inputs built meanwhile. The tick comes to the same result,
-one dep miss after another (SPEC 6.3-6.6), and its own function cuts due refs into launches.
+one dep miss after another (rules 6.3-6.6), and its own function cuts due refs into launches.
 
 Reads the store, and foreign refs through `Foreign`; changes neither.
 """
@@ -98,7 +98,7 @@ def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) ->
 
 
 def _observed(graph: JobGraph, known: Known, foreign: Foreign | None) -> dict[Ref, Observation]:
-    """Foreign refs as the next tick will see them (SPEC 6.11)."""
+    """Foreign refs as the next tick will see them (rule 6.11)."""
     if foreign is None:
         return {}
     not_ours = tuple(

@@ -80,7 +80,7 @@ class Known:
                 return self._needs_failed(ref) or f"not built: {one_line(known.reason or '')}"
 
     def _needs_failed(self, ref: Ref) -> str:
-        """Failed, upstream failed and other missing inputs, each named (SPEC 16.27); empty if none has failed."""
+        """Failed, upstream failed and other missing inputs, each named (rule 6.12); empty if none has failed."""
         by_state: dict[InstanceState | None, list[Ref]] = {}
         for need in self.missing.get(ref, ()):
             by_state.setdefault(self.states[need], []).append(need)

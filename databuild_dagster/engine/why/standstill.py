@@ -1,6 +1,6 @@
 """The launches that a waiting request needs and that have not begun.
 
-A Dagster run that waits in a run slot asks, because such a launch may need that slot (SPEC 8.3; decision 0023). The refs
+A Dagster run that waits in a run slot asks, because such a launch may need that slot (rule 8.3; decision 0023). The refs
 that it waits for, and those that these wait for, decide:
 
 - A running job run gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait: no launch counts.

@@ -1,4 +1,4 @@
-"""decide: a command and the state make events, or a refusal. All rules are here (SPEC 3.3).
+"""decide: a command and the state make events, or a refusal. All rules are here (rule 3.3).
 
 Each subject has a file; this one maps commands to their functions.
 """

@@ -1,4 +1,4 @@
-"""Arcs: the lots that a new live instance of a source makes wanted (SPEC 10.5).
+"""Arcs: the lots that a new live instance of a source makes wanted (rule 10.5).
 
 | its lot is                                        | without `follow_late` | with it, if the source came later |
 |---------------------------------------------------|-----------------------|-----------------------------------|
@@ -7,7 +7,7 @@
 | live                                              | stale: not wanted     | tainted and wanted                |
 
 A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
-data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (5.3).
+data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
 
 A firing is a fact also for a lot that needs nothing: each source instance wakes an arc once.
 """
@@ -177,7 +177,7 @@ def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], de
 
 
 def _same_rows(one: int, other: int, deciding: Deciding) -> bool:
-    """Both have the same rows: one is the other, or was compacted from it (SPEC 9.8)."""
+    """Both have the same rows: one is the other, or was compacted from it (rule 9.8)."""
     rows = deciding.view.instances_by_id([one, other])
     return rows[one].same_root == rows[other].same_root
 

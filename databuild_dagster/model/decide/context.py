@@ -22,12 +22,12 @@ from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, Lau
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
 
-#: First delay of the exponential backoff of failed attempts, and its ceiling (SPEC 6.8).
+#: First delay of the exponential backoff of failed attempts, and its ceiling (rule 6.8).
 BACKOFF_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 600.0
-#: Attempts of a ref since it was last live or tainted before it fails for good (SPEC 6.8).
+#: Attempts of a ref since it was last live or tainted before it fails for good (rule 6.8).
 MAX_ATTEMPTS = 3
-#: Dep misses in a row before a ref fails for good (SPEC 6.7).
+#: Dep misses in a row before a ref fails for good (rule 6.7).
 MAX_MISSES = 20
 #: The newest names that a misspelt one is compared with.
 MAX_NAMES = 200
@@ -45,7 +45,7 @@ _KINDS: dict[type[Row], str] = {
 
 @dataclass
 class Claim:
-    """The answer to a Dagster run for each ref that it asked for (SPEC 8.1)."""
+    """The answer to a Dagster run for each ref that it asked for (rule 8.1)."""
 
     launch_id: str
     #: Ref to the job run of this claim that builds it.
@@ -79,7 +79,7 @@ class Deciding:
         return self._datasets[asset]
 
     def check_wantable(self, ref: Ref) -> None:
-        """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (SPEC 5.7)."""
+        """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (rule 5.7)."""
         check_wantable(ref, self.dataset_of, self.view.asset_names, self.catalog)
 
     def why_not_wantable(self, ref: Ref) -> str | None:
@@ -115,7 +115,7 @@ class Deciding:
         return self.found(self.view.job_runs(wanted), wanted, JobRunRow)
 
     def running_job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
-        """Fencing: a job run that is not running may not report (SPEC 6.9). Raises `StaleJobRun` too."""
+        """Fencing: a job run that is not running may not report (rule 6.9). Raises `StaleJobRun` too."""
         rows = self.job_runs(job_run_ids)
         for row in rows.values():
             if row.state is not JobRunState.RUNNING:
@@ -123,7 +123,7 @@ class Deciding:
         return rows
 
     def check_new_identities(self, job_run_ids: Iterable[tuple[str, Ref]], launch_id: str | None = None) -> None:
-        """Of (job run id, a ref that it builds), and of their launch: no instance is overwritten (SPEC 2.2).
+        """Of (job run id, a ref that it builds), and of their launch: no instance is overwritten (rule 2.2).
 
         Raises `InvalidRequest`, `InstanceExists`.
         """
@@ -156,7 +156,7 @@ class Deciding:
         return self.view.job_runs_by_id([instance.job_run_id])[instance.job_run_id].job_run_id
 
     def backoff(self, attempts: int) -> float:
-        """The time of the next attempt after that many (SPEC 6.8)."""
+        """The time of the next attempt after that many (rule 6.8)."""
         return self.now + min(BACKOFF_SECONDS * 2.0 ** max(attempts - 1, 0), MAX_BACKOFF_SECONDS)
 
 
@@ -166,7 +166,7 @@ def check_wantable(
     asset_names: Callable[[], Iterable[str]],
     catalog: Catalog,
 ) -> None:
-    """A ref is wantable if something can build it, or it is a source's (SPEC 5.7).
+    """A ref is wantable if something can build it, or it is a source's (rule 5.7).
 
     Raises `InvalidRef`; `UnknownAsset`, with near names; `UnknownPartition`.
     """

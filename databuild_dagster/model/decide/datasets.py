@@ -1,4 +1,4 @@
-"""Registrations, and data from outside (SPEC 5.7, 4.2, 6.11)."""
+"""Registrations, and data from outside (rules 5.7, 4.2, 6.11)."""
 
 from __future__ import annotations
 

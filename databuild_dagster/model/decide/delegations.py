@@ -1,4 +1,4 @@
-"""Answers to requests, one per ref; an answer other than a build becomes a fact of the ledger (SPEC 8.1, 8.3)."""
+"""Answers to requests, one per ref; an answer other than a build becomes a fact of the ledger (rules 8.1, 8.3)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def answer(
 
 
 def _backs_off(row: RefRow, now: float) -> bool:
-    """The next attempt is later; a request that cannot overrule that waits for it (SPEC 4.5, 6.8)."""
+    """The next attempt is later; a request that cannot overrule that waits for it (rules 4.5, 6.8)."""
     return row.state is InstanceState.UP_FOR_RETRY and row.retry_at is not None and row.retry_at > now
 
 
@@ -114,7 +114,7 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
 
 
 def joining(leased: Mapping[Ref, str], deciding: Deciding, *, for_first: bool = False) -> list[e.Fact]:
-    """Requests from before the lease join its job run: of all requests for a ref, one builds it (SPEC 8.4).
+    """Requests from before the lease join its job run: of all requests for a ref, one builds it (rule 8.4).
 
     `leased` is ref to the job run that takes the lease: a Dagster run's, or, `for_first`, one of the orchestrator, which builds
     for the first request. Left out are wants of other Dagster runs and of job runs, which get their answers there, and wants

@@ -1,4 +1,4 @@
-"""Ends of job runs: success, failure, cancellation, loss (SPEC 6.8-6.10)."""
+"""Ends of job runs: success, failure, cancellation, loss (rules 6.8-6.10)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fa
 
 
 def _check_inputs(outputs: list[e.OutputFact], deciding: Deciding) -> None:
-    """Lineage names instances of the very refs that were read (SPEC 4.6)."""
+    """Lineage names instances of the very refs that were read (rule 4.6)."""
     uuids = {uuid for output in outputs for uuid in output.inputs.values()}
     known = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     refs = deciding.view.refs({ref for output in outputs for ref in output.inputs})
@@ -50,7 +50,7 @@ def check_manifest(ref: Ref, manifest: e.ManifestFact | None) -> None:
 
 
 def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """A hard failure is final; a transient one is retried until the attempts are used up (SPEC 6.8)."""
+    """A hard failure is final; a transient one is retried until the attempts are used up (rule 6.8)."""
     job_runs = deciding.running_job_runs(failure.job_run_id for failure in command.failures)
     for failure in command.failures:
         if failure.kind not in ("hard", "transient"):
@@ -77,7 +77,7 @@ def _retries(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]:
 
 
 def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
-    """Every open job run of the launches, queued ones included (SPEC 6.9). No fact for a launch that is lost already."""
+    """Every open job run of the launches, queued ones included (rule 6.9). No fact for a launch that is lost already."""
     launches = deciding.found(deciding.view.launches(command.launch_ids), command.launch_ids, LaunchRow)
     runs = deciding.view.job_runs_of_launches(launch.id for launch in launches.values())
     lost = [run for run in runs if run.state in OPEN_JOB_RUNS]
@@ -105,7 +105,7 @@ def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]
 
 
 def cancel_job_runs(command: c.CancelJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """The open wants of a canceled job run are canceled with it, unless the command keeps them (SPEC 6.10)."""
+    """The open wants of a canceled job run are canceled with it, unless the command keeps them (rule 6.10)."""
     rows = deciding.job_runs(command.job_run_ids)
     for row in rows.values():
         if row.state not in OPEN_JOB_RUNS:

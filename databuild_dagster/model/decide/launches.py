@@ -1,4 +1,4 @@
-"""Taking leases: launches of the orchestrator, and claims of Dagster runs that it did not launch (SPEC 6.2, 6.9, 8.1)."""
+"""Taking leases: launches of the orchestrator, and claims of Dagster runs that it did not launch (rules 6.2, 6.9, 8.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
 
 
 def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
-    """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (SPEC 6.3)."""
+    """A lease and its dep miss in one transaction: the orchestrator saw the inputs missing, no process starts (rule 6.3)."""
     impacted = {miss.job_run_id: miss.impacted for miss in command.misses}
     rows = deciding.view.refs(ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
     runs: list[e.BufferedRun] = []
@@ -59,7 +59,7 @@ def _still_due(command: c.BufferLaunch | c.BufferMissed, deciding: Deciding) -> 
 
 
 def _check_launch(command: c.BufferLaunch | c.BufferMissed | c.ClaimRefs, deciding: Deciding) -> None:
-    """No ref twice, and no identity that exists already (SPEC 2.2)."""
+    """No ref twice, and no identity that exists already (rule 2.2)."""
     runs = command.runs
     if not runs or not all(run.refs for run in runs):
         raise InvalidRequest(what="the launch", value=[], why="it names no ref")
@@ -96,7 +96,7 @@ def _started(command: c.StartLaunch | c.ClaimRefs, job_run_ids: tuple[str, ...])
 
 
 def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
-    """A launch starts once; its job runs that have ended stay ended (SPEC 6.9)."""
+    """A launch starts once; its job runs that have ended stay ended (rule 6.9)."""
     named = [command.launch_id]
     launch = deciding.found(deciding.view.launches(named), named, LaunchRow)[command.launch_id]
     if launch.dagster_run_id is not None:
@@ -107,7 +107,7 @@ def start_launch(command: c.StartLaunch, deciding: Deciding) -> list[e.Fact]:
 
 
 def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
-    """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (SPEC 8.1, 8.4)."""
+    """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (rules 8.1, 8.4)."""
     _check_launch(command, deciding)
     job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
     answers = answer(
@@ -144,7 +144,7 @@ def _asked_before(dagster_run_id: str, deciding: Deciding) -> set[Ref]:
 
 
 def _wants_of_claim(command: c.ClaimRefs, refs: list[Ref], deciding: Deciding) -> e.WantCreated:
-    """Wants of a Dagster run for refs that it cannot build; they outlast it (SPEC 8.1)."""
+    """Wants of a Dagster run for refs that it cannot build; they outlast it (rule 8.1)."""
     return e.WantCreated(
         request_id=command.dagster_run_id,
         wants=tuple(e.WantFact(id=deciding.new_id(), refs=(ref,)) for ref in refs),

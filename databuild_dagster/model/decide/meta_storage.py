@@ -1,4 +1,4 @@
-"""Invokes on the meta storage, and the compaction of its past (SPEC 9.1)."""
+"""Invokes on the meta storage, and the compaction of its past (rule 9.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dep misses: which inputs are missing, can they be built, and does a cycle of waiting refs close (SPEC 6.3-6.7)."""
+"""Dep misses: which inputs are missing, can they be built, and does a cycle of waiting refs close (rules 6.3-6.7)."""
 
 from __future__ import annotations
 

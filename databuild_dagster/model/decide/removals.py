@@ -1,4 +1,4 @@
-"""Removals of data by the table of `model.removals`, and their end (SPEC 10.8)."""
+"""Removals of data by the table of `model.removals`, and their end (rule 10.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A retry taints the first causes of failures and wants again the refs that failed by them (SPEC 6.6)."""
+"""A retry taints the first causes of failures and wants again the refs that failed by them (rule 6.6)."""
 
 from __future__ import annotations
 

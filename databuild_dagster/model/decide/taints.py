@@ -1,4 +1,4 @@
-"""Taints, untaints and reverts (SPEC 7)."""
+"""Taints, untaints and reverts (rules 7)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _with_the_same_rows(refs: tuple[Ref, ...], uuids: tuple[str, ...], deciding:
 
 
 def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
-    """An instance that was never live was never read, so no data comes from it (SPEC 7.3)."""
+    """An instance that was never live was never read, so no data comes from it (rule 7.3)."""
     instances = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     for uuid in uuids:
         if not instances[uuid].was_live:
@@ -106,7 +106,7 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
 
 
 def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.Fact]:
-    """SPEC 7.4. Raises `BeingBuilt`; `CannotRevert` for an instance that readers must not see."""
+    """Rule 7.4. Raises `BeingBuilt`; `CannotRevert` for an instance that readers must not see."""
     ref = deciding.existing_refs([command.ref])[command.ref]
     instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
     if instance is None or ref is None or instance.ref_id != ref.id:

@@ -1,4 +1,4 @@
-"""Wants: their creation and their end (SPEC 5, 6.10)."""
+"""Wants: their creation and their end (rules 5, 6.10)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def _times(command: c.CreateWants, now: float) -> tuple[float | None, float | None]:
-    """(expiry, deadline), None for never. The SLA counts from the data's timestamp if there is one (SPEC 5.5).
+    """(expiry, deadline), None for never. The SLA counts from the data's timestamp if there is one (rule 5.5).
 
     A time without a date is refused, because it could be recorded but not listed.
     """
@@ -93,14 +93,14 @@ def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
 
 
 def expire_wants(command: c.ExpireWants, deciding: Deciding) -> list[e.Fact]:
-    """The named wants that are still open and past their TTL (SPEC 5.5)."""
+    """The named wants that are still open and past their TTL (rule 5.5)."""
     wants = _known(command.want_ids, deciding)
     due = tuple(want.want_id for want in wants if want.state in OPEN_WANTS and want.expires_at <= deciding.now)
     return [e.WantExpired(want_ids=due)] if due else []
 
 
 def miss_slas(command: c.MissSlas, deciding: Deciding) -> list[e.Fact]:
-    """The named wants, open or failed, that missed their deadline and have no such event yet (SPEC 5.5)."""
+    """The named wants, open or failed, that missed their deadline and have no such event yet (rule 5.5)."""
     wants = _known(command.want_ids, deciding)
     late = tuple(want.want_id for want in wants if want.sla_at is not None and want.sla_at <= deciding.now)
     return [e.WantSlaMissed(want_ids=late)] if late else []

@@ -1,1 +1,1 @@
-"""An event makes new state: `evolve` applies it, `react` adds what follows, `standing` what calls for new facts (SPEC 3.2)."""
+"""An event makes new state: `evolve` applies it, `react` adds what follows, `standing` what calls for new facts (rule 3.2)."""

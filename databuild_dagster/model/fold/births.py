@@ -1,4 +1,4 @@
-"""New launches, job runs and instances: buffered, skipped or arrived (SPEC 4.2, 6.1)."""
+"""New launches, job runs and instances: buffered, skipped or arrived (rules 4.2, 6.1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
 
 
 def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> None:
-    """A requester that waited for another build, and builds the ref after all, got a build (SPEC 8.1)."""
+    """A requester that waited for another build, and builds the ref after all, got a build (rule 8.1)."""
     waiting = folding.view.waiting_delegations([row.id for row in refs])
     folding.view.take_delegations((requester, ref_id) for ref_id, waiter in waiting if waiter == requester)
 
@@ -59,7 +59,7 @@ def _build_oneself(folding: Folding, requester: str, refs: Iterable[RefRow]) -> 
 def _new_instance(
     folding: Folding, ref: RefRow, job_run: JobRunRow, cause: InstanceCause, *, code_version: str | None = None
 ) -> InstanceRow:
-    """A new instance is canonical at once; the one before becomes history (SPEC 4.2)."""
+    """A new instance is canonical at once; the one before becomes history (rule 4.2)."""
     if ref.leased:
         raise IllegalMove(
             seq=folding.seq, entity=ref.ref, state=str(ref.state), on=cause.value, why="the ref is leased (I1)"

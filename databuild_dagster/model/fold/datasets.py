@@ -1,4 +1,4 @@
-"""Registered datasets, their arcs, and the meta storage (SPEC 5.7, 9.1, 10.5)."""
+"""Registered datasets, their arcs, and the meta storage (rules 5.7, 9.1, 10.5)."""
 
 from __future__ import annotations
 

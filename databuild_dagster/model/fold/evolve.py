@@ -1,6 +1,6 @@
 """An event makes new state: look the move up, do the bookkeeping, then react until nothing follows.
 
-The fold refuses no decided event, reads no clock and makes no ids (SPEC 2.4, 3.2). An impossible event is an `IllegalMove`.
+The fold refuses no decided event, reads no clock and makes no ids (rules 2.4, 3.2). An impossible event is an `IllegalMove`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fold of one event in progress: the canonical states that changed, and the moves.
 
-Every state change of every entity passes here, so that each has its row of history (SPEC 3.2).
+Every state change of every entity passes here, so that each has its row of history (rule 3.2).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Folding:
                 self.move_instance(instance, InstanceCause.TAINTED)
 
     def carry_on(self, instance: InstanceRow, input_ids: list[int]) -> None:
-        """An instance built from inputs under a downstream taint inherits the taint in the event that completes it (SPEC 7.3)."""
+        """An instance built from inputs under a downstream taint inherits the taint in the event that completes it (rule 7.3)."""
         pairs = self.view.taints_of_instances(input_ids)
         for taint in self.view.taints_by_id({taint_id for _, taint_id in pairs}).values():
             if taint.downstream:
@@ -177,7 +177,7 @@ class Folding:
                 self.move_instance(instance, cause)
 
     def revert(self, ref: RefRow, instance: InstanceRow) -> None:
-        """Readers see this instance again, without any taint (SPEC 7.4)."""
+        """Readers see this instance again, without any taint (rule 7.4)."""
         ref.canonical_id = instance.id
         self.view.add_revert(ref.id, self.seq, instance.id)
         self.let_go_of_taints(self.view.taints_of_instances([instance.id]), InstanceCause.REVERTED)
@@ -192,7 +192,7 @@ class Folding:
         self.view.unsettled.update(ref.id for ref in missing)
 
     def remember(self, instance: InstanceRow, missing: list[RefRow]) -> None:
-        """Keep missing refs that are live by now for its next build, without waiting for them (SPEC 6.3)."""
+        """Keep missing refs that are live by now for its next build, without waiting for them (rule 6.3)."""
         self.view.add_missing(instance.id, [ref.id for ref in missing])
         self.view.end_waiting(instance.id)
 

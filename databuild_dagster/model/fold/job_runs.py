@@ -1,4 +1,4 @@
-"""Job runs, and the instances that they build (SPEC 6)."""
+"""Job runs, and the instances that they build (rules 6)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _keep_lineage(
 
 
 def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
-    """SPEC 6.3 and 6.5: missing refs are judged in the fold, so that no wake-up since the job run looked is lost."""
+    """Rules 6.3 and 6.5: missing refs are judged in the fold, so that no wake-up since the job run looked is lost."""
     view = folding.view
     job_runs = {row.job_run_id: row for row in folding.job_runs(miss.job_run_id for miss in fact.misses)}
     instances = folding.outputs(job_runs.values())

@@ -1,4 +1,4 @@
-"""Reactions of other machines to a change, until none follows (SPEC 5.2, 6.4-6.6).
+"""Reactions of other machines to a change, until none follows (rules 5.2, 6.4-6.6).
 
 Instances react first, breadth first, each round with rows loaded in bulk; then the wants react once; a want that ended may
 free a lease, and instances react again. The depth of the graph bounds the rounds.
@@ -22,7 +22,7 @@ from databuild_dagster.model.states import (
 )
 from databuild_dagster.model.view import Openness
 
-#: The source of the wants that a Dagster run's claim leaves behind (SPEC 5.1, 8.1).
+#: The source of the wants that a Dagster run's claim leaves behind (rules 5.1, 8.1).
 CLAIMANT = "dagster run"
 #: Twice the longest chain of waiting instances that one event may move.
 MAX_ROUNDS = 20_000
@@ -45,7 +45,7 @@ def settle(folding: Folding) -> None:
 
 
 def _net(crossings: list[Crossing]) -> list[Crossing]:
-    """One crossing per ref: an instance that becomes live and tainted in one event was never live to others (SPEC 7.3)."""
+    """One crossing per ref: an instance that becomes live and tainted in one event was never live to others (rule 7.3)."""
     if len(crossings) == 1:
         return crossings
     net: dict[int, Crossing] = {}
@@ -55,7 +55,7 @@ def _net(crossings: list[Crossing]) -> list[Crossing]:
 
 
 def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
-    """SPEC 6.6: waiters react when a ref becomes live or fails, and when it ceases to be so."""
+    """Rule 6.6: waiters react when a ref becomes live or fails, and when it ceases to be so."""
     view = folding.view
     crossed = {ref.id: (ref, before, after) for ref, before, after in crossings if _matters(before, after)}
     pairs = view.waiters(crossed) if crossed else []
@@ -84,7 +84,7 @@ def _wake_waiters(folding: Folding, crossings: list[Crossing]) -> None:
 
 
 def _end_delegations(folding: Folding, crossings: list[Crossing]) -> None:
-    """SPEC 8.3: an active delegation follows the ref until it is live or failed, by any job run."""
+    """Rule 8.3: an active delegation follows the ref until it is live or failed, by any job run."""
     ended = {ref.id: (ref, after) for ref, _, after in crossings if ref.n_joined and after in ENDS_DELEGATION}
     if not ended:
         return
@@ -105,7 +105,7 @@ def _matters(before: InstanceState | None, after: InstanceState) -> bool:
 
 
 def _repair(folding: Folding, instance_ids: list[int]) -> None:
-    """A canonical upstream-failed instance opens when none of its missing refs is failed (SPEC 6.6)."""
+    """A canonical upstream-failed instance opens when none of its missing refs is failed (rule 6.6)."""
     if not instance_ids:
         return
     missing = folding.view.missing_of(instance_ids)
@@ -119,7 +119,7 @@ def _repair(folding: Folding, instance_ids: list[int]) -> None:
 
 
 def _move_wants(folding: Folding) -> None:
-    """SPEC 5.2: once per event, over the net change of each ref."""
+    """Rule 5.2: once per event, over the net change of each ref."""
     view = folding.view
     seen, folding.seen_by_wants = folding.seen_by_wants, {}
     new_wants, folding.new_wants = folding.new_wants, []
@@ -146,7 +146,7 @@ def _was_tainted(before: InstanceState | None, ref: RefRow) -> bool:
 
 
 def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
-    """Successful wants that a taint within their TTL, by event time, opens again (SPEC 5.3)."""
+    """Successful wants that a taint within their TTL, by event time, opens again (rule 5.3)."""
     view = folding.view
     wants = {want.id: want for _, want in view.wants_to_reopen([ref.id for ref in tainted], folding.at)}
     links = view.refs_of_wants(wants)
@@ -224,7 +224,7 @@ def _forget_wants(ref: RefRow) -> None:
 
 
 def _release_if_unwanted(folding: Folding, ref: RefRow) -> None:
-    """When the last open want of a waiting ref ends, its lease ends (SPEC 6.4)."""
+    """When the last open want of a waiting ref ends, its lease ends (rule 6.4)."""
     if ref.state is InstanceState.UPSTREAM_BUILDING and not ref.n_open_wants and ref.canonical_id is not None:
         instance = folding.view.instances_by_id([ref.canonical_id])[ref.canonical_id]
         instance.reason = None

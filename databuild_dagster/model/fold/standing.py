@@ -1,4 +1,4 @@
-"""The standing rule of derivative wants, and other facts that follow from a command (SPEC 6.4, 6.10).
+"""The standing rule of derivative wants, and other facts that follow from a command (rules 6.4, 6.10).
 
 While a waiting ref has an open want, each of its missing refs that is not live has an open want of its own, at least
 as urgent and as long-lived. Every command restores the rule for the refs that it touched, so a tick has nothing to repair.
@@ -15,7 +15,7 @@ from databuild_dagster.model.rows import NEVER, InstanceRow, RefRow, WantRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.view import Openness, View
 
-#: The source of derivative wants (SPEC 5.1).
+#: The source of derivative wants (rule 5.1).
 DERIVATIVE = "job run"
 
 
@@ -123,7 +123,7 @@ def _wants_needed(
 def _wants_needless(
     missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
 ) -> list[e.Fact]:
-    """Derivative wants without a waiter; a want that a taint has opened again stays, as any want does (SPEC 7.1)."""
+    """Derivative wants without a waiter; a want that a taint has opened again stays, as any want does (rule 7.1)."""
     needless = [
         want.want_id
         for ref_id in missing
@@ -135,7 +135,7 @@ def _wants_needless(
 
 
 def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
-    """A queued job run of which no output has an open want is canceled (SPEC 6.10)."""
+    """A queued job run of which no output has an open want is canceled (rule 6.10)."""
     unwanted = {
         ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
     }

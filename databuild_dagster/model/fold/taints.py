@@ -1,4 +1,4 @@
-"""Taints, reverts and removals (SPEC 7, 10.8)."""
+"""Taints, reverts and removals (rules 7, 10.8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def taint_created(folding: Folding, fact: e.TaintCreated) -> None:
 
 
 def _taint_downstream(folding: Folding, taint: TaintRow, seen: set[int]) -> None:
-    """Through every instance built from these by recorded inputs, in any state (SPEC 7.3)."""
+    """Through every instance built from these by recorded inputs, in any state (rule 7.3)."""
     level = list(seen)
     while level:
         level = [built for built in folding.view.instances_built_from(level) if built not in seen]

@@ -1,4 +1,4 @@
-"""Wants, and the delegations of requests (SPEC 5, 8)."""
+"""Wants, and the delegations of requests (rules 5, 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the start of an operation: running ones beside it, its partitions, its name (SPEC 9.3, 9.4)."""
+"""Rules for the start of an operation: running ones beside it, its partitions, its name (rules 9.3, 9.4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Beside(NamedTuple):
         return all(asked is None or asked is fact for asked, fact in zip(self[:4], facts, strict=True))
 
 
-#: Exactly one row fits any two operations (SPEC 9.4).
+#: Exactly one row fits any two operations (rule 9.4).
 BESIDE = (
     Beside(True, False, None, None, "{running} runs, and only one of its type may at a time"),
     Beside(True, True, True, None, "{running} runs on the same object: {object}"),

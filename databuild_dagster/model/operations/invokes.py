@@ -1,4 +1,4 @@
-"""The changes of an operation's keys, each one invoke with the condition that it relies on (SPEC 9.3, 9.5, 9.6)."""
+"""The changes of an operation's keys, each one invoke with the condition that it relies on (rules 9.3, 9.5, 9.6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_running(id: OperationId) -> Condition:
 def start(
     id: OperationId, arg: ArgRecord, partitions: Mapping[str, str | None], run_ops: Entry, next_id: Entry
 ) -> Statement:
-    """SPEC 9.3: start an operation, unless another was started or ended since `run_ops` and `next_id` were read.
+    """Rule 9.3: start an operation, unless another was started or ended since `run_ops` and `next_id` were read.
 
     Yields the instance id.
     """
@@ -77,7 +77,7 @@ def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
 
 
 def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on: JobCause, record: object) -> Statement:
-    """The job's move by its table (SPEC 9.5), if the condition still holds."""
+    """The job's move by its table (rule 9.5), if the condition still holds."""
     keys = id.job(partition)
     ops: tuple[Op, ...]
     match JOB.next(was, on, entity=f"{id} {partition}"):
@@ -91,7 +91,7 @@ def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on:
 
 
 def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.5: give a job to an executor, if no other has taken it since `before` was read; None is no executor."""
+    """Rule 9.5: give a job to an executor, if no other has taken it since `before` was read; None is no executor."""
     was = job_state(None if before is None else lease_of(before))
     on = JobCause.TAKEN if before is None else JobCause.ADOPTED
     return _moved(id, partition, is_held(id, partition, before), was, on, lease)
@@ -110,7 +110,7 @@ def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
 
 
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
-    """SPEC 9.5: mark the end of a job, if the lease is still this executor's."""
+    """Rule 9.5: mark the end of a job, if the lease is still this executor's."""
     return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
 
 
@@ -133,7 +133,7 @@ def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
 
 
 def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[str, Unclean]) -> list[Statement]:
-    """SPEC 9.6: end an operation in one invoke; the last statement yields true if it was applied.
+    """Rule 9.6: end an operation in one invoke; the last statement yields true if it was applied.
 
     `unfinished` jobs without a mark by now are noted as unclean first.
     """
@@ -152,7 +152,7 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:
-    """SPEC 9.6: become the coordinator of a dataset, unless another has since `before` was read.
+    """Rule 9.6: become the coordinator of a dataset, unless another has since `before` was read.
 
     Only for a dataset with running operations, because the end of the last one removes the key.
     """

@@ -1,4 +1,4 @@
-"""The keys of operations in the meta storage (SPEC 9.2).
+"""The keys of operations in the meta storage (rule 9.2).
 
     distOp.<dataset>.runOps                     the running operations, as (type, object, instance)
     distOp.<dataset>.coordinator                the lease of the process that completes them

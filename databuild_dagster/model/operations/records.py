@@ -1,4 +1,4 @@
-"""The values under the keys of operations (SPEC 9.2). A record of newer code is reported, never guessed at."""
+"""The values under the keys of operations (rule 9.2). A record of newer code is reported, never guessed at."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _of_format(id: OperationId, value: bytes, shape: type[T], what: str) -> T:
 
 
 def strays(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """I9: (key, fault) of each key with a value under `distOp.` that belongs to no running operation (SPEC 12), in order."""
+    """I9: (key, fault) of each key with a value under `distOp.` that belongs to no running operation (rules 12), in order."""
     values = {entry.key: entry.value for entry in entries}
     roots: list[OperationId] = []
     found: list[tuple[str, str]] = []

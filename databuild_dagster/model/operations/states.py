@@ -1,4 +1,4 @@
-"""The machines of an operation and of its jobs (SPEC 9). Keys of the meta storage hold their states."""
+"""The machines of an operation and of its jobs (rules 9). Keys of the meta storage hold their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OperationCause(Label):
     """The causes of an operation's start and end."""
 
     STARTED = "started"
-    #: SPEC 9.6: complete when all jobs succeeded, or one failed.
+    #: Rule 9.6: complete when all jobs succeeded, or one failed.
     ALL_SUCCEEDED = "all succeeded"
     JOB_FAILED = "a job failed"
     CANCELED = "canceled"
@@ -99,7 +99,7 @@ CAUSE_OF_MARK = {_J.SUCCESS: _JC.SUCCEEDED, _J.FAILED: _JC.FAILED}
 
 
 def end_of(n_partitions: int, n_succeeded: int, n_failed: int) -> OperationCause | None:
-    """The reason why an operation with these jobs is complete (SPEC 9.6); None while it is not."""
+    """The reason why an operation with these jobs is complete (rule 9.6); None while it is not."""
     if n_failed:
         return _OC.JOB_FAILED
     return _OC.ALL_SUCCEEDED if 0 < n_partitions == n_succeeded else None

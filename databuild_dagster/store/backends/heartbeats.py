@@ -1,4 +1,4 @@
-"""The last heartbeat of each launch (SPEC 6.9), and the sessions of a server with their processes.
+"""The last heartbeat of each launch (rule 6.9), and the sessions of a server with their processes.
 
 They are outside the log: neither is a fact to keep, and a heartbeat must not wait for the lock of the log behind a long
 transaction.

@@ -1,4 +1,4 @@
-"""The canonical instances of refs, now or after an earlier event (SPEC 3.2, 4)."""
+"""The canonical instances of refs, now or after an earlier event (rules 3.2, 4)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _THEN = Selection(
     known_origin="NULL",
 )
 #: The canonical instances at a seq: from the newest instance of each ref back to the first one that existed by then, unless a
-#: revert chose another since. An instance is canonical from its creation on (SPEC
+#: revert chose another since. An instance is canonical from its creation on (rule
 #: 4.2), and its id begins with the seq of its creation.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
@@ -111,7 +111,7 @@ class CanonicalQueries(Asking):
     """Canonical instances of refs."""
 
     def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
-        """The canonical instance of every ref asked for (SPEC 4)."""
+        """The canonical instance of every ref asked for (rules 4)."""
         answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
         found = {canonical.ref: canonical for canonical in _NOW.rows(answer)}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
@@ -145,7 +145,7 @@ class CanonicalQueries(Asking):
         return next(iter(_NOW.rows(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
     def canonical_at(self, refs: Sequence[Ref], seq: int) -> dict[Ref, Canonical]:
-        """For every ref asked for, what its readers saw when `seq` was the last event (SPEC 3.2).
+        """For every ref asked for, what its readers saw when `seq` was the last event (rule 3.2).
 
         The state is that of then, and so is what it held: nothing before it was live, and all of it until the log says
         that it was removed. Reasons and retries are left out.

@@ -41,7 +41,7 @@ class DatasetQueries(Asking):
         return {row_id: dataset_from(spec) for row_id, spec in self._all(sql, location, location)}
 
     def arcs(self) -> list[ArcView]:
-        """The arcs in force, in the order of their registration (SPEC 10.5)."""
+        """The arcs in force, in the order of their registration (rule 10.5)."""
         sql = f"SELECT {_ARC.columns} FROM {PREFIX}arcs a WHERE removed = 0 ORDER BY id"
         return _ARC.rows(self._all(sql))
 

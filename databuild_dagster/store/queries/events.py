@@ -1,4 +1,4 @@
-"""The event log, by seq and by time, and its moves by public names (SPEC 3.1)."""
+"""The event log, by seq and by time, and its moves by public names (rule 3.1)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class EventQueries(Asking):
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.
 
-        Found by halving, twenty looks by key in a million events: times never go back (SPEC 3.1), and an index of
+        Found by halving, twenty looks by key in a million events: times never go back (rule 3.1), and an index of
         them would cost every command something.
         """
         with self._store.reading() as connection:

@@ -1,4 +1,4 @@
-"""The recorded facts of refs for reports of gaps: a year of lots in one query (SPEC 10.7)."""
+"""The recorded facts of refs for reports of gaps: a year of lots in one query (rule 10.7)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class GapQueries(Asking):
         return {recorded.ref: recorded for recorded in _ROW.rows(answer)}
 
     def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
-        """The recorded facts of every ref from one text to another, both included (SPEC 10.7)."""
+        """The recorded facts of every ref from one text to another, both included (rule 10.7)."""
         return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
 
     def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:

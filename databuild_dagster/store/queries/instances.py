@@ -1,4 +1,4 @@
-"""Instances: their history, their inputs, and the builds from them (SPEC 4.2, 4.6)."""
+"""Instances: their history, their inputs, and the builds from them (rules 4.2, 4.6)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class InstanceQueries(Asking):
         return next(iter(_INSTANCE.rows(self._all(_INSTANCES + "WHERE i.uuid = ?", uuid))), None)
 
     def history(self, ref: Ref) -> list[Instance]:
-        """Every instance of a ref, the oldest first (SPEC 4.2)."""
+        """Every instance of a ref, the oldest first (rule 4.2)."""
         sql = f"""
             WITH RECURSIVE chain(id) AS (
                 SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
@@ -108,7 +108,7 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
-        """The last move of an instance, or its last one up to `seq` (SPEC 3.2)."""
+        """The last move of an instance, or its last one up to `seq` (rule 3.2)."""
         sql = f"""
             SELECT {_STATE_CHANGE.columns} FROM {PREFIX}history h JOIN {PREFIX}events e ON e.seq = h.seq
             WHERE h.entity_id = (SELECT id FROM {PREFIX}instances WHERE uuid = ?) AND h.kind = 'instances' AND h.seq <= ?
@@ -135,7 +135,7 @@ class InstanceQueries(Asking):
         return [(asset_of(ref), folder) for folder, ref in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
-        """Those of these instances with an input that is tainted, or not canonical, by now (SPEC 4.6)."""
+        """Those of these instances with an input that is tainted, or not canonical, by now (rule 4.6)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
             JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
@@ -168,7 +168,7 @@ class InstanceQueries(Asking):
         return int(n)
 
     def lineage(self, uuid: str) -> list[Instance]:
-        """An instance and all its inputs, with theirs, the oldest first (SPEC 4.6)."""
+        """An instance and all its inputs, with theirs, the oldest first (rule 4.6)."""
         sql = f"""
             WITH RECURSIVE made_of(id) AS (
                 SELECT id FROM {PREFIX}instances WHERE uuid = ?

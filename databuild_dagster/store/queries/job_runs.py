@@ -1,4 +1,4 @@
-"""Job runs, the launches that host them, and Dagster runs that wait for builds of others (SPEC 6, 8)."""
+"""Job runs, the launches that host them, and Dagster runs that wait for builds of others (rules 6, 8)."""
 
 from __future__ import annotations
 
@@ -136,14 +136,14 @@ class JobRunQueries(Asking):
         return _SPAN.rows(self._all(spans, Keys(launches)))
 
     def scan_waiting_dagster_runs(self) -> list[str]:
-        """Dagster runs that wait for builds of others (SPEC 8.3). Scans all delegations."""
+        """Dagster runs that wait for builds of others (rule 8.3). Scans all delegations."""
         return list(dict.fromkeys(run_id for run_id, *_ in self._all(_WAITING_DAGSTER_RUNS.format(which="1 = 1"))))
 
     def still_waiting(self, requesters: Iterable[str]) -> dict[str, dict[Ref, bool]]:
         """The waiting Dagster runs among some requesters, with their refs.
 
         True for a ref that the Dagster run should have built and could not, while its want is open: others build it for that want
-        (SPEC 8.1).
+        (rule 8.1).
         """
         which = "d.requester IN (SELECT value FROM json_each(?))"
         found: dict[str, dict[Ref, bool]] = {}

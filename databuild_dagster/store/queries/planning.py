@@ -1,4 +1,4 @@
-"""The queries of the planner: due refs, their missing inputs, the sums of their open wants (SPEC 5.4, 6.3)."""
+"""The queries of the planner: due refs, their missing inputs, the sums of their open wants (rules 5.4, 6.3)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Standing(NamedTuple):
 
     @property
     def is_schedulable(self) -> bool:
-        """SPEC 4.5."""
+        """Rule 4.5."""
         return self.state in SCHEDULABLE and not self.backs_off
 
 
@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
     #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
     since: float = NEVER
     until: float = 0.0
-    #: Failed attempts since it was last live or tainted (SPEC 6.8).
+    #: Failed attempts since it was last live or tainted (rule 6.8).
     attempts: int = 0
 
 
@@ -86,7 +86,7 @@ class PlanningQueries(Asking):
     """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
-        """Refs that are due (SPEC 5.4), the most urgent first. Reads only the index of what is due."""
+        """Refs that are due (rule 5.4), the most urgent first. Reads only the index of what is due."""
         sql = f"""
             SELECT {_DUE.columns} FROM {PREFIX}refs r
             WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
@@ -95,7 +95,7 @@ class PlanningQueries(Asking):
         return _DUE.rows(self._all(sql, Keys(dataset_ids), now, now, most))
 
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
-        """Missing refs of the last dep miss of each ref that are due or leased by now (SPEC 6.3)."""
+        """Missing refs of the last dep miss of each ref that are due or leased by now (rule 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
@@ -135,7 +135,7 @@ class PlanningQueries(Asking):
         return at
 
     def standings(self, refs: Iterable[Ref], now: float) -> dict[Ref, Standing]:
-        """The facts of every ref for a new request (SPEC 4.5, 5.4); in one query."""
+        """The facts of every ref for a new request (rules 4.5, 5.4); in one query."""
         asked = list(refs)
         sql = f"""
             SELECT {_STANDING.columns} FROM {PREFIX}refs r
@@ -144,7 +144,7 @@ class PlanningQueries(Asking):
         return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
 
     def wanted(self, refs: Iterable[Ref]) -> dict[Ref, Wanted]:
-        """The sums of the open wants of every ref asked for (SPEC 5.4)."""
+        """The sums of the open wants of every ref asked for (rule 5.4)."""
         asked = list(refs)
         sql = f"""
             SELECT ref, {_WANTED.columns} FROM {PREFIX}refs r
@@ -153,6 +153,6 @@ class PlanningQueries(Asking):
         return {ref: found.get(ref) or Wanted() for ref in asked}
 
     def attempts(self, refs: Iterable[Ref]) -> dict[Ref, int]:
-        """The failed attempts of each ref since it was last live or tainted (SPEC 6.8); unknown refs are left out."""
+        """The failed attempts of each ref since it was last live or tainted (rule 6.8); unknown refs are left out."""
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(refs)))

@@ -1,4 +1,4 @@
-"""Taints of instances (SPEC 7)."""
+"""Taints of instances (rules 7)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TaintQueries(Asking):
         return {asset: found.get(asset, (0, ())) for asset in assets}
 
     def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
-        """Those of these instances that became live and tainted in one event (SPEC 7.3)."""
+        """Those of these instances that became live and tainted in one event (rule 7.3)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
             JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place

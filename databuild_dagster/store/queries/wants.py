@@ -1,4 +1,4 @@
-"""Wants, open and ended (SPEC 5)."""
+"""Wants, open and ended (rules 5)."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class WantFilter:
     """The wants of a list; each field that is given leaves out more."""
 
     open_only: bool = False
-    #: Also the wants that job runs recorded for their inputs (SPEC 6.4).
+    #: Also the wants that job runs recorded for their inputs (rule 6.4).
     derivative: bool = True
     ref: Ref | None = None
     asset: str | None = None
     #: In one of these states.
     states: tuple[WantState, ...] = ()
     source: str | None = None
-    #: The wants as they were when this was the last event (SPEC 3.2); None for now.
+    #: The wants as they were when this was the last event (rule 3.2); None for now.
     seq: int | None = None
 
     def condition(self) -> tuple[str, list[Any]]:
@@ -203,7 +203,7 @@ class WantQueries(Asking):
         return found
 
     def wants_of_ref(self, ref: Ref) -> list[WantView]:
-        """Every want that ever named a ref (SPEC 5.6)."""
+        """Every want that ever named a ref (rule 5.6)."""
         sql = f"""
             WHERE w.id IN (SELECT want_id FROM {PREFIX}holds WHERE ref_id = (SELECT id FROM {PREFIX}refs WHERE ref = ?)) ORDER BY w.id"""
         return _WANT.rows(self._all(_WANTS + sql, ref))
@@ -236,7 +236,7 @@ class WantQueries(Asking):
         return found
 
     def late_refs(self, assets: Iterable[str], now: float, most: int) -> dict[str, tuple[int, list[LateRef]]]:
-        """By asset, the number of refs that are not live after an open want's SLA, and the first of them (SPEC 5.5).
+        """By asset, the number of refs that are not live after an open want's SLA, and the first of them (rule 5.5).
 
         Scans all open wants.
         """

@@ -21,7 +21,7 @@ _TAINTS_OF_INSTANCE = Lookup(
 )
 _BUILT_FROM = Lookup(f"SELECT input_id, instance_id FROM {PREFIX}instance_inputs WHERE", "input_id")
 _INPUTS_OF = Lookup(f"SELECT instance_id, input_id FROM {PREFIX}instance_inputs WHERE", "instance_id")
-#: An instance is canonical from its creation on (SPEC 4.2), and its id begins with the seq of that.
+#: An instance is canonical from its creation on (rule 4.2), and its id begins with the seq of that.
 POINTINGS = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
     SELECT r.id, r.last_id FROM {PREFIX}refs r

@@ -126,7 +126,7 @@ class WantWork(Tables):
             self.connection.executemany(_TURN_HOLD, self._turns(turned))
 
     def _turns(self, turned: list[tuple[int, Openness]]) -> Iterator[tuple[int, int, int, int]]:
-        """An open want ends; a want that opens again was successful (SPEC 5.3)."""
+        """An open want ends; a want that opens again was successful (rule 5.3)."""
         refs = dict(self._links_of(want_id for want_id, _ in turned))
         for want_id, openness in turned:
             before = Openness.SUCCESSFUL if openness is Openness.OPEN else Openness.OPEN

@@ -1,4 +1,4 @@
-"""What a lot's next instance lists, from what is there and what was listed before (SPEC 10.6)."""
+"""What a lot's next instance lists, from what is there and what was listed before (rule 10.6)."""
 
 from datetime import UTC, datetime
 from pathlib import Path

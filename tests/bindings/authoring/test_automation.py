@@ -104,7 +104,7 @@ def week(deploy: Deploy) -> Site:
     site = deploy(orders, copies(fail_on=DAYS[4]))
     site.build(*(f"copy@{day}" for day in (DAYS[0], DAYS[1], DAYS[3], DAYS[4])))
     taint(site, f"orders@{DAYS[1]}", f"copy@{DAYS[3]}")
-    # What was wanted within its TTL is wanted again when it is tainted (SPEC 5.3).
+    # What was wanted within its TTL is wanted again when it is tainted (rule 5.3).
     cancel(site, f"copy@{DAYS[3]}")
     lease(site, f"copy@{DAYS[2]}")
     site.want(f"copy@{DAYS[5]}")
@@ -112,7 +112,7 @@ def week(deploy: Deploy) -> Site:
 
 
 def test_a_condition_is_true_of_the_partitions_of_which_the_store_says_so(week: Site) -> None:
-    """SPEC 4.1, 4.4, 4.5, 4.6, 5.4"""
+    """Rules 4.1, 4.4, 4.5, 4.6, 5.4"""
     assets = {name: copies(getattr(automation, name)()) for name in CONDITIONS}
 
     found = {
@@ -201,7 +201,7 @@ def test_eager_does_not_request_what_others_have_taken_on(deploy: Deploy, held: 
 
 
 def test_eager_does_not_request_what_is_live_when_its_input_changes(deploy: Deploy) -> None:
-    """SPEC 8.7: asking again for what is live builds nothing."""
+    """Rule 8.7: asking again for what is live builds nothing."""
     site = deploy(orders, copies(automation.eager()))
     site.build(f"copy@{LAST}")
     ticks = Automation(site)
@@ -229,7 +229,7 @@ def test_eager_requests_what_was_tainted_when_its_input_is_live(deploy: Deploy) 
 
 
 def test_eager_requests_nothing_that_automation_would_be_refused(deploy: Deploy) -> None:
-    """SPEC 4.5: what failed is an operator's to open."""
+    """Rule 4.5: what failed is an operator's to open."""
     site = deploy(orders, copies(automation.eager(), fail_on=LAST))
     ticks = Automation(site)
     assert ticks.tick() == set()
@@ -351,7 +351,7 @@ def test_the_sensor_requests_a_dagster_run_for_what_is_to_be_built(deploy: Deplo
 
 
 def test_a_sensor_may_rebuild_stale_partitions(deploy: Deploy) -> None:
-    """SPEC 8.7: without the tag the Dagster run would only find out that it is live."""
+    """Rule 8.7: without the tag the Dagster run would only find out that it is live."""
     when_stale = automation.stale().newly_true() & ~automation.any_deps_not_live()
     rebuild_stale = dg.AutomationConditionSensorDefinition(
         "rebuild_stale", target="copy", use_user_code_server=True, run_tags={"databuild/rebuild": "true"}

@@ -195,7 +195,7 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
 
 
 def test_operations_are_named_where_they_are(project: Project) -> None:
-    """SPEC 13"""
+    """Rules 13"""
     (project.source / "quality.py").write_text(
         "from databuild_dagster import DistributedOperation\n\n\n"
         "class RowCount(DistributedOperation):\n    type_name = 'row_count'\n\n\n"

@@ -1,4 +1,4 @@
-"""A multi-asset: one function, several outputs per partition key, planned output by output (SPEC 6.2)."""
+"""A multi-asset: one function, several outputs per partition key, planned output by output (rule 6.2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A test of an asset calls its function with plain frames, and with a context that no build has made (SPEC 6.3)."""
+"""A test of an asset calls its function with plain frames, and with a context that no build has made (rule 6.3)."""
 
 import logging
 
@@ -78,7 +78,7 @@ def test_a_batched_function_is_called_with_the_keys_of_its_batch() -> None:
 
 
 def test_a_multi_asset_answers_by_output() -> None:
-    """SPEC 6.2"""
+    """Rule 6.2"""
     context = build_context(split, partition_key=DAY)
 
     answer = split(context, orders=pd.DataFrame({"amount": [1.0, 9.0]}))
@@ -91,7 +91,7 @@ def test_a_multi_asset_answers_by_output() -> None:
 
 
 def test_a_read_at_run_time_finds_what_was_given_by_ref_or_is_a_dep_miss() -> None:
-    """SPEC 6.3"""
+    """Rule 6.3"""
     one = pd.DataFrame({"amount": [1.0]})
 
     with pytest.raises(DepMiss) as missed:

@@ -1,4 +1,4 @@
-"""Operations on Dagster and Spark: what a job can ask for, executors as Dagster runs, and who launches them (SPEC 9.4-9.7)."""
+"""Operations on Dagster and Spark: what a job can ask for, executors as Dagster runs, and who launches them (rules 9.4-9.7)."""
 
 import sys
 import threading
@@ -270,7 +270,7 @@ def test_a_job_is_retried_by_the_same_executor(site: Site) -> None:
 
 
 def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endless) -> None:
-    """SPEC 9.7"""
+    """Rule 9.7"""
     id = started(site, "endless")
     resources = operation_resources(site.instance, site.deployment)
     executor = executor_of(manager(site), resources)
@@ -311,7 +311,7 @@ def test_data_that_is_gone_is_the_failure_of_its_job(site: Site) -> None:
 
 
 def test_a_tick_with_nothing_to_do_looks_at_the_head_alone(site: Site) -> None:
-    """SPEC 11.3"""
+    """Rule 11.3"""
     tick = operations_tick(site.instance, site.deployment)
     tick()
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""A receipt is enough to build an instance again and compare it (SPEC 4.6)."""
+"""A receipt is enough to build an instance again and compare it (rule 4.6)."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def made_of(receipt: Any) -> dict[str, Any]:
 
 
 def test_a_receipt_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: Callable[..., Any]) -> None:
-    """SPEC 4.6: after the config is forgotten, and the input is another one."""
+    """Rule 4.6: after the config is forgotten, and the input is another one."""
     site = deploy(numbers, scaled)
     FOUND["n"] = 6
     site.launch(["numbers"])
@@ -95,7 +95,7 @@ def test_a_receipt_is_enough_to_build_the_same_rows_again(deploy: Deploy, ask: C
 
 
 def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, ask: Callable[..., Any]) -> None:
-    """SPEC 4.6"""
+    """Rule 4.6"""
     site = deploy(numbers, scaled)
     FOUND["n"] = 6
     config = {"ops": {"scaled": {"config": {"factor": 7}}}}
@@ -118,7 +118,7 @@ def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, a
 
 
 def test_a_build_of_the_orchestrator_has_a_complete_receipt_too(deploy: Deploy, ask: Callable[..., Any]) -> None:
-    """SPEC 4.6: a launch of the tick's, and one event for all that it builds."""
+    """Rule 4.6: a launch of the tick's, and one event for all that it builds."""
     site = deploy(numbers, scaled)
     FOUND["n"] = 6
     site.build("scaled")
@@ -146,7 +146,7 @@ def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
 def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(
     deploy: Deploy, ask: Callable[..., Any]
 ) -> None:
-    """SPEC 3.1: its events have no such field."""
+    """Rule 3.1: its events have no such field."""
     site = deploy(numbers)
     FOUND["n"] = 6
     claim = ClaimRefs(

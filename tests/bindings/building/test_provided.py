@@ -1,4 +1,4 @@
-"""`validate`, `build_index` and `compact` as operations, over real partitions on real Spark (SPEC 9.8)."""
+"""`validate`, `build_index` and `compact` as operations, over real partitions on real Spark (rule 9.8)."""
 
 import logging
 import os
@@ -191,7 +191,7 @@ def validate(site: Site, *, taint: bool = False) -> Running:
 
 
 def test_offending_rows_are_counted_and_shown_by_rule_and_partition(given_site: Site) -> None:
-    """SPEC 9.8, 15"""
+    """Rule 9.8, 15"""
     view = validate(given_site).end()
 
     assert (view.state, view.done, view.failed) == (OperationState.SUCCESS, 3, {})
@@ -213,7 +213,7 @@ def test_offending_rows_are_counted_and_shown_by_rule_and_partition(given_site: 
 
 
 def test_the_report_is_the_same_however_the_partitions_are_batched(given_site: Site) -> None:
-    """SPEC 9.5, 9.8: who is killed changes the batches. A column that a partition lacks is null there."""
+    """Rules 9.5, 9.8: who is killed changes the batches. A column that a partition lacks is null there."""
     arg = {"constraints": [{"rule": "not_null", "column": "extra"}, {"rule": "expression", "sql": "extra = 'y'"}]}
     reports = []
     for most in (1, 2, 100):
@@ -233,7 +233,7 @@ def test_the_report_is_the_same_however_the_partitions_are_batched(given_site: S
 
 
 def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(given_site: Site) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     before = n_operations(given_site)
     arg = {"constraints": [{"rule": "not_null", "column": "extra"}]}
 
@@ -244,7 +244,7 @@ def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(given_site: 
 
 
 def test_rules_from_code_are_the_same(given_site: Site) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     arg = ValidateArg(constraints=(Unique(("n",)), NotNull("n"), Range("n", low=0)), samples=0)
 
     view = Running(given_site, "validate", arg).end()
@@ -254,7 +254,7 @@ def test_rules_from_code_are_the_same(given_site: Site) -> None:
 
 
 def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted(site: Site) -> None:
-    """SPEC 9.8: what was found is of the instance before"""
+    """Rule 9.8: what was found is of the instance before"""
     running = validate(site, taint=True)
     before = uuid_of(site, "orders@tue")
     running.run_jobs()
@@ -270,7 +270,7 @@ def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted
 
 
 def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_twice(site: Site) -> None:
-    """SPEC 7.1, 9.6, 9.8"""
+    """Rules 7.1, 9.6, 9.8"""
     running = validate(site, taint=True)
     running.run_jobs()
     completion = running.manager.read(running.id).completion()._replace(resources=running.resources)
@@ -291,7 +291,7 @@ def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_tw
 
 @pytest.mark.extended
 def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(site: Site) -> None:
-    """SPEC 9.6: the process was killed after the taint, and the ref was rebuilt quickly"""
+    """Rule 9.6: the process was killed after the taint, and the ref was rebuilt quickly"""
     running = validate(site, taint=True)
     running.run_jobs()
     completion = running.manager.read(running.id).completion()._replace(resources=running.resources)
@@ -308,7 +308,7 @@ def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(s
 
 
 def test_the_instances_of_a_running_operation_stay_until_it_has_ended(site: Site) -> None:
-    """SPEC 9.2, 10.8: its partitions are fixed as it starts, with the instances that they have then."""
+    """Rules 9.2, 10.8: its partitions are fixed as it starts, with the instances that they have then."""
     running = validate(site)
     before = uuid_of(site, "orders@tue")
     rebuild(site, "orders@tue")
@@ -322,7 +322,7 @@ def test_the_instances_of_a_running_operation_stay_until_it_has_ended(site: Site
 
 
 def test_data_that_gc_has_removed_is_skipped_and_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 9.5, 10.8: removed when the operation had looked at what is live, and was not recorded yet."""
+    """Rules 9.5, 10.8: removed when the operation had looked at what is live, and was not recorded yet."""
     asked = Validate.argument_to_keep
 
     def removed_meanwhile(self: Validate, *arguments: Any) -> Any:
@@ -342,7 +342,7 @@ def test_data_that_gc_has_removed_is_skipped_and_named(site: Site, monkeypatch: 
 
 
 def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_site: Site) -> None:
-    """SPEC 9.5"""
+    """Rule 9.5"""
     rules = [{"rule": "expression", "sql": "assert_true(n <> 10) IS NULL"}]
 
     view = Running(given_site, "validate", {"constraints": rules}).end()
@@ -383,7 +383,7 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
 def test_an_impossible_operation_is_refused_and_not_started(
     given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], sentence: str
 ) -> None:
-    """SPEC 9.3"""
+    """Rule 9.3"""
     before = n_operations(given_site)
 
     with pytest.raises(error) as caught:
@@ -419,7 +419,7 @@ def build_index(site: Site, *columns: str) -> Running:
 def test_after_an_index_a_read_with_a_filter_reads_fewer_files_and_the_same_rows(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     before = rows_of(site, "orders@tue")
 
     view = build_index(site).end()
@@ -437,7 +437,7 @@ def test_after_an_index_a_read_with_a_filter_reads_fewer_files_and_the_same_rows
 
 
 def test_an_index_lies_beside_its_manifest_and_belongs_there(site: Site) -> None:
-    """SPEC 10.8"""
+    """Rule 10.8"""
     build_index(site, "n").end()
 
     for ref in ALL:
@@ -463,7 +463,7 @@ def test_an_index_lies_beside_its_manifest_and_belongs_there(site: Site) -> None
 
 
 def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 9.5: the executor is lost half-way, and another goes on from what it has saved"""
+    """Rule 9.5: the executor is lost half-way, and another goes on from what it has saved"""
     import databuild_dagster.bindings.building.provided.build_index as module
 
     looked_at: list[str] = []
@@ -499,7 +499,7 @@ def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypat
 
 
 def test_it_ends_although_data_is_gone(site: Site) -> None:
-    """SPEC 9.4: it cannot fail, and must not be tried without end"""
+    """Rule 9.4: it cannot fail, and must not be tried without end"""
     running = build_index(site)
     warehouse_of(site).remove_instance("orders", uuid_of(site, "orders@tue"))
 
@@ -520,7 +520,7 @@ def compact(site: Site) -> Running:
 
 
 def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     site.build("report@tue")
     before = {ref: (rows_of(site, ref), uuid_of(site, ref)) for ref in ALL}
 
@@ -554,7 +554,7 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
 
 @pytest.mark.extended
 def test_a_partition_that_was_rebuilt_before_its_job_began_is_skipped(site: Site) -> None:
-    """SPEC 9.8: the pointer is swung only if the canonical has not moved"""
+    """Rule 9.8: the pointer is swung only if the canonical has not moved"""
     running = compact(site)
     uuid = rebuild(site, "orders@tue")
 
@@ -569,7 +569,7 @@ def test_a_partition_that_was_rebuilt_before_its_job_began_is_skipped(site: Site
 def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_stays(
     site: Site, happens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 9.8"""
+    """Rule 9.8"""
     import databuild_dagster.bindings.building.provided.compact as module
 
     def while_somebody(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
@@ -592,7 +592,7 @@ def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_st
 
 
 def test_killed_between_the_event_and_the_mark_it_is_counted_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 9.5"""
+    """Rule 9.5"""
     import databuild_dagster.bindings.building.provided.compact as module
 
     class Killed(BaseException):
@@ -616,7 +616,7 @@ def test_killed_between_the_event_and_the_mark_it_is_counted_once(site: Site, mo
 
 
 def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 9.7"""
+    """Rule 9.7"""
     import databuild_dagster.bindings.building.provided.compact as module
 
     running = compact(site)
@@ -637,7 +637,7 @@ def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeyp
 
 
 def test_an_executor_that_was_thought_dead_swings_nothing_any_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPEC 9.5: suspended after its last look at its lease, it wakes when its files were cleaned away"""
+    """Rule 9.5: suspended after its last look at its lease, it wakes when its files were cleaned away"""
     import databuild_dagster.bindings.building.provided.compact as module
 
     running = compact(site)

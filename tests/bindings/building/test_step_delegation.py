@@ -1,4 +1,4 @@
-"""What a Dagster run does about refs that others build or have built: reuse, rebuild, join, wait, take over (SPEC 8)."""
+"""What a Dagster run does about refs that others build or have built: reuse, rebuild, join, wait, take over (rules 8)."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -72,7 +72,7 @@ def ledger(site: Any, requester: str) -> dict[str, tuple[str, str]]:
 
 
 def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
-    """SPEC 8.7: asking again does nothing but delegate."""
+    """Rule 8.7: asking again does nothing but delegate."""
     site.launch(["numbers"], [DAY])
     built = uuid(site)
 
@@ -87,7 +87,7 @@ def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
 
 @pytest.mark.parametrize("how", ["tag", "Launchpad"])
 def test_a_run_that_says_so_builds_again_what_is_live(site: Any, how: str) -> None:
-    """SPEC 8.7"""
+    """Rule 8.7"""
     site.launch(["numbers"], [DAY])
     built = uuid(site)
 
@@ -106,7 +106,7 @@ def test_a_run_that_says_so_builds_again_what_is_live(site: Any, how: str) -> No
 
 
 def test_a_retry_of_a_run_that_rebuilds_keeps_what_that_one_has_built(instance: dg.DagsterInstance) -> None:
-    """SPEC 8.7: a retry goes on, a person's new run starts from the beginning."""
+    """Rule 8.7: a retry goes on, a person's new run starts from the beginning."""
     first = dg.DagsterRun(job_name="any", tags={REBUILD_TAG: "true"})
     instance.add_run(first)
     record = instance.get_run_record_by_id(first.run_id)
@@ -130,7 +130,7 @@ def test_a_retry_of_a_run_that_rebuilds_keeps_what_that_one_has_built(instance: 
 
 
 def test_a_person_who_executes_a_launch_again_is_a_person_and_a_retry_is_not(instance: dg.DagsterInstance) -> None:
-    """SPEC 8.1: Dagster copies the tags of the run before, the sensor's name too."""
+    """Rule 8.1: Dagster copies the tags of the run before, the sensor's name too."""
     launch = dg.DagsterRun(job_name="any", tags={SENSOR_NAME_TAG: "databuild_orchestrator"})
     of_launch = {"root_run_id": launch.run_id, "parent_run_id": launch.run_id}
     again = dg.DagsterRun(job_name="any", tags=dict(launch.tags), **of_launch)
@@ -203,7 +203,7 @@ def elsewhere(site: Any) -> Elsewhere:
 def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
     site: Any, elsewhere: Elsewhere, in_a_backfill: bool
 ) -> None:
-    """SPEC 8.2, 8.3; ARCHITECTURE: a backfill gets materializations of the others' partitions."""
+    """Rules 8.2, 8.3; ARCHITECTURE: a backfill gets materializations of the others' partitions."""
     helper = elsewhere.once_joined(elsewhere.succeed)
 
     run = site.launch(["numbers"], [DAY, NEXT_DAY], tags={BACKFILL_ID_TAG: "b"} if in_a_backfill else {})
@@ -217,7 +217,7 @@ def test_a_run_builds_what_it_can_then_waits_for_the_others_build(
 
 @pytest.mark.parametrize("by_person", [False, True])
 def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Elsewhere, by_person: bool) -> None:
-    """SPEC 8.3, decision 0014: also what a person canceled, with all wants for it; who waits is a request of its own."""
+    """Rule 8.3, decision 0014: also what a person canceled, with all wants for it; who waits is a request of its own."""
     helper = elsewhere.once_joined(lambda: elsewhere.cancel(keep_wants=not by_person))
 
     run = site.launch(["numbers"], [DAY])
@@ -234,7 +234,7 @@ def test_a_waiting_run_builds_what_the_other_gives_up(site: Any, elsewhere: Else
 def test_a_run_that_has_waited_too_long_fails_and_names_the_stalled_job_run(
     deploy: Any,
 ) -> None:
-    """SPEC 8.3"""
+    """Rule 8.3"""
     site = deploy(numbers, delegation_timeout_seconds=0.1)
     elsewhere = Elsewhere(site)
 
@@ -249,7 +249,7 @@ def test_a_run_that_has_waited_too_long_fails_and_names_the_stalled_job_run(
 
 
 def test_a_tick_speaks_for_a_waiting_run_that_was_killed(site: Any, elsewhere: Elsewhere) -> None:
-    """SPEC 8.3: Dagster has seen that its process is gone; the run itself could not say that it waits no longer."""
+    """Rule 8.3: Dagster has seen that its process is gone; the run itself could not say that it waits no longer."""
     killed, alive = (site.instance.create_run_for_job(site.repository.get_job(IMPLICIT_ASSET_JOB_NAME)) for _ in "ab")
     for run in (killed, alive):
         site.instance.report_dagster_event(dg.DagsterEvent(STARTED.value, run.job_name), run.run_id)
@@ -279,7 +279,7 @@ def tick_once(site: Any) -> None:
 def test_a_waiting_run_takes_over_a_launch_whose_own_run_then_delegates(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 8.2: the launch may be waiting for the very run slot that the waiter holds."""
+    """Rule 8.2: the launch may be waiting for the very run slot that the waiter holds."""
     monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
     site.want(f"numbers@{DAY}", f"numbers@{NEXT_DAY}")
     launcher = OrderCollector(site.instance)
@@ -330,7 +330,7 @@ def report(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
 
 
 def test_a_run_in_the_way_of_what_it_waits_for_ends_like_one_that_missed_its_inputs(behind: Any) -> None:
-    """SPEC 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
+    """Rule 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
     site, queued = behind
     report(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
 
@@ -376,7 +376,7 @@ def test_a_run_does_not_give_way_while_slots_may_just_be_given_out(
 def test_a_run_that_loses_every_claim_fails_and_holds_nothing(
     site: Any, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 8.3: bounded, and what is claimed is built."""
+    """Rule 8.3: bounded, and what is claimed is built."""
     monkeypatch.setattr(step, "MAX_CLAIMS", 0)
     helper = elsewhere.once_joined(elsewhere.cancel)
 

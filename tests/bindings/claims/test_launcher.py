@@ -1,4 +1,4 @@
-"""The orchestrator's view of a launch that Dagster has to start (SPEC 6.9)."""
+"""The orchestrator's view of a launch that Dagster has to start (rule 6.9)."""
 
 import time
 from typing import Any

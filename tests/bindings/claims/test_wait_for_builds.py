@@ -1,4 +1,4 @@
-"""Dagster runs that wait for each other's refs, as threads over one store: neither Dagster nor Spark is needed for that (SPEC 8.2, 8.3)."""
+"""Dagster runs that wait for each other's refs, as threads over one store: neither Dagster nor Spark is needed for that (rules 8.2, 8.3)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_two_ranges_claimed_crosswise_one_after_another_end(world: Any, at_once:
 
 @pytest.mark.databases("sqlite", "postgres")
 def test_two_ranges_claimed_at_once_in_opposite_orders_end(world: Any, at_once: ThreadPoolExecutor) -> None:
-    """A claim is one transaction, in any order of the refs: the database never waits in a circle either (SPEC 8.4)."""
+    """A claim is one transaction, in any order of the refs: the database never waits in a circle either (rule 8.4)."""
     both = Barrier(len(RUNS), timeout=MAX_SECONDS)
 
     def go(name: str, *refs: str) -> None:

@@ -1,4 +1,4 @@
-"""SPEC 10.6: files from outside become lots, by the time in their name or of their last change, each exactly once."""
+"""Rule 10.6: files from outside become lots, by the time in their name or of their last change, each exactly once."""
 
 import os
 import shutil
@@ -126,7 +126,7 @@ def test_what_is_new_of_late_data_is_counted(place):
 
 
 def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(place):
-    """SPEC 10.2: both write the same manifest at the same place, and who is refused takes nothing away."""
+    """Rule 10.2: both write the same manifest at the same place, and who is refused takes nothing away."""
     place.drop("flights_20130101T0512.parquet", 1.0)
     place.drop("flights_20130101T0612.parquet", 1.0)
     one, other = place.watcher(), place.watcher()
@@ -275,7 +275,7 @@ def test_a_file_that_was_written_to_a_moment_ago_holds_its_lot_and_no_other(plac
 
 
 def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(place):
-    """SPEC 10.3: empty is live, and has columns."""
+    """Rule 10.3: empty is live, and has columns."""
     place.drop("flights_20130101T0100.parquet", 1.0)
     watcher = place.watcher(empty=True)
 
@@ -309,7 +309,7 @@ def test_files_without_rows_make_an_empty_lot(place):
 
 
 def test_a_second_file_for_a_closed_lot_makes_a_new_instance_with_both(place):
-    """SPEC 10.6: late data, never an overwrite."""
+    """Rule 10.6: late data, never an overwrite."""
     place.drop("flights_20130101T0500_a.parquet", 1.0)
     place.look()
     first = place.manifest("flights@2013-01-01-05:00")
@@ -585,7 +585,7 @@ def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instan
 
 
 def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_path):
-    """SPEC 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, beside its other duties."""
+    """Rules 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, beside its other duties."""
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
     flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)

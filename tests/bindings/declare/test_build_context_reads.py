@@ -1,4 +1,4 @@
-"""Inputs known only at run time: `context.read(ref, …)` and `raise DepMiss(ref, …)` (SPEC 6.3, API)."""
+"""Inputs known only at run time: `context.read(ref, …)` and `raise DepMiss(ref, …)` (rule 6.3, API)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -86,7 +86,7 @@ def test_what_the_function_reads_is_wanted_by_it_built_and_then_it_is_called_aga
 
 
 def test_a_rebuild_is_one_call_whether_its_inputs_are_live_or_tainted_too(planes: Any) -> None:
-    """SPEC 6.3: what was learned is waited for, through both levels, before the function is called in vain."""
+    """Rule 6.3: what was learned is waited for, through both levels, before the function is called in vain."""
     site, calls = planes
     site.build("plane_history@N1")
     read = uuids(site, refs("flights"))
@@ -106,7 +106,7 @@ def test_a_rebuild_is_one_call_whether_its_inputs_are_live_or_tainted_too(planes
 
 
 def test_a_tainted_input_that_nobody_wants_is_asked_for_by_the_function_again(planes: Any) -> None:
-    """SPEC 6.3: a learned input is never the cause of a recorded miss; the function itself has to name it again."""
+    """Rule 6.3: a learned input is never the cause of a recorded miss; the function itself has to name it again."""
     site, calls = planes
     site.build("plane_history@N1")
 
@@ -259,7 +259,7 @@ def test_what_makes_no_sense_fails_with_one_sentence(reasons: dict[str, str], wh
 
 
 def test_a_read_of_a_tainted_ref_waits_for_its_rebuild(deploy: Any) -> None:
-    """SPEC 7.2: tainted is not live."""
+    """Rule 7.2: tainted is not live."""
 
     @databuild_asset
     def late(context: BuildContext) -> DataFrame:
@@ -279,7 +279,7 @@ def test_a_read_of_a_tainted_ref_waits_for_its_rebuild(deploy: Any) -> None:
 
 
 def test_a_read_of_a_plain_asset_is_built_and_loaded_by_dagster(deploy: Any) -> None:
-    """SPEC 6.11: lineage has its materialization as its instance."""
+    """Rule 6.11: lineage has its materialization as its instance."""
 
     @dg.asset
     def plain() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Inputs with a filter: the function gets some rows, and files without any of them are not read (SPEC 9.8)."""
+"""Inputs with a filter: the function gets some rows, and files without any of them are not read (rule 9.8)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -130,7 +130,7 @@ def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some
 
 
 def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
-    """SPEC 8.6: of what is live; and nothing of what is not built"""
+    """Rule 8.6: of what is live; and nothing of what is not built"""
     site = again(site, some)
     engine = site.engine
     engine.handle(TaintPartitions(refs=("numbers@mon",), reason="wrong"))

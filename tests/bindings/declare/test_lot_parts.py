@@ -1,4 +1,4 @@
-"""A lot in parts: each call gets its part, a failing one fails alone, and the retry calls for it alone (SPEC 10.4)."""
+"""A lot in parts: each call gets its part, a failing one fails alone, and the retry calls for it alone (rule 10.4)."""
 
 import itertools
 import threading
@@ -701,7 +701,7 @@ def test_an_asset_in_parts_that_is_called_is_its_plain_function(calls: Calls) ->
 
 
 def test_code_without_a_version_is_told_apart_by_itself() -> None:
-    """SPEC 10.4: parts of other code are not kept"""
+    """Rule 10.4: parts of other code are not kept"""
 
     def one(frame: Any) -> Any:
         return [n + 1 for n in frame]
@@ -717,7 +717,7 @@ def test_code_without_a_version_is_told_apart_by_itself() -> None:
 
 
 def test_the_order_in_which_a_set_keeps_its_members_makes_no_other_code() -> None:
-    """SPEC 10.4: it is another one in each process"""
+    """Rule 10.4: it is another one in each process"""
 
     def one(n: int) -> bool:
         return n in {0, 8}

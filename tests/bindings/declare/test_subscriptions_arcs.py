@@ -1,4 +1,4 @@
-"""Arcs and empty lots as an author writes them, in real Dagster (SPEC 10.3, 10.5)."""
+"""Arcs and empty lots as an author writes them, in real Dagster (rules 10.3, 10.5)."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def report(context: BuildContext, clean: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_a_chain_of_three_builds_itself_once_its_first_lot_is_live(deploy: Any) -> None:
-    """SPEC 10.5: no want names the rest."""
+    """Rule 10.5: no want names the rest."""
     site = deploy(orders, clean, report)
 
     site.build(f"orders@{DAY}")
@@ -88,7 +88,7 @@ def test_a_chain_of_three_builds_itself_once_its_first_lot_is_live(deploy: Any) 
 
 
 def test_emptiness_goes_through_a_chain_of_three_without_a_call(deploy: Any) -> None:
-    """SPEC 10.3: live, announced, zero rows with the columns of the lots that have some."""
+    """Rule 10.3: live, announced, zero rows with the columns of the lots that have some."""
     site = deploy(orders, clean, report)
     site.build(f"orders@{DAY}")
     without_rows.add(NEXT)
@@ -108,7 +108,7 @@ def test_emptiness_goes_through_a_chain_of_three_without_a_call(deploy: Any) -> 
 
 
 def test_of_two_sources_the_lot_waits_for_the_other_and_runs_once(deploy: Any) -> None:
-    """SPEC 10.5: and is called while one of them has rows."""
+    """Rule 10.5: and is called while one of them has rows."""
     site = deploy(orders, weather, clean, joined)
     without_rows.add(DAY)
 
@@ -120,7 +120,7 @@ def test_of_two_sources_the_lot_waits_for_the_other_and_runs_once(deploy: Any) -
 
 
 def test_a_batch_is_called_for_what_is_not_empty(deploy: Any) -> None:
-    """SPEC 10.3"""
+    """Rule 10.3"""
 
     @databuild_asset(partitions_def=daily, batched=True, skip_empty=True)
     def batch(context: BuildContext, orders: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def test_a_batch_is_called_for_what_is_not_empty(deploy: Any) -> None:
 
 
 def test_a_blocking_check_is_not_asked_about_what_is_passed_on(deploy: Any) -> None:
-    """SPEC 10.3: nothing of the user's runs."""
+    """Rule 10.3: nothing of the user's runs."""
 
     def has_rows(rows: pd.DataFrame) -> bool:
         called.append("check")
@@ -158,7 +158,7 @@ def test_a_blocking_check_is_not_asked_about_what_is_passed_on(deploy: Any) -> N
 
 
 def test_every_output_of_a_multi_asset_is_woken_and_empty(deploy: Any) -> None:
-    """SPEC 10.5, 6.2: in one job run."""
+    """Rules 10.5, 6.2: in one job run."""
 
     @databuild_multi_asset(
         outs={"low": dg.AssetSpec("low"), "high": dg.AssetSpec("high")},
@@ -180,7 +180,7 @@ def test_every_output_of_a_multi_asset_is_woken_and_empty(deploy: Any) -> None:
 
 
 def test_late_data_is_followed_where_the_author_says_so(deploy: Any) -> None:
-    """SPEC 10.5"""
+    """Rule 10.5"""
 
     @databuild_asset(partitions_def=daily, subscribe="orders", follow_late=True)
     def eager(context: BuildContext, orders: pd.DataFrame) -> pd.DataFrame:
@@ -200,7 +200,7 @@ def test_late_data_is_followed_where_the_author_says_so(deploy: Any) -> None:
 
 
 def test_what_arrives_at_an_external_asset_wakes_its_arc(deploy: Any) -> None:
-    """SPEC 10.5, 10.6: a source that is no input, of a location that declares it as external."""
+    """Rules 10.5, 10.6: a source that is no input, of a location that declares it as external."""
     landed = dg.AssetSpec("landed", partitions_def=daily)
 
     @databuild_asset(partitions_def=daily, subscribe=landed)
@@ -218,7 +218,7 @@ def test_what_arrives_at_an_external_asset_wakes_its_arc(deploy: Any) -> None:
 
 
 def test_an_asset_s_arc_keeps_the_prefix_that_dagster_gives_its_inputs() -> None:
-    """SPEC 5.7: sources that are inputs are called what the inputs are called by now."""
+    """Rule 5.7: sources that are inputs are called what the inputs are called by now."""
     keys = {key: key.with_prefix("shop") for asset in (orders, clean) for key in asset.keys}
     renamed = [asset.with_attributes(asset_key_replacements=keys) for asset in (orders, clean)]
     spec = specs(*renamed)["shop/clean"]
@@ -258,7 +258,7 @@ def named(name: str, partitions: Any = None, **options: Any) -> Any:
 def test_the_lots_of_a_source_s_partition_are_those_that_read_it(
     upstream: Any, downstream: Any, mapping: Any, key: Any, woken: Any
 ) -> None:
-    """SPEC 10.5"""
+    """Rule 10.5"""
     dep = dg.AssetDep("source", partition_mapping=mapping)
     found = specs(named("source", upstream), named("arc", downstream, deps=[dep], subscribe="source"))
     arc = found["arc"].arc
@@ -273,7 +273,7 @@ def test_the_lots_of_a_source_s_partition_are_those_that_read_it(
 
 
 def test_a_source_of_another_location_is_known_from_the_store() -> None:
-    """SPEC 5.7: which is where its partitions are."""
+    """Rule 5.7: which is where its partitions are."""
     here = specs(named("arc", monthly, subscribe="elsewhere"))
     arc = here["arc"].arc
     assert isinstance(arc, ArcSpec)

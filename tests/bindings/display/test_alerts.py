@@ -1,4 +1,4 @@
-"""Who hears of a want that has missed its SLA: a webhook, a command, once (SPEC 5.5)."""
+"""Who hears of a want that has missed its SLA: a webhook, a command, once (rule 5.5)."""
 
 import json
 import sys
@@ -127,7 +127,7 @@ class Phone:
 
 
 def test_a_working_alert_is_sent_once_per_want_while_another_fails(deploy: Any, chat: Chat) -> None:
-    """SPEC 5.5"""
+    """Rule 5.5"""
     chat.is_down = True
     phone = Phone()
     site = deploy(report, alerts=[WebhookAlert(chat.url), phone])
@@ -144,7 +144,7 @@ def test_a_working_alert_is_sent_once_per_want_while_another_fails(deploy: Any, 
 
 
 def test_a_killed_tick_repeats_no_alert(deploy: Any) -> None:
-    """SPEC 5.5: the cursor is stored want by want."""
+    """Rule 5.5: the cursor is stored want by want."""
     phone = Phone()
     site = deploy(report, alerts=[phone])
     wants = [late(site) for _ in range(4)]
@@ -161,7 +161,7 @@ def test_a_killed_tick_repeats_no_alert(deploy: Any) -> None:
 def test_alerts_stop_at_their_time_limit_and_continue_in_the_next_tick(
     deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 5.5, 11.1: what is due is not held up by many late wants, nor they by who is down."""
+    """Rules 5.5, 11.1: what is due is not held up by many late wants, nor they by who is down."""
     monkeypatch.setattr(alerts, "TICK_SECONDS", 0.0)
     chat.is_down = True
     phone = Phone()

@@ -1,4 +1,4 @@
-"""What is live is shown by Dagster also where the process died between telling our log and telling Dagster (SPEC 6.9)."""
+"""What is live is shown by Dagster also where the process died between telling our log and telling Dagster (rule 6.9)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A check that fails while an open want has missed its SLA, executed or reported by a tick (SPEC 5.5)."""
+"""A check that fails while an open want has missed its SLA, executed or reported by a tick (rule 5.5)."""
 
 from typing import Any
 

@@ -167,7 +167,7 @@ def test_taking_the_taint_back_makes_it_green_again_and_sets_no_automation_going
 
 
 def test_a_downstream_taint_is_red_wherever_it_goes_and_a_revert_makes_it_green(live: Any) -> None:
-    """SPEC 7.3, 7.4"""
+    """Rules 7.3, 7.4"""
     first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
     live.engine.handle(TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True))
     only_tick(live)
@@ -204,7 +204,7 @@ def test_an_asset_without_partitions_has_a_failed_last_run_until_it_is_untainted
 
 
 def test_a_taint_that_a_rebuild_answers_at_once_is_not_painted(live: Any) -> None:
-    """A want within its TTL brings the rebuild (SPEC 7.1): in the same tick it is launched."""
+    """A want within its TTL brings the rebuild (rule 7.1): in the same tick it is launched."""
     live.want(REFS[0])
     taint_id = taint(live, REFS[0])
 

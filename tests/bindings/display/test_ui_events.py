@@ -71,7 +71,7 @@ def deploy_watched(deploy: Any) -> Any:
 
 
 def test_partitions_are_in_progress_until_each_is_live_failed_or_waits(deploy_watched: Any) -> None:
-    """SPEC 6.1: one Dagster run, whose partitions succeed, miss and fail independently."""
+    """Rule 6.1: one Dagster run, whose partitions succeed, miss and fail independently."""
     watched = Watched(bad=THREE, misses=TWO)
     watched.awaited = {ONE: "green", THREE: "in progress", FOUR: "in progress"}
     site = deploy_watched(watched)

@@ -1,4 +1,4 @@
-"""The run coordinator: what is live, or being built, needs no process; everything else goes on as without us (SPEC 8.1, 8.3).
+"""The run coordinator: what is live, or being built, needs no process; everything else goes on as without us (rules 8.1, 8.3).
 
 Runs are submitted as the Launchpad does it, over GraphQL, to an instance whose queue no daemon works on unless the test
 says so. Builds of others are written to the store; nothing here needs Spark.
@@ -288,7 +288,7 @@ def deployment(
 
 
 def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: Deployment) -> None:
-    """SPEC 8.1, 8.2: delegated to the build that made it, and the job is skipped."""
+    """Rules 8.1, 8.2: delegated to the build that made it, and the job is skipped."""
     deployment.live(f"numbers@{DAY}")
 
     run = deployment.submit("numbers")
@@ -418,7 +418,7 @@ def test_a_run_with_other_peoples_assets_or_checks_goes_on(deployment: Deploymen
 
 @pytest.mark.parametrize("how", ["tag", "Launchpad"])
 def test_a_run_that_rebuilds_goes_on(deployment: Deployment, how: str) -> None:
-    """SPEC 8.7"""
+    """Rule 8.7"""
     deployment.live(f"numbers@{DAY}")
     in_config = {"resources": {"databuild": {"config": {"rebuild": True}}}}
 
@@ -437,7 +437,7 @@ def test_a_launch_of_the_orchestrator_goes_on(deployment: Deployment) -> None:
 
 
 def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: Deployment) -> None:
-    """SPEC 8.1"""
+    """Rule 8.1"""
     deployment.fail(deployment.begin(f"numbers@{DAY}"))
 
     by_sensor = deployment.submit("numbers", tags={"dagster/sensor_name": "s"})
@@ -487,7 +487,7 @@ def test_a_re_execution_does_not_inherit_the_hold(deployment: Deployment) -> Non
 def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(
     deployment: Deployment,
 ) -> None:
-    """SPEC 8.2, 8.3"""
+    """Rules 8.2, 8.3"""
     deployment.live(f"numbers@{NEXT_DAY}")
     builder = deployment.begin(f"numbers@{DAY}")
 
@@ -559,7 +559,7 @@ def test_run_monitoring_leaves_a_held_run_alone(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("reason", ["failed", "upstream failed"])
 def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: Deployment, reason: str) -> None:
-    """SPEC 8.3: as the step ends what it was denied; the partition is as red as its own build left it."""
+    """Rule 8.3: as the step ends what it was denied; the partition is as red as its own build left it."""
     builder = deployment.begin(f"doubles@{DAY}")
     run = deployment.submit("doubles")
 
@@ -585,7 +585,7 @@ def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: D
 def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
     deployment: Deployment, by_person: bool
 ) -> None:
-    """SPEC 8.3, decision 0014"""
+    """Rule 8.3, decision 0014"""
     builder = deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
 
@@ -597,7 +597,7 @@ def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
 
 
 def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Deployment) -> None:
-    """SPEC 4.5: not schedulable before its backoff has passed; then the first run builds it."""
+    """Rule 4.5: not schedulable before its backoff has passed; then the first run builds it."""
     builder = deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
 
@@ -611,7 +611,7 @@ def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Dep
 
 
 def test_a_run_whose_delegate_hangs_fails_in_the_end_and_names_it(deployment: Deployment) -> None:
-    """SPEC 8.3: a delegation timeout; what is still being built is not painted failed (SPEC 6.1)."""
+    """Rule 8.3: a delegation timeout; what is still being built is not painted failed (rule 6.1)."""
     builder = deployment.begin(f"numbers@{DAY}")
     run = deployment.submit("numbers")
     deployment.turn_clock(TIMEOUT_SECONDS + 1)

@@ -1,4 +1,4 @@
-"""The keys that other tools look at are copies, and follow the log, also after a crash (SPEC 10.2)."""
+"""The keys that other tools look at are copies, and follow the log, also after a crash (rule 10.2)."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_revert_to_an_instance_brings_its_copy_back(place):
 
 
 def test_an_attempt_that_failed_has_a_key_of_its_own_and_its_retry_takes_it_away(place):
-    """SPEC 10.2: attempt for partial and removed."""
+    """Rule 10.2: attempt for partial and removed."""
     place.arrive_with(FLIGHTS, "file:///a")
     failed = place.fail_with(DELAYS)
     assert place.tick()[:2] == [f"{ARC}/partial.arc", f"{OF_DELAYS}/state=partial/attempt={failed}/manifest.json"]
@@ -221,14 +221,14 @@ def test_an_attempt_that_failed_has_a_key_of_its_own_and_its_retry_takes_it_away
 
 
 def test_the_copy_of_removed_data_has_that_state_and_its_arc_is_missing(place):
-    """SPEC 10.8"""
+    """Rule 10.8"""
     removed = place.fail_with(DELAYS, ManifestState.REMOVED)
 
     assert place.tick() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={removed}/manifest.json"]
 
 
 def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(place):
-    """SPEC 10.5: that what it waits for has come is no event of its own."""
+    """Rule 10.5: that what it waits for has come is no event of its own."""
     place.job_run(DELAYS)
     assert place.tick() == [f"{ARC}/running.arc"]
     place.miss(DELAYS, FLIGHTS)
@@ -249,7 +249,7 @@ def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(p
 
 
 def test_a_manifest_without_its_event_has_no_key(place):
-    """SPEC 10.2: the log is the authority; a lost process may have finished, and its manifest is not read."""
+    """Rule 10.2: the log is the authority; a lost process may have finished, and its manifest is not read."""
     job_run = place.job_run(DELAYS)
     place.write(DELAYS, place.uuid(DELAYS), job_run, ManifestState.COMPLETE)
     place.lose(DELAYS)
@@ -266,7 +266,7 @@ def test_a_live_lot_with_an_unreadable_manifest_has_no_copy_and_stops_no_other(p
 
 
 def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(place, monkeypatch):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     place.arrive_with(FLIGHTS, "file:///a")
     place.tick()
     asked = []

@@ -1,4 +1,4 @@
-"""Schedules and sensors that want refs: what they record, and what is refused (SPEC 5.1, 5.5)."""
+"""Schedules and sensors that want refs: what they record, and what is refused (rules 5.1, 5.5)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ def tick(site: Site, door: dg.ScheduleDefinition | dg.SensorDefinition) -> None:
 
 
 def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: Deploy) -> None:
-    """SPEC 5.5"""
+    """Rule 5.5"""
     schedule = scheduled(ttl_seconds=48 * HOUR, sla_seconds=8 * HOUR, data_timestamp=midnight_before)
     site = deploy(report, schedules=[schedule])
 
@@ -64,7 +64,7 @@ def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: De
 
 
 def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> None:
-    """SPEC 5.5"""
+    """Rule 5.5"""
     sensor = sensed(sla_seconds=HOUR)
     site = deploy(report, sensors=[sensor])
 
@@ -91,7 +91,7 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(d
 def test_a_time_to_live_or_an_sla_that_is_none_is_refused_where_it_is_written(
     door: Callable[..., Any], option: str, value: Any
 ) -> None:
-    """SPEC 5.5: one sentence, at import."""
+    """Rule 5.5: one sentence, at import."""
     with pytest.raises(InvalidRequest, match=f"{option} of (schedule 'at_six'|sensor 'news') is"):
         door(**{option: value})
 

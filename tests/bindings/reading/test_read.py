@@ -1,4 +1,4 @@
-"""`read` and `table` give what readers see, now or then, to any Python (SPEC 3.2, 4.1, 10.3)."""
+"""`read` and `table` give what readers see, now or then, to any Python (rules 3.2, 4.1, 10.3)."""
 
 import os
 import subprocess
@@ -197,7 +197,7 @@ def test_the_key_column_has_another_name_or_is_left_out(built: str, spark: Any) 
 
 
 def test_what_is_empty_on_purpose_reads_as_no_rows(built: str, spark: Any) -> None:
-    """SPEC 10.3"""
+    """Rule 10.3"""
     assert len(read("closed@2024-01-29", format="pandas", home=built)) == 0
     assert read("closed@2024-01-29", spark=spark, home=built).count() == 0
     assert table("closed", format="pandas", home=built).columns.tolist() == ["partition_key"]
@@ -228,7 +228,7 @@ def test_an_asset_of_the_same_home_can_be_read_by_its_instance(built_site: Site)
 
 
 def test_a_time_or_a_seq_reads_what_readers_saw_then(site: Site, home: str) -> None:
-    """SPEC 3.2: though there is another instance by now."""
+    """Rule 3.2: though there is another instance by now."""
     site.build("orders@2024-01-29")
     seq = site.engine.queries.head().seq
     at = datetime.fromtimestamp(site.engine.queries.head().at, UTC)
@@ -312,7 +312,7 @@ def test_a_missing_ref_is_told_from_one_that_cannot_be(site: Site, home: str) ->
 
 
 def test_an_asset_that_is_being_built_is_said_to_be(site: Site, home: str) -> None:
-    """SPEC 4.2: an instance is canonical at once."""
+    """Rule 4.2: an instance is canonical at once."""
     looked: list[str] = []
 
     @databuild_asset

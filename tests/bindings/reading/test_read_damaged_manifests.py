@@ -1,4 +1,4 @@
-"""A reader or a job run gets one sentence about a damaged manifest, and never other rows (SPEC 10.2)."""
+"""A reader or a job run gets one sentence about a damaged manifest, and never other rows (rule 10.2)."""
 
 from __future__ import annotations
 
@@ -121,5 +121,5 @@ def test_a_job_run_that_would_read_it_fails_and_publishes_nothing(site: Site, sp
 
 
 def test_the_manifest_of_what_is_built_names_its_lot(site: Site) -> None:
-    """SPEC 10.1, 10.2"""
+    """Rules 10.1, 10.2"""
     assert json.loads(manifest_path(site).read_text())["lot_id"] == "20230227PT1H023"

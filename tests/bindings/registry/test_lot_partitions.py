@@ -1,4 +1,4 @@
-"""Dagster's time partitions and lots, both ways (SPEC 10.1)."""
+"""Dagster's time partitions and lots, both ways (rule 10.1)."""
 
 from __future__ import annotations
 

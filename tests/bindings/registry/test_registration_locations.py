@@ -68,7 +68,7 @@ def tick_summary(site: Any) -> str:
 
 
 def test_an_asset_of_another_location_is_left_to_it_and_nothing_else_is_lost(deploy: Any) -> None:
-    """SPEC 5.7"""
+    """Rule 5.7"""
     first = deploy(numbers, location="first")
     second = deploy(numbers_of_another(), other, location="second")
     seq = second.engine.queries.head().seq
@@ -86,7 +86,7 @@ def test_an_asset_of_another_location_is_left_to_it_and_nothing_else_is_lost(dep
 def test_a_graph_is_read_once_and_a_known_location_costs_one_question(
     deploy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC 5.7"""
+    """Rule 5.7"""
     site = deploy(numbers, other, location="first")
     asked = recorded_questions(monkeypatch)
 
@@ -101,7 +101,7 @@ def test_a_graph_is_read_once_and_a_known_location_costs_one_question(
 
 
 def test_a_process_that_remembers_a_location_sees_later_registrations(deploy: Any) -> None:
-    """SPEC 5.7"""
+    """Rule 5.7"""
     site = deploy(numbers, other, location="first")
     datasets = datasets_of(site.repository.asset_graph, "first")
     by_asset = {spec.asset: spec for spec in datasets}
@@ -177,7 +177,7 @@ def test_what_a_script_materialized_is_no_claim(instance: dg.DagsterInstance, de
 
 
 def test_the_engine_refuses_what_was_taken_at_the_same_moment(deploy: Any) -> None:
-    """SPEC 3.3: the transaction decides, not an earlier read."""
+    """Rule 3.3: the transaction decides, not an earlier read."""
     from databuild_dagster.model.commands import RegisterDatasets
 
     site = deploy(numbers, location="first")
@@ -278,7 +278,7 @@ def test_assets_may_be_renamed_and_taken_away(
 
 
 def test_a_want_in_one_location_has_its_inputs_built_in_another(deploy: Any) -> None:
-    """SPEC 5.7: a tick launches only its own location's jobs."""
+    """Rule 5.7: a tick launches only its own location's jobs."""
     upstream, downstream = deploy(numbers, location="upstream"), deploy(total, location="downstream")
     downstream.want("total@2013-01-01")
 
@@ -315,7 +315,7 @@ def prices(rates: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_an_asset_of_a_plain_location_is_waited_for_and_read(instance: dg.DagsterInstance, deploy: Any) -> None:
-    """SPEC 6.11: that location knows nothing of us; it is named by an `AssetSpec`."""
+    """Rule 6.11: that location knows nothing of us; it is named by an `AssetSpec`."""
     site = deploy(dg.AssetSpec("rates", partitions_def=daily), prices)
     site.build("prices@2013-01-01")
     before = site.state("prices@2013-01-01")

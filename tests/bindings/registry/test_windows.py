@@ -1,4 +1,4 @@
-"""The interval of a moment, as in Dagster, for every kind of schedule (SPEC 10.1: half-open)."""
+"""The interval of a moment, as in Dagster, for every kind of schedule (rule 10.1: half-open)."""
 
 from datetime import UTC, datetime
 from itertools import pairwise

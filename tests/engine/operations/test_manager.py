@@ -1,4 +1,4 @@
-"""Operations from start to end, and whatever may happen in between (SPEC 9.2-9.7)."""
+"""Operations from start to end, and whatever may happen in between (rules 9.2-9.7)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def outcome(operations, id):
 
 
 def test_an_operation_has_one_job_for_each_live_partition_with_its_instance(operations, world):
-    """SPEC 9.2, 9.3"""
+    """Rules 9.2, 9.3"""
     world.taint("days@2")
 
     id = operations.manager.start("write", "days", {"x": 1})
@@ -67,7 +67,7 @@ def test_an_operation_has_one_job_for_each_live_partition_with_its_instance(oper
 
 
 def test_starting_gives_the_instance_id_which_counts_for_each_type(operations):
-    """SPEC 13"""
+    """Rules 13"""
     started = [operations.manager.start_operation("many", "days", {"about": about}) for about in "ab"]
 
     assert started == [1, 2]
@@ -89,7 +89,7 @@ def test_starting_gives_the_instance_id_which_counts_for_each_type(operations):
     ],
 )
 def test_what_cannot_start_is_refused_and_no_key_is_written(operations, type_id, dataset, more, error):
-    """SPEC 9.3"""
+    """Rule 9.3"""
     before = operations.world.seq
 
     with pytest.raises(error):
@@ -123,7 +123,7 @@ def test_a_type_may_refuse_before_anything_is_started(world):
 
 
 def test_incompatible_operations_are_refused_and_others_run_beside_each_other(operations):
-    """SPEC 9.3, 9.4"""
+    """Rules 9.3, 9.4"""
     start = operations.manager.start
     running = [start("write", "days", {}), start("many", "days", {"about": "a"}), start("many", "days", {"about": "b"})]
 
@@ -139,7 +139,7 @@ def test_incompatible_operations_are_refused_and_others_run_beside_each_other(op
 
 
 def test_of_two_who_start_at_once_one_is_told_and_writes_nothing(operations, monkeypatch):
-    """SPEC 9.3: both have read the same."""
+    """Rule 9.3: both have read the same."""
     manager = operations.manager
     invoke = manager.meta.invoke_all
     first = []
@@ -161,7 +161,7 @@ def test_of_two_who_start_at_once_one_is_told_and_writes_nothing(operations, mon
 
 
 def test_a_start_that_is_repeated_is_the_same_operation(operations):
-    """SPEC 3.3: also when today it would not be compatible with itself, or has ended."""
+    """Rule 3.3: also when today it would not be compatible with itself, or has ended."""
     start = operations.manager.start
     id = start("write", "days", {}, command_id="once")
 
@@ -175,7 +175,7 @@ def test_a_start_that_is_repeated_is_the_same_operation(operations):
 
 
 def test_jobs_that_all_succeed_complete_the_operation_once(operations, world):
-    """SPEC 9.6"""
+    """Rule 9.6"""
     id = operations.manager.start("write", "days", {})
 
     operations.run_all(id)
@@ -200,7 +200,7 @@ def test_an_unpartitioned_dataset_has_one_job(operations):
 
 @pytest.mark.parametrize("how", ["raise", "say"])
 def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation(operations, how):
-    """SPEC 9.5, 9.6"""
+    """Rules 9.5, 9.6"""
     id = operations.manager.start("write", "days", {"2": how})
     executor = operations.executor()
     executor.take(id, 10)
@@ -218,11 +218,11 @@ def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation
     expected = {"rows": 3} if how == "say" else {"error": "ValueError: bad 2"}
     assert (view.state, view.failed) == (OperationState.FAILED, {"2": expected})
     executor.step(id, 10)
-    assert executor.jobs == {}, "the others are stopped (SPEC 9.7)"
+    assert executor.jobs == {}, "the others are stopped (rule 9.7)"
 
 
 def test_what_cannot_fail_is_tried_again_with_backoff_and_never_marked(world):
-    """SPEC 9.5"""
+    """Rule 9.5"""
     tries = []
 
     def fails_twice(context):
@@ -264,7 +264,7 @@ def test_a_job_that_asks_to_be_tried_again_is_also_where_it_may_fail(world):
 
 
 def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
-    """SPEC 9.5: by whoever runs it, and to whoever looks"""
+    """Rule 9.5: by whoever runs it, and to whoever looks"""
 
     def down_twice(context):
         if context.partition == "2" and context.attempt < 3:
@@ -299,7 +299,7 @@ def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
 
 
 def test_trouble_with_a_job_that_another_has_by_now_is_not_noted(world):
-    """SPEC 9.5: the word of who lost its lease counts no more"""
+    """Rule 9.5: the word of who lost its lease counts no more"""
 
     def taken_over(context):
         operations.meta.invoke_all([invokes.give_back(context.operation, context.partition, context.lease)])
@@ -319,7 +319,7 @@ def test_what_is_tried_for_ever_waits_no_longer_than_before():
 
 
 def test_a_clean_up_that_fails_is_repeated_before_the_mark(world):
-    """SPEC 9.5"""
+    """Rule 9.5"""
 
     class Sticky(Write):
         stuck = 2
@@ -347,7 +347,7 @@ def test_a_clean_up_that_fails_is_repeated_before_the_mark(world):
 
 
 def test_two_executors_share_the_jobs_and_none_has_two(operations):
-    """SPEC 9.5"""
+    """Rule 9.5"""
     id = operations.manager.start("write", "days", {})
     one, other = operations.executor("one"), operations.executor("other")
 
@@ -362,7 +362,7 @@ def test_two_executors_share_the_jobs_and_none_has_two(operations):
 
 @pytest.mark.parametrize("how", ["killed on this machine", "silent on another"])
 def test_the_jobs_of_an_executor_that_is_gone_are_adopted(operations, how):
-    """SPEC 9.5"""
+    """Rule 9.5"""
     id = operations.manager.start("write", "days", {})
     dead, heir = operations.executor("dead"), operations.executor("heir")
     lost = {job.context.partition: job.context.token for job in dead.take(id, 2)}
@@ -384,7 +384,7 @@ def test_the_jobs_of_an_executor_that_is_gone_are_adopted(operations, how):
 
 
 def test_a_coordinator_releases_the_jobs_of_an_executor_that_is_gone(operations):
-    """SPEC 9.5: who comes next takes them at once; who had them is not believed from then on, though nobody has them yet."""
+    """Rule 9.5: who comes next takes them at once; who had them is not believed from then on, though nobody has them yet."""
     id = operations.manager.start("write", "days", {})
     silent, coordinator = operations.executor("silent"), operations.coordinator()
     for job in silent.take(id, 10):
@@ -404,7 +404,7 @@ def test_a_coordinator_releases_the_jobs_of_an_executor_that_is_gone(operations)
 
 
 def test_a_resumable_job_goes_on_from_what_was_saved(world):
-    """SPEC 9.5"""
+    """Rule 9.5"""
     found = []
 
     def two_files(context):
@@ -428,7 +428,7 @@ def test_a_resumable_job_goes_on_from_what_was_saved(world):
 
 
 def test_what_was_adopted_is_not_cleaned_up_by_who_had_it_before(world):
-    """SPEC 9.5: found by the simulation. The heir goes on from it, and has to clean up if the operation is canceled."""
+    """Rule 9.5: found by the simulation. The heir goes on from it, and has to clean up if the operation is canceled."""
 
     def half(context):
         if context.progress is None:
@@ -461,7 +461,7 @@ def test_a_volatile_job_saves_nothing(world):
 
 
 def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operations):
-    """SPEC 9.5: a late mark."""
+    """Rule 9.5: a late mark."""
     id = operations.manager.start("write", "days", {})
     sleeper, heir = operations.executor("sleeper"), operations.executor("heir")
     jobs = sleeper.take(id, 1)
@@ -484,7 +484,7 @@ def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operati
 
 @pytest.mark.parametrize("what", ["check", "save"])
 def test_a_job_that_lost_its_lease_is_stopped_where_it_asks(world, what):
-    """SPEC 9.5: the old one stops and cleans up."""
+    """Rule 9.5: the old one stops and cleans up."""
     reached = []
 
     def sleeps(context):
@@ -538,7 +538,7 @@ def test_what_an_executor_took_without_hearing_of_it_it_takes_again(operations, 
 
 
 def test_marks_whose_answer_was_lost_are_said_again_and_count_once(operations, monkeypatch):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     for job in executor.take(id, 10):
@@ -565,7 +565,7 @@ def test_marks_whose_answer_was_lost_are_said_again_and_count_once(operations, m
 
 
 def test_a_coordinator_that_is_gone_is_replaced(operations):
-    """SPEC 9.6"""
+    """Rule 9.6"""
     keeps = operations.manager.start("many", "days", {"about": "a"})
     ends = operations.manager.start("many", "days", {"about": "b"})
     dead, heir = operations.coordinator("dead"), operations.coordinator("heir")
@@ -596,7 +596,7 @@ def test_a_coordinator_that_comes_late_leaves_no_key_behind(operations):
 
 
 def test_two_coordinators_complete_an_operation_once(operations, monkeypatch):
-    """SPEC 9.6: the completion code may run twice, the end is one."""
+    """Rule 9.6: the completion code may run twice, the end is one."""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     while executor.step(id, 10):
@@ -618,7 +618,7 @@ def test_two_coordinators_complete_an_operation_once(operations, monkeypatch):
 
 
 def test_a_completion_beside_a_start_begins_again(operations, monkeypatch):
-    """SPEC 9.6: runOps has changed."""
+    """Rule 9.6: runOps has changed."""
     id = operations.manager.start("many", "days", {"about": "a"})
     executor = operations.executor()
     while executor.step(id, 10):
@@ -656,7 +656,7 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
 
 
 def test_why_a_completion_does_not_end_is_told_to_whoever_looks(operations, monkeypatch):
-    """SPEC 9.6: and whoever takes over counts on"""
+    """Rule 9.6: and whoever takes over counts on"""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     while executor.step(id, 10):
@@ -687,7 +687,7 @@ class Refuses(Write):
 
 
 def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
-    """SPEC 9.6"""
+    """Rule 9.6"""
     operations.manager.register(Refuses(operations.lake))
     bad = operations.manager.start("refuses", "days", {})
     good = operations.manager.start("write", "whole", {})
@@ -704,7 +704,7 @@ def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
 
 
 def test_jobs_that_nobody_here_can_clean_up_after_hide_no_others(operations, monkeypatch):
-    """SPEC 9.6: the code of their type is gone"""
+    """Rule 9.6: the code of their type is gone"""
     monkeypatch.setattr(completing, "MAX_CLEANED", 2)
     unknown, known = operations.manager.start("alone", "days", {}), operations.manager.start("write", "whole", {})
     dead = operations.executor("dead")
@@ -735,7 +735,7 @@ def test_an_operation_that_is_not_done_is_not_completed(operations):
 
 
 def test_a_canceled_operation_stops_its_jobs_and_leaves_nothing(operations):
-    """SPEC 9.7"""
+    """Rule 9.7"""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     stopped = []
@@ -758,7 +758,7 @@ def test_a_canceled_operation_stops_its_jobs_and_leaves_nothing(operations):
 
 
 def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations, monkeypatch):
-    """SPEC 9.6: no longer running, so it stops."""
+    """Rule 9.6: no longer running, so it stops."""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     while executor.step(id, 10):
@@ -776,7 +776,7 @@ def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations, monkey
 
 
 def test_what_a_dead_executor_left_of_an_ended_operation_is_cleaned_up_by_the_coordinator(operations):
-    """SPEC 9.5, 9.6: losing any process at any line leaves a state from which the rest goes on."""
+    """Rules 9.5, 9.6: losing any process at any line leaves a state from which the rest goes on."""
     id = operations.manager.start("write", "days", {"x": "y"})
     dead, coordinator = operations.executor("dead"), operations.coordinator()
     (job,) = dead.take(id, 1)
@@ -997,7 +997,7 @@ def test_a_tracker_whose_past_was_forgotten_reads_anew(operations):
 
 
 def test_operations_are_the_same_after_a_rebuild(operations):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     ended = operations.manager.start("many", "days", {"about": "a", "1": "raise"})
     operations.run_all(ended)
     running = operations.manager.start("write", "days", {})

@@ -1,4 +1,4 @@
-"""An executor hands several jobs to one call of a batched type; each is still a job of its own (SPEC 9.4, 9.5)."""
+"""An executor hands several jobs to one call of a batched type; each is still a job of its own (rules 9.4, 9.5)."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_host_hears_of_each_end_that_is_recorded(operations):
 
 
 def test_a_hook_of_the_host_that_raises_does_not_run_a_batch_again(world):
-    """SPEC 9.5: only what the jobs themselves raise befalls them."""
+    """Rule 9.5: only what the jobs themselves raise befalls them."""
     operations = Operations(world, Batched)
     (type_,) = operations.types
     type_.can_fail = False

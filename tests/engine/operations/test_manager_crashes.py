@@ -1,4 +1,4 @@
-"""kill -9 between any two statements of any step of an operation, then others go on: the same end (SPEC 9.3-9.7).
+"""kill -9 between any two statements of any step of an operation, then others go on: the same end (rules 9.3-9.7).
 
 Each step is killed at its first statement, at its second, and so on until it survives; every time in an operation of its
 own, which somebody else then brings to its end.
@@ -93,7 +93,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_whoever_is_killed_wherever_the_end_is_the_same(shared_url, tmp_path, name):
-    """SPEC 9.6: losing any process at any line leaves a state from which the rest goes on."""
+    """Rule 9.6: losing any process at any line leaves a state from which the rest goes on."""
     step = STEPS[name]
     world = World([dataset("days", keys=DAYS)], url=shared_url)
     world.live(*(f"days@{day}" for day in DAYS))

@@ -1,4 +1,4 @@
-"""The meta storage over a real store: revisions, tombstones, watches, compaction (SPEC 9.1)."""
+"""The meta storage over a real store: revisions, tombstones, watches, compaction (rule 9.1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(meta, **values):
 
 
 def test_all_keys_that_an_invoke_touches_share_one_new_revision(meta):
-    """SPEC 9.1, I8"""
+    """Rules 9.1, I8"""
     first = put(meta, a=b"1", b=b"2", c=b"3")
 
     second = meta.invoke(exists("a"), do(Put("a", b"4"), Remove("b"), Put("d", b""), yields=7))
@@ -56,7 +56,7 @@ def test_all_keys_that_an_invoke_touches_share_one_new_revision(meta):
 
 
 def test_the_revision_rises_even_for_an_invoke_that_does_nothing(meta):
-    """SPEC 9.1"""
+    """Rule 9.1"""
     first = put(meta, a=b"1")
 
     nothing = meta.invoke(not_exists("a"), do(Put("a", b"2")))
@@ -66,7 +66,7 @@ def test_the_revision_rises_even_for_an_invoke_that_does_nothing(meta):
 
 
 def test_a_removed_key_is_a_tombstone_and_is_not_found(meta):
-    """SPEC 9.1"""
+    """Rule 9.1"""
     put(meta, a=b"1", b=b"2")
     removed = meta.remove("a")
 
@@ -78,7 +78,7 @@ def test_a_removed_key_is_a_tombstone_and_is_not_found(meta):
 
 
 def test_a_repeated_command_id_gives_the_first_answer(meta):
-    """SPEC 9.1, 3.3"""
+    """Rules 9.1, 3.3"""
     first = meta.invoke(not_exists("a"), do(Put("a", b"1"), yields=b"mine"), command_id="once")
     put(meta, a=b"2")
 
@@ -133,7 +133,7 @@ def test_what_begins_alike_is_removed_at_once_and_nothing_else(meta):
 
 
 def test_a_rebuild_makes_the_same_meta_storage(meta):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     put(meta, a=b"\x00\xff", b=b"2", c=b"")
     meta.invoke_all([do(RemovePrefix("a"), Put("d", b"4"))])
     before = meta.get_all("abcd")
@@ -188,7 +188,7 @@ _RANGES = [("a", "b"), ("a.1", "a.1\x01"), ("", "z")]
 @pytest.mark.timeout(300)
 @given(steps=_STEPS)
 def test_whatever_happens_a_watch_tells_each_revision_once_and_in_order(database, steps):
-    """SPEC 9.1: none lost, none twice, resumable; compaction leaves what named watchers have not seen."""
+    """Rule 9.1: none lost, none twice, resumable; compaction leaves what named watchers have not seen."""
     world = World([dataset("a")])
     meta = MetaStorage(world.engine)
     watches = [meta.watch_range(*place, after=0, name=f"watcher {at}") for at, place in enumerate(_RANGES)]
@@ -256,7 +256,7 @@ def _changed(state, before, ops):
 
 
 def test_compaction_leaves_what_a_running_watcher_has_not_seen(meta):
-    """SPEC 9.1"""
+    """Rule 9.1"""
     watch = meta.watch("a", name="somebody")
     revisions = [put(meta, a=b"%d" % number) for number in range(3)]
 
@@ -297,7 +297,7 @@ def test_a_watcher_that_asks_now_and_then_is_never_cut_off(meta):
 
 
 def test_to_resume_from_a_compacted_revision_is_an_error_and_nothing_is_lost_silently(meta):
-    """SPEC 9.1"""
+    """Rule 9.1"""
     slow = meta.watch("a")
     put(meta, a=b"1")
     meta.compact(meta.engine.queries.head().seq)

@@ -1,4 +1,4 @@
-"""Concurrent histories of the meta storage are those of some sequence that respects time (SPEC 9.1).
+"""Concurrent histories of the meta storage are those of some sequence that respects time (rule 9.1).
 
 Every answer carries its revision, so the sequence need not be searched for, as Wing and Gong do: invokes stand in the
 order of their revisions, a read behind the invoke whose revision it names. What is left to check is that a plain dict,
@@ -121,7 +121,7 @@ def threads_of(url, seed, at, results):
 
 
 def test_processes_and_threads_see_one_sequence(make_world, shared_url):
-    """SPEC 9.1, 3.3"""
+    """Rules 9.1, 3.3"""
     make_world(url=shared_url)
     spawn = multiprocessing.get_context("spawn")
     results = spawn.Queue()

@@ -1,4 +1,4 @@
-"""What becomes of a job, by what befell it: one row for every case (SPEC 9.5, 9.7)."""
+"""What becomes of a job, by what befell it: one row for every case (rules 9.5, 9.7)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_exactly_one_row_says_what_becomes_of_a_job(what, can_fail):
 
 
 def test_only_a_job_of_a_type_that_can_fail_is_marked_failed():
-    """SPEC 9.5: for `can_fail=False` a failure is retried with backoff, never marked."""
+    """Rule 9.5: for `can_fail=False` a failure is retried with backoff, never marked."""
     assert Becomes.FAILED not in {becomes(what, can_fail=False) for what in Befell}
 
 
@@ -72,7 +72,7 @@ def fail(job: Job) -> None:
     ],
 )
 def test_what_an_error_is_to_a_job_depends_on_how_far_it_has_come(jobs, before, error, expected):
-    """SPEC 9.5, 9.7: a lost lease ends a job, but the clean-up after it is tried until it succeeds."""
+    """Rules 9.5, 9.7: a lost lease ends a job, but the clean-up after it is tried until it succeeds."""
     before(jobs[0])
 
     assert befell((jobs[0],), error) is expected
@@ -83,7 +83,7 @@ def test_what_an_error_is_to_a_job_depends_on_how_far_it_has_come(jobs, before, 
     [(BUG, Befell.BATCH_RAISED), (LOST, Befell.BATCH_RAISED), (RETRY, Befell.ASKED_TO_RETRY)],
 )
 def test_an_error_of_a_batch_is_of_no_job_alone(jobs, error, expected):
-    """SPEC 9.4"""
+    """Rule 9.4"""
     assert befell(tuple(jobs), error) is expected
 
 

@@ -1,4 +1,4 @@
-"""Why a ref is, or is not, being built right now: each cause, followed to the first one (issue 4, SPEC 15)."""
+"""Why a ref is, or is not, being built right now: each cause, followed to the first one (issue 4, rules 15)."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_nothing_builds_it_any_more(world):
 
 
 def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):
-    """Its inputs may become live, and nothing is built then (SPEC 16.20)."""
+    """Its inputs may become live, and nothing is built then (rule 6.12)."""
     raw, daily = dataset("raw", keys=DAYS), dataset("daily", "raw", keys=DAYS)
     report = dataset("report", ("daily", "1"))
     world = make_world(raw, daily, report)
@@ -246,7 +246,7 @@ def test_its_location_has_as_many_launches_out_as_it_may(make_world):
 
 
 def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
-    """SPEC 15: `open_launches` of the deployment, not the default."""
+    """Rules 15: `open_launches` of the deployment, not the default."""
     world = make_world(dataset("a"), dataset("b"))
     orchestrator = Orchestrator(world)
     world.want("a")
@@ -260,7 +260,7 @@ def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
 
 
 def test_a_command_that_ticks_in_between_keeps_the_orchestrators_limits(make_world):
-    """SPEC 11.1: the next tick is the orchestrator's, whatever `databuild build` was limited to."""
+    """Rule 11.1: the next tick is the orchestrator's, whatever `databuild build` was limited to."""
     world = make_world(dataset("a"), dataset("b"))
     orchestrator = Orchestrator(world)
     orchestrator.tick(interval_seconds=30, open_launches=1)
@@ -291,7 +291,7 @@ def test_what_it_waits_for_failed(make_world):
 
 
 def test_of_a_month_with_one_failed_day_only_that_day_is_said_to_have_failed(make_world):
-    """SPEC 16.27: what failed, what waits and what was never built are counted apart."""
+    """Rule 6.12: what failed, what waits and what was never built are counted apart."""
     keys = [f"{day:02}" for day in range(1, 32)]
     world = make_world(dataset("days", keys=keys), dataset("month", ("days", "all")))
     world.fail("days@07", error="no rows")
@@ -307,7 +307,7 @@ def test_of_a_month_with_one_failed_day_only_that_day_is_said_to_have_failed(mak
 
 
 def test_explain_says_that_launches_of_its_job_come_first(make_world):
-    """SPEC 11.1: one launch fits, and the other day is as urgent and named later."""
+    """Rule 11.1: one launch fits, and the other day is as urgent and named later."""
     world = make_world(dataset("days", keys=DAYS, most=1, concurrency=1))
     ticked(world)
     world.want("days@1")
@@ -326,7 +326,7 @@ def test_explain_says_that_launches_of_its_job_come_first(make_world):
     ],
 )
 def test_explain_says_which_limit_more_urgent_refs_reach_first(world, limits, words):
-    """SPEC 11.1: with the limits of the deployment."""
+    """Rule 11.1: with the limits of the deployment."""
     Orchestrator(world).tick(**limits)
     world.want("a", priority=1)
     world.want("b")
@@ -473,7 +473,7 @@ def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, word
 
 
 def test_what_it_says_of_then_is_what_it_said_then(make_world):
-    """SPEC 3.2: after each command of a story, of each ref and want in it."""
+    """Rule 3.2: after each command of a story, of each ref and want in it."""
     world = make_world(dataset("raw", keys=DAYS), dataset("names"), dataset("report", ("raw", "all"), "names"))
     seen = []
     names = ["report", "names", "raw@1", "raw@2"]
@@ -519,7 +519,7 @@ def test_what_it_says_of_then_is_what_it_said_then(make_world):
 
 
 def test_what_the_present_alone_can_tell_is_left_out_of_then(world):
-    """SPEC 3.2: the log tells neither who was alive nor who ticked."""
+    """Rule 3.2: the log tells neither who was alive nor who ticked."""
     world.want("a")
     assert any("no orchestrator" in each for each in why(world, "a"))
 
@@ -530,7 +530,7 @@ def test_what_the_present_alone_can_tell_is_left_out_of_then(world):
 
 
 def test_the_clock_stands_at_the_time_asked_for_and_not_at_the_last_event(world):
-    """SPEC 5.5: time alone ends a TTL."""
+    """Rule 5.5: time alone ends a TTL."""
     world.want("a", ttl=60)
     seq = world.seq
 

@@ -1,4 +1,4 @@
-"""Which lots are absent, and why, back to the first cause (SPEC 10.7)."""
+"""Which lots are absent, and why, back to the first cause (rule 10.7)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_never_arrived(days):
 
 
 def test_a_wanted_lot_of_a_boundary_is_awaited_and_not_due(make_world):
-    """SPEC 10.6, 10.7: nothing here could launch it, so the next tick is not to blame."""
+    """Rules 10.6, 10.7: nothing here could launch it, so the next tick is not to blame."""
     world = make_world(dataset("landed", keys=DAYS, kind=DatasetKind.BOUNDARY), dataset("a", "landed", keys=DAYS))
 
     world.want("a@2024-02-27")

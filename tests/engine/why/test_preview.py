@@ -1,4 +1,4 @@
-"""What there is to do of a job graph, why, in how many launches, and how long it takes (SPEC 8.6)."""
+"""What there is to do of a job graph, why, in how many launches, and how long it takes (rule 8.6)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_backs_off_is_built_later(graph):
 
 
 def test_what_has_failed_is_blocked_and_so_is_what_needs_it(graph):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     graph.fail("raw@2", error="no such\nfile")
 
     told = annotated(graph, "report")
@@ -136,7 +136,7 @@ def test_what_failed_of_an_input_that_it_did_not_declare_names_it(graph):
 
 
 def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_world):
-    """SPEC 5.7: it waits, so what it needs beside the source is wanted."""
+    """Rule 5.7: it waits, so what it needs beside the source is wanted."""
     world = make_world(dataset("feed", kind=DatasetKind.SOURCE), dataset("a"), dataset("b", "feed", "a"))
 
     told = annotated(world, "b")
@@ -158,7 +158,7 @@ def test_an_input_that_nothing_can_build_blocks(make_world):
 
 
 def test_what_lies_behind_a_live_one_is_not_needed(graph):
-    """A taint upstream makes nothing stale but in view (SPEC 4.6)."""
+    """A taint upstream makes nothing stale but in view (rule 4.6)."""
     graph.live("raw@1", "names", "daily@1")
     graph.taint("raw@1")
 
@@ -181,7 +181,7 @@ def test_what_two_need_is_needed_if_one_of_them_is_not_live(graph):
 
 
 def test_dagster_is_asked_about_what_is_not_ours(make_world):
-    """SPEC 6.11: as the next tick does."""
+    """Rule 6.11: as the next tick does."""
     world = make_world(dataset("plain", kind=DatasetKind.PLAIN), dataset("out", "plain"))
     foreign = HandForeign()
     assert verdict(world, "plain", of="out", foreign=foreign) == (BUILD, "never built")
@@ -252,7 +252,7 @@ def run_to_the_end(world, *refs):
     ids=["all", "chunks upstream", "some are ready", "several outputs", "a job between", "nothing to do"],
 )
 def test_what_is_printed_is_what_is_executed(make_world, specs, there, refs):
-    """SPEC 8.6, 11.2"""
+    """Rules 8.6, 11.2"""
     world = make_world(*specs)
     world.live(*there)
 
@@ -288,7 +288,7 @@ def histories(draw):
 
 @given(histories())
 def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
-    """SPEC 8.6: exactly what is to be built is built, in exactly so many launches, and then all is live."""
+    """Rule 8.6: exactly what is to be built is built, in exactly so many launches, and then all is live."""
     specs, there, tainted, refs = history
     world = World(specs)
     try:

@@ -1,4 +1,4 @@
-"""What exists, and what came from outside (SPEC 4.2, 5.7)."""
+"""What exists, and what came from outside (rules 4.2, 5.7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(world, *datasets, location=HERE):
 
 
 def test_telling_the_same_again_is_nothing(world):
-    """SPEC 5.7: recorded only when changed."""
+    """Rule 5.7: recorded only when changed."""
     before = world.seq
 
     register(world, *world.specs)
@@ -38,7 +38,7 @@ def test_telling_the_same_again_is_nothing(world):
 
 
 def test_only_what_changed_is_told(world):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     changed = dataset("a", "b")
 
     outcome = register(world, changed, *world.specs[1:])
@@ -49,7 +49,7 @@ def test_only_what_changed_is_told(world):
 
 
 def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
-    """SPEC 5.7: its instances stay."""
+    """Rule 5.7: its instances stay."""
     uuid = world.succeed("a")
 
     register(world, *world.specs[1:])
@@ -61,7 +61,7 @@ def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
 
 
 def test_one_location_does_not_remove_what_another_has(world):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     register(world, dataset("z", location="there"), location="there")
 
     register(world, location="there")
@@ -71,7 +71,7 @@ def test_one_location_does_not_remove_what_another_has(world):
 
 
 def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of_it(world):
-    """SPEC 5.7, decision 0011"""
+    """Rule 5.7, decision 0011"""
     theirs = dataset("a", location="there")
     before = world.seq
 
@@ -87,7 +87,7 @@ def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of
 
 
 def test_a_source_stands_back_behind_whoever_can_build_it(world):
-    """SPEC 5.7, decision 0011: whichever was told first."""
+    """Rule 5.7, decision 0011: whichever was told first."""
     declared = dataset("z", kind=DatasetKind.SOURCE, location="there")
     register(world, declared, location="there")
     built = dataset("z")
@@ -122,7 +122,7 @@ def test_the_only_asset_of_a_location_may_be_renamed(world):
 
 
 def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):
-    """SPEC 2.1"""
+    """Rule 2.1"""
     before = world.seq
 
     with pytest.raises(InvalidRef):
@@ -132,7 +132,7 @@ def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):
 
 
 def test_a_lot_that_arrives_is_live_at_once_with_an_identity_like_any_other(world):
-    """SPEC 4.2"""
+    """Rule 4.2"""
     job_run_id = world.ids()
     manifest = ManifestFact(state="complete", uri="file:///drop", files=2, rows=7)
     arrival = Arrival(job_run_id=job_run_id, ref="a", origin="file:///drop/1", manifest=manifest)
@@ -146,7 +146,7 @@ def test_a_lot_that_arrives_is_live_at_once_with_an_identity_like_any_other(worl
 
 
 def test_the_same_arrival_is_recorded_once(world):
-    """SPEC 6.11"""
+    """Rule 6.11"""
     world.arrive("a", "dagster event 1")
     before = world.seq
 
@@ -156,7 +156,7 @@ def test_the_same_arrival_is_recorded_once(world):
 
 
 def test_late_data_is_a_new_instance_never_an_overwrite(world):
-    """SPEC 4.2, 10.6"""
+    """Rules 4.2, 10.6"""
     world.arrive("a", "dagster event 1")
     first = world.uuid("a")
 
@@ -167,7 +167,7 @@ def test_late_data_is_a_new_instance_never_an_overwrite(world):
 
 
 def test_an_arrival_for_a_ref_that_has_moved_on_is_refused(world):
-    """SPEC 3.3: what the caller decided by is no longer so."""
+    """Rule 3.3: what the caller decided by is no longer so."""
     uuid = world.succeed("a")
     arrivals = tuple(Arrival(job_run_id=world.ids(), ref=ref, origin="files") for ref in ("a", "b"))
     before = world.seq
@@ -184,7 +184,7 @@ def test_an_arrival_for_a_ref_that_has_moved_on_is_refused(world):
 
 @pytest.mark.parametrize("how", ["building", "waiting"])
 def test_a_ref_that_is_being_built_here_takes_no_arrival(world, how):
-    """SPEC 4.4"""
+    """Rule 4.4"""
     job_run = world.job_run("a")
     if how == "waiting":
         world.miss("a", "b")
@@ -197,7 +197,7 @@ def test_a_ref_that_is_being_built_here_takes_no_arrival(world, how):
 
 
 def test_an_arrival_that_cannot_be_is_refused(world):
-    """SPEC 2.2, 3.5, I7"""
+    """Rules 2.2, 3.5, I7"""
     used = world.job_run("b")
     job_run_id = world.ids()
     before = world.seq
@@ -225,7 +225,7 @@ def test_an_arrival_that_cannot_be_is_refused(world):
 
 @pytest.mark.databases("memory")
 def test_every_job_run_has_its_history_arrivals_included(make_world):
-    """SPEC 3.2: every state change that the fold makes is kept."""
+    """Rule 3.2: every state change that the fold makes is kept."""
     world = make_world(dataset("outside", kind=DatasetKind.SOURCE), dataset("a"))
     world.arrive("outside", "file:///drop/1")
     world.live("a")

@@ -1,4 +1,4 @@
-"""An instance whose rows were written anew in other files takes the place of the first, and nothing else changes (SPEC 9.8)."""
+"""An instance whose rows were written anew in other files takes the place of the first, and nothing else changes (rule 9.8)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compact(world, ref, uuid=None):
 
 
 def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
-    """SPEC 4.6, 9.8"""
+    """Rules 4.6, 9.8"""
     first = chain.uuid("table")
 
     new = compact(chain, "table")
@@ -51,7 +51,7 @@ def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
 
 
 def test_what_was_built_from_the_first_is_not_stale(chain):
-    """SPEC 4.6: the rows that it was built from are the rows that readers see"""
+    """Rule 4.6: the rows that it was built from are the rows that readers see"""
     compact(chain, "table")
     compact(chain, "table")
 
@@ -63,7 +63,7 @@ def test_what_was_built_from_the_first_is_not_stale(chain):
 
 
 def test_no_arc_is_woken_and_nothing_is_announced(chain):
-    """SPEC 10.3, 10.5: rows that were there before are no news"""
+    """Rules 10.3, 10.5: rows that were there before are no news"""
     seq = chain.seq
 
     compact(chain, "table")
@@ -74,7 +74,7 @@ def test_no_arc_is_woken_and_nothing_is_announced(chain):
 
 
 def test_late_data_that_is_compacted_before_anybody_looks_is_still_late(chain):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     chain.taint("table")
     chain.succeed("table", inputs=["source"])
     compact(chain, "table")
@@ -84,7 +84,7 @@ def test_late_data_that_is_compacted_before_anybody_looks_is_still_late(chain):
 
 
 def test_a_lot_that_was_built_while_its_source_was_compacted_is_not_late(chain):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     chain.taint("arc")
     chain.start("arc")
     first = chain.uuid("table")
@@ -102,7 +102,7 @@ def test_a_lot_that_was_built_while_its_source_was_compacted_is_not_late(chain):
 
 
 def test_a_taint_of_what_was_seen_finds_its_rows_in_other_files(chain):
-    """SPEC 9.8"""
+    """Rule 9.8"""
     first = chain.uuid("table")
     compact(chain, "table")
 
@@ -113,7 +113,7 @@ def test_a_taint_of_what_was_seen_finds_its_rows_in_other_files(chain):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_taint_that_goes_downstream_knows_that_the_rows_are_the_same(chain, is_first):
-    """SPEC 7.3: from the instance that readers see, and from the one before"""
+    """Rule 7.3: from the instance that readers see, and from the one before"""
     first, second = chain.uuid("table"), compact(chain, "table")
     chain.taint("arc")
     chain.succeed("arc", inputs=["table"])
@@ -126,7 +126,7 @@ def test_a_taint_that_goes_downstream_knows_that_the_rows_are_the_same(chain, is
 
 
 def test_what_is_compacted_must_be_what_readers_see(chain):
-    """SPEC 9.8: the pointer is swung only if the canonical has not moved"""
+    """Rule 9.8: the pointer is swung only if the canonical has not moved"""
     first = chain.uuid("table")
     chain.taint("table")
     seq = chain.seq
@@ -141,7 +141,7 @@ def test_what_is_compacted_must_be_what_readers_see(chain):
 
 
 def test_an_arrival_that_was_compacted_is_still_the_same_arrival(make_world):
-    """SPEC 10.6: the same files again are nothing new"""
+    """Rule 10.6: the same files again are nothing new"""
     world = make_world(dataset("files"))
     world.arrive("files", "file:///1")
     new = compact(world, "files")
@@ -154,7 +154,7 @@ def test_an_arrival_that_was_compacted_is_still_the_same_arrival(make_world):
 
 @pytest.mark.databases("memory")
 def test_a_fold_of_the_log_knows_which_files_were_replaced(chain):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     compact(chain, "table")
 
     chain.view = chain.folded()
@@ -164,7 +164,7 @@ def test_a_fold_of_the_log_knows_which_files_were_replaced(chain):
 
 
 def test_of_what_was_looked_at_only_what_readers_still_see_is_tainted(chain):
-    """SPEC 9.8: whoever has looked at an instance says nothing of the one that took its place"""
+    """Rule 9.8: whoever has looked at an instance says nothing of the one that took its place"""
     table, report = chain.uuid("table"), chain.uuid("report")
     chain.taint("report")
     chain.succeed("report", inputs=["table"])

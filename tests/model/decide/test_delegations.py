@@ -1,4 +1,4 @@
-"""Stories of who asks for what others build, or have built: the ledger (SPEC 8)."""
+"""Stories of who asks for what others build, or have built: the ledger (rules 8)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def ledger(world: ModelWorld, requester: str) -> dict[str, tuple[str, str]]:
     return {each.ref: (each.kind.value, each.outcome.value) for each in world.ledger.of_requester(requester)}
 
 
-# The seed's three scenarios, as the SPEC has corrected them: a job of the outputs x, y and z.
+# The seed's three scenarios, as section 8 of the rules corrects them: a job of the outputs x, y and z.
 
 
 def test_mixed_availability_builds_what_is_needed_and_delegates_the_rest_to_its_builders(world):
-    """Seed scenario 1, SPEC 8.2: outputs that are live keep their instance."""
+    """Seed scenario 1, rule 8.2: outputs that are live keep their instance."""
     x, z = world.succeed("x"), world.succeed("z")
     before = world.seq
 
@@ -48,7 +48,7 @@ def test_mixed_availability_builds_what_is_needed_and_delegates_the_rest_to_its_
 
 
 def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(world):
-    """Seed scenario 2, SPEC 8.2"""
+    """Seed scenario 2, rule 8.2"""
     uuids = {ref: world.succeed(ref) for ref in ("x", "y", "z")}
     before = world.seq
 
@@ -60,7 +60,7 @@ def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(wor
 
 
 def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(world):
-    """Seed scenario 3, SPEC 8.2, 8.3: what is live is delegated to its own builder, never to whoever builds another."""
+    """Seed scenario 3, rules 8.2, 8.3: what is live is delegated to its own builder, never to whoever builds another."""
     x = world.succeed("x")
     builder = world.job_run("y")
     before = world.seq
@@ -77,7 +77,7 @@ def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(wor
 
 
 def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
-    """SPEC 8.4: of all that asked before anything was launched, exactly one builds."""
+    """Rule 8.4: of all that asked before anything was launched, exactly one builds."""
     first, second = (world.handle(c.CreateWants(wants=(("a",),))).request_id for _ in range(2))
     assert ledger(world, first) == ledger(world, second) == {"a": ("built", "waiting")}
 
@@ -90,7 +90,7 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
 
 
 def test_who_asked_twice_has_joined_nobody(world):
-    """SPEC 8.1: the second want of a request is no request of its own."""
+    """Rule 8.1: the second want of a request is no request of its own."""
     for _ in range(2):
         world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
 
@@ -100,7 +100,7 @@ def test_who_asked_twice_has_joined_nobody(world):
 
 
 def test_the_first_want_of_a_launch_has_it_built_and_the_others_join(world):
-    """SPEC 8.4"""
+    """Rule 8.4"""
     first, second = (world.handle(c.CreateWants(wants=(("a", "b"),))).request_id for _ in range(2))
 
     world.job_run("a")
@@ -116,7 +116,7 @@ def test_the_first_want_of_a_launch_has_it_built_and_the_others_join(world):
 
 
 def test_an_active_delegation_follows_its_ref_and_names_the_present_job_run(world):
-    """SPEC 8.3"""
+    """Rule 8.3"""
     first = world.job_run("a")
     world.claim("a", dagster_run_id="A")
     assert entry(world, "A", "a").job_run == first
@@ -136,7 +136,7 @@ def test_an_active_delegation_follows_its_ref_and_names_the_present_job_run(worl
 
 @pytest.mark.parametrize("upstream", [False, True])
 def test_an_active_delegation_fails_with_its_ref(world, upstream):
-    """SPEC 8.3: Failed, or UpstreamFailed."""
+    """Rule 8.3: Failed, or UpstreamFailed."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
 
@@ -151,7 +151,7 @@ def test_an_active_delegation_fails_with_its_ref(world, upstream):
 
 
 def test_a_refusal_says_what_failed(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     world.fail("a", error="no such file")
 
     world.claim("a", by_person=False, dagster_run_id="A")
@@ -161,7 +161,7 @@ def test_a_refusal_says_what_failed(world):
 
 
 def test_who_waits_no_longer_is_told_apart_from_whom_the_build_failed(world):
-    """SPEC 8.3: the delegation timeout."""
+    """Rule 8.3: the delegation timeout."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.claim("a", dagster_run_id="B")
@@ -176,7 +176,7 @@ def test_who_waits_no_longer_is_told_apart_from_whom_the_build_failed(world):
 
 
 def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_it(world):
-    """SPEC 8.3, 6.10: it goes on waiting through cancellation; the next one to claim it serves it."""
+    """Rules 8.3, 6.10: it goes on waiting through cancellation; the next one to claim it serves it."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.claim("a", dagster_run_id="B")
@@ -190,7 +190,7 @@ def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_i
 
 
 def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_for_it(world):
-    """SPEC 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and nobody took it back."""
+    """Rules 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and nobody took it back."""
     world.want("a")
     world.job_run("a")
     world.claim("a", dagster_run_id="A", by_person=False)
@@ -208,7 +208,7 @@ def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_fo
 
 
 def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same(world):
-    """SPEC 8.1: one entry for each request and ref."""
+    """Rule 8.1: one entry for each request and ref."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     asked = entry(world, "A", "a")
@@ -222,7 +222,7 @@ def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(world):
-    """SPEC 8.3, 8.1: if the ref becomes schedulable first, the waiting run may claim it; it gets exactly one answer."""
+    """Rules 8.3, 8.1: if the ref becomes schedulable first, the waiting run may claim it; it gets exactly one answer."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     world.cancel("a", keep_wants=True)
@@ -237,7 +237,7 @@ def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(w
 
 
 def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
-    """SPEC 4.5, 6.8: it is not schedulable until its retry_at has passed."""
+    """Rules 4.5, 6.8: it is not schedulable until its retry_at has passed."""
     world.fail("a", kind="transient")
 
     waiting = world.claim("a", by_person=False, dagster_run_id="A").claim
@@ -250,7 +250,7 @@ def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
 
 
 def test_a_run_that_asks_again_does_not_want_again(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     world.job_run("a")
 
     for _ in range(3):
@@ -260,7 +260,7 @@ def test_a_run_that_asks_again_does_not_want_again(world):
 
 
 def test_one_step_that_gives_up_does_not_give_up_for_another(world):
-    """SPEC 8.3"""
+    """Rule 8.3"""
     world.job_run("a")
     world.job_run("b")
     world.claim("a", dagster_run_id="A")
@@ -275,7 +275,7 @@ def test_one_step_that_gives_up_does_not_give_up_for_another(world):
 
 
 def test_a_want_for_what_is_there_or_being_built_is_in_the_ledger_too(world):
-    """SPEC 8.1: whoever asks."""
+    """Rule 8.1: whoever asks."""
     a = world.succeed("a")
     builder = world.job_run("b")
 
@@ -291,7 +291,7 @@ def test_a_want_for_what_is_there_or_being_built_is_in_the_ledger_too(world):
 
 
 def test_a_want_that_is_taken_back_waits_no_longer(world):
-    """SPEC 8.3"""
+    """Rule 8.3"""
     world.claim("a")
     want = world.want("a")
     request = world.want_view(want).request_id
@@ -302,7 +302,7 @@ def test_a_want_that_is_taken_back_waits_no_longer(world):
 
 
 def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
-    """SPEC 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and nobody may be left who builds the rest."""
+    """Rules 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and nobody may be left who builds the rest."""
     world.job_run("b")
     world.job_run("a")
     failing = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
@@ -315,7 +315,7 @@ def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
 
 
 def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
-    """SPEC 6.4: who needs them is."""
+    """Rule 6.4: who needs them is."""
     world.job_run("b")
     world.miss("a", "b")
 
@@ -326,7 +326,7 @@ def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
 
 
 def test_who_may_not_build_is_only_told_what_would_be_built(world):
-    """SPEC 8.4: nothing is recorded, so that whoever asks again decides anew."""
+    """Rule 8.4: nothing is recorded, so that whoever asks again decides anew."""
     world.live("a")
     before = world.seq
 
@@ -337,7 +337,7 @@ def test_who_may_not_build_is_only_told_what_would_be_built(world):
 
 
 def test_who_may_not_build_is_answered_when_others_do_all_of_it(world):
-    """SPEC 8.1, 8.2"""
+    """Rules 8.1, 8.2"""
     world.live("a")
     world.job_run("b")
 
@@ -366,7 +366,7 @@ def ask_only(world, *refs):
 
 
 def test_a_rebuild_taints_live_and_failed_refs_joins_running_builds_and_wants_all(world):
-    """SPEC 8.7: one command."""
+    """Rule 8.7: one command."""
     a = world.succeed("a")
     world.fail("b")
     world.job_run("c")
@@ -391,7 +391,7 @@ def test_a_rebuild_taints_live_and_failed_refs_joins_running_builds_and_wants_al
 
 
 def test_a_run_that_rebuilds_builds_older_data_again_and_not_its_own(world):
-    """SPEC 8.7: so that a re-execution, or a second look of the same run, does not build for ever."""
+    """Rule 8.7: so that a re-execution, or a second look of the same run, does not build for ever."""
     world.live("a")
     world.clock.turn(10)
     asked_at = world.clock.now
@@ -424,7 +424,7 @@ def rebuild(world, ref, before):
 
 
 def test_every_state_has_an_answer():
-    """SPEC 8.1: exactly one of build, join, reuse and refused."""
+    """Rule 8.1: exactly one of build, join, reuse and refused."""
     assert set(ANSWERS) == {None, *InstanceState}
     assert {state for state, answer in ANSWERS.items() if answer is Answer.BUILD} == {
         None,

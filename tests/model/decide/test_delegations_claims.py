@@ -1,4 +1,4 @@
-"""Dagster runs that are no launches ask for refs: build, join, reuse or refused (SPEC 8.1, 8.2, 8.4)."""
+"""Dagster runs that are no launches ask for refs: build, join, reuse or refused (rules 8.1, 8.2, 8.4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _I = InstanceState
 
 
 def test_a_missing_ref_is_built_by_who_asks_first(world):
-    """SPEC 8.1"""
+    """Rule 8.1"""
     claim = world.claim("a").claim
 
     job_run = world.canonical("a").job_run
@@ -22,7 +22,7 @@ def test_a_missing_ref_is_built_by_who_asks_first(world):
 
 
 def test_what_is_being_built_is_joined(world):
-    """SPEC 8.1: active delegation to the job run that builds it, or waits."""
+    """Rule 8.1: active delegation to the job run that builds it, or waits."""
     building, waiting = world.job_run("a"), world.job_run("b")
     world.miss("b", "c")
 
@@ -33,7 +33,7 @@ def test_what_is_being_built_is_joined(world):
 
 
 def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
-    """SPEC 8.1, 8.2: historical delegation."""
+    """Rules 8.1, 8.2: historical delegation."""
     uuid = world.succeed("a")
 
     outcome = world.claim("a")
@@ -46,7 +46,7 @@ def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
 
 
 def test_a_claim_sorts_every_ref_for_itself(world):
-    """SPEC 8.1: exactly one of the four."""
+    """Rule 8.1: exactly one of the four."""
     live = world.succeed("a")
     building = world.job_run("b")
     world.fail("c")
@@ -60,7 +60,7 @@ def test_a_claim_sorts_every_ref_for_itself(world):
 
 
 def test_outputs_that_are_live_or_being_built_do_not_hold_back_what_is_not(world):
-    """SPEC 8.2"""
+    """Rule 8.2"""
     uuid = world.succeed("left")
 
     claim = world.claim("left", "right", together=True).claim
@@ -72,7 +72,7 @@ def test_outputs_that_are_live_or_being_built_do_not_hold_back_what_is_not(world
 
 
 def test_a_failed_ref_is_refused_with_its_failure_to_whoever_is_no_person(world):
-    """SPEC 8.1: schedules, sensors, automation and backfills."""
+    """Rule 8.1: schedules, sensors, automation and backfills."""
     world.fail("a", error="division by zero")
     world.miss("b", "c")
     world.fail("c")
@@ -87,7 +87,7 @@ def test_a_failed_ref_is_refused_with_its_failure_to_whoever_is_no_person(world)
 
 @pytest.mark.parametrize("state", [_I.FAILED, _I.UPSTREAM_FAILED])
 def test_a_person_opens_a_failed_ref_by_asking_for_it(world, state):
-    """SPEC 8.1: it is tainted first."""
+    """Rule 8.1: it is tainted first."""
     if state is _I.FAILED:
         world.fail("a")
     else:
@@ -104,7 +104,7 @@ def test_a_person_opens_a_failed_ref_by_asking_for_it(world, state):
 
 
 def test_a_tainted_ref_is_built(world):
-    """SPEC 4.5, 8.1"""
+    """Rules 4.5, 8.1"""
     world.live("a")
     world.taint("a")
 
@@ -112,7 +112,7 @@ def test_a_tainted_ref_is_built(world):
 
 
 def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
-    """SPEC 8.1: so that what it could not build is followed up after it has ended."""
+    """Rule 8.1: so that what it could not build is followed up after it has ended."""
     world.live("a")
     world.start("b")
 
@@ -126,7 +126,7 @@ def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
 
 
 def test_what_a_claim_built_and_lost_is_built_by_the_orchestrator(world):
-    """SPEC 8.1, 6.9"""
+    """Rules 8.1, 6.9"""
     outcome = world.claim("a")
 
     world.handle(c.LoseLaunches(launch_ids=(outcome.claim.launch_id,), reason="its process is gone"))
@@ -135,7 +135,7 @@ def test_what_a_claim_built_and_lost_is_built_by_the_orchestrator(world):
 
 
 def test_of_two_claims_one_builds(world):
-    """SPEC 8.4"""
+    """Rule 8.4"""
     first = world.claim("a", dagster_run_id="run-1").claim
     second = world.claim("a", dagster_run_id="run-2").claim
 
@@ -144,7 +144,7 @@ def test_of_two_claims_one_builds(world):
 
 
 def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):
-    """SPEC 3.5, 5.7"""
+    """Rules 3.5, 5.7"""
     before = world.seq
 
     with pytest.raises(UnknownAsset):
@@ -156,7 +156,7 @@ def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):
 
 
 def test_a_claim_of_the_live_and_the_missing_records_both_in_one_transaction(world):
-    """SPEC 8.2, 8.4: a skipped job run and a running one."""
+    """Rules 8.2, 8.4: a skipped job run and a running one."""
     world.live("days@1")
 
     outcome = world.claim("days@1", "days@2")

@@ -1,4 +1,4 @@
-"""How job runs end, and what a late worker is told (SPEC 6.8-6.10, 10.3)."""
+"""How job runs end, and what a late worker is told (rules 6.8-6.10, 10.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def success(job_run, *refs, inputs=None, manifest=COMPLETE):
 
 
 def test_success_makes_the_instance_live_with_its_manifest_and_lineage(world):
-    """SPEC 4.6, 10.3"""
+    """Rules 4.6, 10.3"""
     inputs = {"a": world.succeed("a"), "days@1": world.succeed("days@1")}
 
     uuid = world.succeed("b", inputs=inputs)
@@ -31,14 +31,14 @@ def test_success_makes_the_instance_live_with_its_manifest_and_lineage(world):
 
 
 def test_an_empty_manifest_is_live_too(world):
-    """SPEC 10.3"""
+    """Rule 10.3"""
     world.succeed("a", manifest=EMPTY)
 
     assert world.state("a") is InstanceState.LIVE
 
 
 def test_what_was_built_from_a_tainted_or_replaced_instance_is_stale(world):
-    """SPEC 4.6: a view, not a state."""
+    """Rule 4.6: a view, not a state."""
     world.live("a", "c")
     uuid = world.succeed("b", inputs=["a", "c"])
     assert world.queries.stale([uuid]) == set()
@@ -58,7 +58,7 @@ def test_what_was_built_from_a_tainted_or_replaced_instance_is_stale(world):
 @pytest.mark.parametrize("report", ["success", "failure", "dep miss"])
 @pytest.mark.parametrize("ended", ["succeeded", "failed", "missed", "lost", "canceled", "queued", "replaced"])
 def test_a_job_run_that_is_not_running_reports_in_vain(world, report, ended):
-    """SPEC 6.9: fencing."""
+    """Rule 6.9: fencing."""
     launch_id = world.buffer("a")
     job_run = world.canonical("a").job_run
     if ended != "queued":
@@ -92,7 +92,7 @@ def test_a_job_run_that_is_not_running_reports_in_vain(world, report, ended):
 
 
 def test_one_stale_job_run_refuses_the_whole_report(world):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     fresh, stale = world.job_run("a"), world.job_run("b")
     world.lose("b")
     outputs = [RunSuccess(run, (OutputFact(ref=ref, manifest=COMPLETE),)) for run, ref in ((fresh, "a"), (stale, "b"))]
@@ -109,7 +109,7 @@ def test_one_stale_job_run_refuses_the_whole_report(world):
     "manifest", [None, ManifestFact(state="partial", uri="x"), ManifestFact(state="removed", uri="x")], ids=str
 )
 def test_success_without_a_complete_or_empty_manifest_is_refused(world, manifest):
-    """SPEC 4.3, I7"""
+    """Rules 4.3, I7"""
     job_run = world.job_run("a")
     before = world.seq
 
@@ -121,7 +121,7 @@ def test_success_without_a_complete_or_empty_manifest_is_refused(world, manifest
 
 @pytest.mark.parametrize("refs", [(), ("left",), ("left", "right", "a"), ("left", "left", "right")], ids=str)
 def test_success_must_tell_of_exactly_its_outputs(world, refs):
-    """SPEC 6.2, 10.3"""
+    """Rules 6.2, 10.3"""
     world.start("left", "right", together=True)
     before = world.seq
 
@@ -132,7 +132,7 @@ def test_success_must_tell_of_exactly_its_outputs(world, refs):
 
 
 def test_success_names_inputs_that_exist_and_are_of_their_refs(world):
-    """SPEC 4.6: lineage that is wrong is worse than none."""
+    """Rule 4.6: lineage that is wrong is worse than none."""
     a, c_ = world.succeed("a"), world.succeed("c")
     job_run = world.job_run("b")
     before = world.seq
@@ -147,7 +147,7 @@ def test_success_names_inputs_that_exist_and_are_of_their_refs(world):
 
 
 def test_a_job_run_named_twice_or_not_at_all_is_refused(world):
-    """SPEC 3.5: nothing is recorded that says nothing, or says it twice."""
+    """Rule 3.5: nothing is recorded that says nothing, or says it twice."""
     job_run = world.job_run("a")
     one = RunSuccess(job_run, (OutputFact(ref="a", manifest=COMPLETE),))
     miss, failure = c.RunMiss(job_run, {"a": ("b",)}), c.RunFailure(job_run, "it raised")
@@ -179,11 +179,11 @@ def test_an_unknown_job_run_is_not_found(world):
             world.handle(command)
 
 
-# Failures and attempts (SPEC 6.8).
+# Failures and attempts (rule 6.8).
 
 
 def test_a_hard_failure_ends_the_ref_and_its_wants(world):
-    """SPEC 6.8: the default for an exception in user code."""
+    """Rule 6.8: the default for an exception in user code."""
     want = world.want("a")
 
     world.fail("a", error="division by zero")
@@ -194,7 +194,7 @@ def test_a_hard_failure_ends_the_ref_and_its_wants(world):
 
 
 def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(world):
-    """SPEC 6.8"""
+    """Rule 6.8"""
     want = world.want("a")
     delays = []
     for _ in range(MAX_ATTEMPTS - 1):
@@ -212,7 +212,7 @@ def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(w
 
 
 def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
-    """SPEC 6.8: `Transient` misspelled must not end a ref for good."""
+    """Rule 6.8: `Transient` misspelled must not end a ref for good."""
     before_failing = world.job_run("a")
     before = world.seq
 
@@ -223,7 +223,7 @@ def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
 
 
 def test_losses_count_as_attempts(world):
-    """SPEC 6.8"""
+    """Rule 6.8"""
     world.want("a")
     for _ in range(MAX_ATTEMPTS - 1):
         world.lose("a")
@@ -235,7 +235,7 @@ def test_losses_count_as_attempts(world):
 
 
 def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
-    """SPEC 6.8"""
+    """Rule 6.8"""
     world.want("a")
     for _ in range(2 * MAX_ATTEMPTS):
         world.miss("a", "b")
@@ -251,7 +251,7 @@ def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
 
 @pytest.mark.parametrize("opening", ["live", "tainted"])
 def test_attempts_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
-    """SPEC 6.8"""
+    """Rule 6.8"""
     world.want("a", ttl=None)
     for _ in range(MAX_ATTEMPTS - 1):
         world.fail("a", kind="transient")
@@ -270,7 +270,7 @@ def test_attempts_are_counted_anew_once_the_ref_was_live_or_tainted(world, openi
 
 
 def test_refs_of_one_job_run_fail_together(world):
-    """SPEC 6.1, 6.2"""
+    """Rules 6.1, 6.2"""
     world.start("left", "right", together=True)
 
     world.fail("left")
@@ -279,7 +279,7 @@ def test_refs_of_one_job_run_fail_together(world):
 
 
 def test_job_runs_of_one_launch_fail_and_succeed_independently(world):
-    """SPEC 6.1"""
+    """Rule 6.1"""
     launch_id = world.start("a", "b", "d")
 
     world.succeed("a")
@@ -289,11 +289,11 @@ def test_job_runs_of_one_launch_fail_and_succeed_independently(world):
     assert [launch.launch_id for launch in world.queries.open_launches()] == [launch_id]
 
 
-# Loss (SPEC 6.9).
+# Loss (rule 6.9).
 
 
 def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(world):
-    """SPEC 6.9: Queued ones included, in one transaction."""
+    """Rule 6.9: Queued ones included, in one transaction."""
     launch_id = world.start("a", "b", "d")
     world.succeed("a")
 
@@ -306,7 +306,7 @@ def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(worl
 
 
 def test_a_queued_launch_can_be_lost_and_is_then_due_again(world):
-    """SPEC 6.1, 6.9"""
+    """Rules 6.1, 6.9"""
     launch_id = world.buffer("a")
 
     world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
@@ -315,7 +315,7 @@ def test_a_queued_launch_can_be_lost_and_is_then_due_again(world):
 
 
 def test_judging_a_launch_twice_is_nothing(world):
-    """SPEC 6.9: two orchestrators see the same."""
+    """Rule 6.9: two orchestrators see the same."""
     launch_id = world.start("a")
     world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
     before = world.seq
@@ -326,7 +326,7 @@ def test_judging_a_launch_twice_is_nothing(world):
 
 
 def test_canceling_a_job_run_that_ended_is_refused(world):
-    """SPEC 6.10"""
+    """Rule 6.10"""
     job_run = world.job_run("a")
     world.succeed("a")
     before = world.seq

@@ -1,4 +1,4 @@
-"""Leases: who may build a ref, and who came too late (SPEC 2.2, 4.2-4.5, 6.1, 6.9)."""
+"""Leases: who may build a ref, and who came too late (rules 2.2, 4.2-4.5, 6.1, 6.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.catalog import HERE
 
 
 def test_a_buffered_ref_has_an_instance_that_is_canonical_and_building_at_once(world):
-    """SPEC 4.2"""
+    """Rule 4.2"""
     world.buffer("a")
 
     canonical = world.canonical("a")
@@ -23,7 +23,7 @@ def test_a_buffered_ref_has_an_instance_that_is_canonical_and_building_at_once(w
 
 
 def test_each_instance_links_to_the_one_before_it(world):
-    """SPEC 4.2: nothing is ever deleted."""
+    """Rule 4.2: nothing is ever deleted."""
     first = world.succeed("a")
     world.taint("a")
     second = world.succeed("a")
@@ -38,7 +38,7 @@ def test_each_instance_links_to_the_one_before_it(world):
 
 @pytest.mark.parametrize("state", ["queued", "running", "waiting", "live", "failed", "upstream failed", "backing off"])
 def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
-    """SPEC 4.4, 4.5"""
+    """Rules 4.4, 4.5"""
     world.want("a", ttl=None)
     match state:
         case "queued":
@@ -66,7 +66,7 @@ def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
 
 
 def test_a_ref_that_nobody_wants_is_left_out_of_a_launch(world):
-    """SPEC 5.4: schedulable is not enough."""
+    """Rule 5.4: schedulable is not enough."""
     world.want("b")
 
     outcome = world.handle(world.launch_of("a", "b"))
@@ -75,7 +75,7 @@ def test_a_ref_that_nobody_wants_is_left_out_of_a_launch(world):
 
 
 def test_a_launch_that_lost_every_race_is_nothing(world):
-    """SPEC 3.3, 4.4"""
+    """Rules 3.3, 4.4"""
     world.buffer("a")
     before = world.seq
 
@@ -86,7 +86,7 @@ def test_a_launch_that_lost_every_race_is_nothing(world):
 
 
 def test_a_tainted_ref_and_one_whose_retry_has_come_are_free(world):
-    """SPEC 4.5"""
+    """Rule 4.5"""
     world.live("a")
     world.taint("a")
     world.want("b")
@@ -102,7 +102,7 @@ def test_a_tainted_ref_and_one_whose_retry_has_come_are_free(world):
 
 @pytest.mark.parametrize("by_the_same_run", [True, False])
 def test_a_launch_starts_once(world, by_the_same_run):
-    """SPEC 6.9: a second starter is refused, also when Dagster executes one run twice."""
+    """Rule 6.9: a second starter is refused, also when Dagster executes one run twice."""
     launch_id = world.buffer("a")
     starter = f"run-of-{launch_id}" if by_the_same_run else "another"
     world.start_launch(launch_id)
@@ -116,7 +116,7 @@ def test_a_launch_starts_once(world, by_the_same_run):
 
 
 def test_what_was_canceled_before_the_start_is_not_started(world):
-    """SPEC 6.9, 6.10"""
+    """Rules 6.9, 6.10"""
     want = world.want("a")
     launch_id = world.buffer("a", "b")
     world.cancel_want(want)
@@ -128,7 +128,7 @@ def test_what_was_canceled_before_the_start_is_not_started(world):
 
 
 def test_a_launch_of_which_nothing_is_left_starts_nothing(world):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     launch_id = world.buffer("a")
     world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
     before = world.seq
@@ -151,7 +151,7 @@ def launch(world, *runs, launch_id=None):
 
 
 def test_a_job_run_id_that_is_no_uuid7_is_refused(world):
-    """SPEC 2.2"""
+    """Rule 2.2"""
     world.want("a")
     before = world.seq
 
@@ -162,7 +162,7 @@ def test_a_job_run_id_that_is_no_uuid7_is_refused(world):
 
 
 def test_a_job_run_id_that_was_used_before_is_refused(world):
-    """SPEC 2.2: an instance that exists is never overwritten."""
+    """Rule 2.2: an instance that exists is never overwritten."""
     job_run = world.job_run("a")
     world.fail("a")
     world.taint("a")
@@ -176,7 +176,7 @@ def test_a_job_run_id_that_was_used_before_is_refused(world):
 
 
 def test_a_job_run_id_used_twice_in_one_launch_is_refused(world):
-    """SPEC 2.2"""
+    """Rule 2.2"""
     world.want("a", "b")
     job_run = world.ids()
     before = world.seq
@@ -189,7 +189,7 @@ def test_a_job_run_id_used_twice_in_one_launch_is_refused(world):
 
 @pytest.mark.parametrize("how", ["buffer", "claim"])
 def test_a_launch_id_that_was_used_before_is_refused(world, how):
-    """SPEC 3.5: a launch is born once."""
+    """Rule 3.5: a launch is born once."""
     launch_id = world.buffer("a")
     world.want("b")
     runs = (BufferedRun(world.ids(), ("b",)),)

@@ -1,4 +1,4 @@
-"""Dep misses: what waits, what is wanted in its stead, what wakes it, and what can never come (SPEC 6.2-6.7)."""
+"""Dep misses: what waits, what is wanted in its stead, what wakes it, and what can never come (rules 6.2-6.7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _I, _W = InstanceState, WantState
 
 
 def test_a_dep_miss_waits_for_what_it_misses_and_keeps_the_lease(world):
-    """SPEC 6.3, 4.4"""
+    """Rules 6.3, 4.4"""
     want = world.want("a")
     job_run = world.job_run("a")
 
@@ -31,7 +31,7 @@ def test_a_dep_miss_waits_for_what_it_misses_and_keeps_the_lease(world):
 
 
 def test_each_missing_ref_gets_an_open_want_of_its_own_in_the_same_transaction(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     world.want("a", priority=5, ttl=1000.0, sla=500.0)
     needed = world.want_view(world.open_wants("a")[0].id)
     job_run = world.job_run("a")
@@ -45,7 +45,7 @@ def test_each_missing_ref_gets_an_open_want_of_its_own_in_the_same_transaction(w
 
 
 def test_a_derivative_want_takes_the_highest_priority_first_deadline_and_last_expiry(world):
-    """SPEC 6.4: of all the wants that need it, each of which may be extreme in another way."""
+    """Rule 6.4: of all the wants that need it, each of which may be extreme in another way."""
     world.want("a", priority=9, ttl=100.0)
     world.want("a", priority=0, ttl=None)
     world.want("a", priority=1, sla=10.0)
@@ -57,7 +57,7 @@ def test_a_derivative_want_takes_the_highest_priority_first_deadline_and_last_ex
 
 
 def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world):
-    """SPEC 5.8, 6.4"""
+    """Rules 5.8, 6.4"""
     world.want("a", priority=1, sla=10.0)
     world.want("b", priority=2)
     world.start("a", "b")
@@ -70,7 +70,7 @@ def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world
 
 
 def test_a_want_that_is_as_urgent_and_as_long_lived_is_reused(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     mine = world.want("b", priority=1, ttl=None)
     world.want("a", priority=1, ttl=None)
 
@@ -81,7 +81,7 @@ def test_a_want_that_is_as_urgent_and_as_long_lived_is_reused(world):
 
 @pytest.mark.parametrize("lacking", ["priority", "deadline", "life", "a ref of its own", "time"])
 def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     match lacking:
         case "priority":
             world.want("b", priority=0, sla=10.0, ttl=None)
@@ -102,7 +102,7 @@ def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
 
 
 def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
-    """SPEC 5.8, 6.4: transitively."""
+    """Rules 5.8, 6.4: transitively."""
     world.want("a")
     world.miss("a", "b")
     world.miss("b", "c")
@@ -115,7 +115,7 @@ def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
 
 
 def test_a_longer_want_makes_what_it_waits_for_live_as_long(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     world.want("a", ttl=10.0)
     world.miss("a", "b")
     world.miss("b", "c")
@@ -127,7 +127,7 @@ def test_a_longer_want_makes_what_it_waits_for_live_as_long(world):
 
 
 def test_a_derivative_want_that_nobody_needs_any_more_is_canceled_transitively(world):
-    """SPEC 6.4: and the leases of what waited for it are released."""
+    """Rule 6.4: and the leases of what waited for it are released."""
     want = world.want("a")
     world.miss("a", "b")
     world.miss("b", "c")
@@ -140,7 +140,7 @@ def test_a_derivative_want_that_nobody_needs_any_more_is_canceled_transitively(w
 
 
 def test_a_queued_job_run_of_what_nobody_needs_any_more_is_canceled_too(world):
-    """SPEC 6.4, 6.10"""
+    """Rules 6.4, 6.10"""
     want = world.want("a")
     world.miss("a", "b")
     world.buffer("b")
@@ -152,7 +152,7 @@ def test_a_queued_job_run_of_what_nobody_needs_any_more_is_canceled_too(world):
 
 
 def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     want = world.want("a")
     world.miss("a", "b")
     world.miss("d", "b")
@@ -164,7 +164,7 @@ def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
 
 
 def test_what_others_are_waited_for_is_not_wanted_any_more_once_one_has_failed(world):
-    """SPEC 6.4: `a` can never be built now, so nobody needs `c`."""
+    """Rule 6.4: `a` can never be built now, so nobody needs `c`."""
     world.want("a")
     world.miss("a", "b", "c")
 
@@ -176,7 +176,7 @@ def test_what_others_are_waited_for_is_not_wanted_any_more_once_one_has_failed(w
 
 
 def test_a_persons_want_for_a_missing_ref_outlives_the_need(world):
-    """SPEC 6.4: only derivative wants are canceled."""
+    """Rule 6.4: only derivative wants are canceled."""
     want = world.want("a")
     mine = world.want("b", ttl=None)
     world.miss("a", "b")
@@ -187,7 +187,7 @@ def test_a_persons_want_for_a_missing_ref_outlives_the_need(world):
 
 
 def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
-    """SPEC 6.4"""
+    """Rule 6.4"""
     first, second = world.want("a"), world.want("a")
     world.miss("a", "b")
 
@@ -199,7 +199,7 @@ def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
 
 
 def test_a_job_run_that_nobody_wants_any_more_misses_in_peace(world):
-    """SPEC 4.3, 6.4: no want, no waiting."""
+    """Rules 4.3, 6.4: no want, no waiting."""
     want = world.want("a")
     world.start("a")
     world.cancel_want(want)
@@ -211,7 +211,7 @@ def test_a_job_run_that_nobody_wants_any_more_misses_in_peace(world):
 
 
 def test_taking_back_a_derivative_want_by_hand_does_not_leave_the_waiting_ref_alone(world):
-    """SPEC 6.4: the standing rule."""
+    """Rule 6.4: the standing rule."""
     world.miss("a", "b")
     (derived,) = world.derivative_wants("b")
 
@@ -221,11 +221,11 @@ def test_taking_back_a_derivative_want_by_hand_does_not_leave_the_waiting_ref_al
     assert world.derivative_wants("b")[0].id != derived.id
 
 
-# Waking up (SPEC 6.5, 6.6).
+# Waking up (rules 6.5, 6.6).
 
 
 def test_what_came_between_the_look_and_the_report_is_no_reason_to_wait(world):
-    """SPEC 6.5: no lost wake-up; retried, with backoff."""
+    """Rule 6.5: no lost wake-up; retried, with backoff."""
     want = world.want("a")
     world.start("a")
     world.live("b")
@@ -240,7 +240,7 @@ def test_what_came_between_the_look_and_the_report_is_no_reason_to_wait(world):
 
 @pytest.mark.parametrize("how", ["failed", "upstream failed"])
 def test_what_failed_between_the_look_and_the_report_fails_it_at_once(world, how):
-    """SPEC 6.5"""
+    """Rule 6.5"""
     want = world.want("a")
     world.start("a")
     if how == "failed":
@@ -257,7 +257,7 @@ def test_what_failed_between_the_look_and_the_report_fails_it_at_once(world, how
 
 
 def test_a_waiting_ref_goes_on_when_all_that_it_misses_is_live(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     want = world.want("a")
     world.miss("a", "b", "c")
 
@@ -271,7 +271,7 @@ def test_a_waiting_ref_goes_on_when_all_that_it_misses_is_live(world):
 
 
 def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     world.miss("a", "b", "c")
     world.succeed("b")
 
@@ -286,7 +286,7 @@ def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
 
 
 def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too(world):
-    """SPEC 6.3, 6.6: the report named it, and it counts whatever it was when the report came."""
+    """Rules 6.3, 6.6: the report named it, and it counts whatever it was when the report came."""
     world.live("b")
     world.miss("a", "b", "c")
 
@@ -299,7 +299,7 @@ def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too
 
 
 def test_a_taint_that_is_taken_back_wakes_what_waited(world):
-    """SPEC 6.6, 7.1"""
+    """Rules 6.6, 7.1"""
     world.miss("a", "b", "c")
     world.succeed("b")
     taint = world.taint("b")
@@ -311,7 +311,7 @@ def test_a_taint_that_is_taken_back_wakes_what_waited(world):
 
 
 def test_a_failure_fails_all_that_wait_for_it_transitively(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     wants = [world.want(ref) for ref in ("a", "b", "e")]
     world.miss("a", "b")
     world.miss("e", "b", "d")
@@ -324,7 +324,7 @@ def test_a_failure_fails_all_that_wait_for_it_transitively(world):
 
 
 def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
-    """SPEC 6.6: the taint of the cause is enough; wants that ended stay ended."""
+    """Rule 6.6: the taint of the cause is enough; wants that ended stay ended."""
     want = world.want("a")
     world.miss("a", "b")
     world.miss("b", "c")
@@ -341,7 +341,7 @@ def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
 
 
 def test_a_ref_with_two_failed_deps_opens_when_the_second_is_repaired(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     world.start("b", "c")
     world.want("a")
     world.miss("a", "b")
@@ -362,7 +362,7 @@ def test_a_ref_with_two_failed_deps_opens_when_the_second_is_repaired(world):
 
 
 def test_an_arrival_repairs_too(make_world):
-    """SPEC 6.6: a ref leaves Failed by taint, revert or arrival."""
+    """Rule 6.6: a ref leaves Failed by taint, revert or arrival."""
     world = make_world(dataset("a"), dataset("plain", kind=DatasetKind.PLAIN))
     world.miss("a", "plain")
     world.fail("plain")
@@ -373,7 +373,7 @@ def test_an_arrival_repairs_too(make_world):
 
 
 def test_only_canonical_instances_are_repaired(make_world):
-    """SPEC 6.6: what was replaced while it was UpstreamFailed is history."""
+    """Rule 6.6: what was replaced while it was UpstreamFailed is history."""
     world = make_world(dataset("a"), dataset("plain", "a", kind=DatasetKind.PLAIN))
     world.miss("plain", "a")
     world.fail("a")
@@ -386,12 +386,12 @@ def test_only_canonical_instances_are_repaired(make_world):
     assert world.state("plain") is _I.LIVE
 
 
-# What can never come (SPEC 6.3, 6.7).
+# What can never come (rules 6.3, 6.7).
 
 
 @pytest.mark.parametrize("unbuildable", ["nowhere", "days@9", "days", "a\n", "b@1"])
 def test_a_miss_of_what_nothing_can_build_fails_with_the_reason(world, unbuildable):
-    """SPEC 6.3"""
+    """Rule 6.3"""
     want = world.want("a")
 
     world.miss("a", "b", unbuildable)
@@ -403,7 +403,7 @@ def test_a_miss_of_what_nothing_can_build_fails_with_the_reason(world, unbuildab
 
 
 def test_a_miss_of_a_source_waits_for_its_lot(make_world):
-    """SPEC 5.7, 6.11"""
+    """Rules 5.7, 6.11"""
     world = make_world(dataset("a"), dataset("outside", kind=DatasetKind.SOURCE))
     world.miss("a", "outside")
     assert world.state("a") is _I.UPSTREAM_BUILDING
@@ -414,7 +414,7 @@ def test_a_miss_of_a_source_waits_for_its_lot(make_world):
 
 
 def test_a_ref_that_misses_itself_fails(world):
-    """SPEC 6.7"""
+    """Rule 6.7"""
     world.miss("a", "a")
 
     assert world.state("a") is _I.FAILED
@@ -422,7 +422,7 @@ def test_a_ref_that_misses_itself_fails(world):
 
 
 def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
-    """SPEC 6.7: detected when it closes."""
+    """Rule 6.7: detected when it closes."""
     wants = [world.want("a"), world.want("b")]
     world.miss("a", "b")
 
@@ -435,7 +435,7 @@ def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
 
 
 def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
-    """SPEC 6.7"""
+    """Rule 6.7"""
     world.miss("d", "a")
     world.miss("a", "b")
     world.miss("b", "c")
@@ -448,7 +448,7 @@ def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
 
 
 def test_a_cycle_that_closes_within_one_report_is_found(world):
-    """SPEC 6.7"""
+    """Rule 6.7"""
     world.start("a", "b", "c")
     misses = tuple(c.RunMiss(world.job_run(x), {x: (y,)}) for x, y in (("a", "b"), ("b", "c"), ("c", "a")))
 
@@ -458,7 +458,7 @@ def test_a_cycle_that_closes_within_one_report_is_found(world):
 
 
 def test_a_cycle_between_outputs_of_one_job_run_is_found(world):
-    """SPEC 6.2, 6.7"""
+    """Rules 6.2, 6.7"""
     world.start("left", "right", together=True)
 
     world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("right",), "right": ("left",)}),)))
@@ -467,7 +467,7 @@ def test_a_cycle_between_outputs_of_one_job_run_is_found(world):
 
 
 def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):
-    """SPEC 6.7: only misses count, not what might be missed."""
+    """Rule 6.7: only misses count, not what might be missed."""
     world.start("b")
 
     world.miss("a", "b")
@@ -476,7 +476,7 @@ def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):
 
 
 def test_a_way_that_leads_through_what_is_live_by_now_is_no_cycle(world):
-    """SPEC 6.7: `a` waited for `b` and still does for `c`, but it does not need to wait for `b` any more."""
+    """Rule 6.7: `a` waited for `b` and still does for `c`, but it does not need to wait for `b` any more."""
     world.miss("a", "b", "c")
     world.live("b")
 
@@ -486,7 +486,7 @@ def test_a_way_that_leads_through_what_is_live_by_now_is_no_cycle(world):
 
 
 def test_a_diamond_is_no_cycle(world):
-    """SPEC 6.7"""
+    """Rule 6.7"""
     world.miss("a", "b", "c")
     world.miss("b", "d")
     world.miss("c", "d")
@@ -496,7 +496,7 @@ def test_a_diamond_is_no_cycle(world):
 
 
 def test_a_tainted_cycle_is_open_for_another_try(world):
-    """SPEC 6.7, 7.1"""
+    """Rules 6.7, 7.1"""
     world.miss("a", "b")
     world.miss("b", "a")
 
@@ -518,7 +518,7 @@ def misses(world, times, ref="a", of="b"):
 
 
 def test_a_ref_that_misses_too_often_in_a_row_fails(world):
-    """SPEC 6.7: more than 20 times."""
+    """Rule 6.7: more than 20 times."""
     misses(world, MAX_MISSES)
     assert world.state("a") is _I.UP_FOR_RETRY
 
@@ -531,7 +531,7 @@ def test_a_ref_that_misses_too_often_in_a_row_fails(world):
 
 @pytest.mark.parametrize("opening", ["live", "tainted"])
 def test_misses_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
-    """SPEC 6.7"""
+    """Rule 6.7"""
     misses(world, MAX_MISSES)
     if opening == "live":
         world.succeed("a")
@@ -545,11 +545,11 @@ def test_misses_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-# Job runs with several outputs (SPEC 6.2, 6.3).
+# Job runs with several outputs (rules 6.2, 6.3).
 
 
 def test_outputs_that_do_not_miss_anything_are_up_for_retry_at_once(world):
-    """SPEC 6.3"""
+    """Rule 6.3"""
     world.want("left", "right")
     world.start("left", "right", together=True)
 
@@ -560,7 +560,7 @@ def test_outputs_that_do_not_miss_anything_are_up_for_retry_at_once(world):
 
 
 def test_an_output_may_wait_for_another_output_of_its_own_job_run(world):
-    """SPEC 6.2: planned output by output, or the job would run for ever."""
+    """Rule 6.2: planned output by output, or the job would run for ever."""
     world.want("left")
     world.want("right")
     world.start("left", "right", together=True)
@@ -573,7 +573,7 @@ def test_an_output_may_wait_for_another_output_of_its_own_job_run(world):
 
 
 def test_a_miss_names_outputs_of_its_job_run_and_something_that_is_missing(world):
-    """SPEC 3.5, 6.3"""
+    """Rules 3.5, 6.3"""
     job_run = world.job_run("a")
     before = world.seq
 
@@ -585,7 +585,7 @@ def test_a_miss_names_outputs_of_its_job_run_and_something_that_is_missing(world
     assert world.state("a") is _I.BUILDING
 
 
-# Missed by the orchestrator itself (SPEC 6.3).
+# Missed by the orchestrator itself (rule 6.3).
 
 
 def missed(world, ref, *missing):
@@ -601,7 +601,7 @@ def missed(world, ref, *missing):
 
 
 def test_the_orchestrator_records_a_dep_miss_without_a_process(world):
-    """SPEC 6.1, 6.3: Queued goes straight to DepMissed, in one transaction with the lease."""
+    """Rules 6.1, 6.3: Queued goes straight to DepMissed, in one transaction with the lease."""
     world.want("a")
 
     world.handle(missed(world, "a", "b"))
@@ -613,7 +613,7 @@ def test_the_orchestrator_records_a_dep_miss_without_a_process(world):
 
 
 def test_a_miss_that_is_none_any_more_is_nothing(world):
-    """SPEC 3.3: decided again in its own transaction."""
+    """Rule 3.3: decided again in its own transaction."""
     world.want("a")
     command = missed(world, "a", "b")
     world.live("b")
@@ -626,7 +626,7 @@ def test_a_miss_that_is_none_any_more_is_nothing(world):
 
 
 def test_only_what_is_still_missing_is_recorded(world):
-    """SPEC 6.3: a missing ref is one whose canonical is not Live."""
+    """Rule 6.3: a missing ref is one whose canonical is not Live."""
     world.want("a")
     command = missed(world, "a", "b", "c")
     world.live("b")
@@ -637,7 +637,7 @@ def test_only_what_is_still_missing_is_recorded(world):
 
 
 def test_a_miss_of_what_somebody_else_took_meanwhile_is_nothing(world):
-    """SPEC 4.4"""
+    """Rule 4.4"""
     world.want("a")
     command = missed(world, "a", "b")
     world.start("a")
@@ -649,7 +649,7 @@ def test_a_miss_of_what_somebody_else_took_meanwhile_is_nothing(world):
 
 
 def test_of_several_outputs_that_missed_only_those_still_due_are_recorded(world):
-    """SPEC 6.2, 11.1: another orchestrator took one of them meanwhile, and misses it too."""
+    """Rules 6.2, 11.1: another orchestrator took one of them meanwhile, and misses it too."""
     world.want("left")
     world.want("right")
     run = BufferedRun(world.ids(), ("left", "right"))

@@ -1,4 +1,4 @@
-"""Saying that data is wrong, and taking that back (SPEC 7.1, 7.2)."""
+"""Saying that data is wrong, and taking that back (rules 7.1, 7.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _I = InstanceState
 
 
 def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
-    """SPEC 7.1: readers see that it is tainted."""
+    """Rule 7.1: readers see that it is tainted."""
     uuid = world.succeed("a")
 
     world.taint("a", reason="Rome has two airports")
@@ -33,7 +33,7 @@ def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
 
 @pytest.mark.parametrize("state", [_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED])
 def test_what_may_be_tainted(world, state):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     match state:
         case _I.LIVE:
             world.live("a")
@@ -56,7 +56,7 @@ def test_what_may_be_tainted(world, state):
 
 @pytest.mark.parametrize("why", ["missing", "never heard of", "up for retry"])
 def test_what_will_be_built_when_wanted_is_not_tainted(world, why):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     match why:
         case "missing":
             world.want("a")
@@ -72,7 +72,7 @@ def test_what_will_be_built_when_wanted_is_not_tainted(world, why):
 
 @pytest.mark.parametrize("how", ["queued", "running", "waiting"])
 def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     match how:
         case "queued":
             world.buffer("a")
@@ -89,7 +89,7 @@ def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
 
 
 def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     world.live("a")
     before = world.seq
 
@@ -107,7 +107,7 @@ def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):
 
 
 def test_an_unregistered_dataset_cannot_be_tainted_and_the_refusal_says_where_to_look(world):
-    """SPEC 3.5: what is wrong, and what to do."""
+    """Rule 3.5: what is wrong, and what to do."""
     with pytest.raises(UnknownAsset) as unknown:
         world.taint("nowhere@1")
     with pytest.raises(UnknownAsset, match=r"an asset 'dayss'\. Did you mean days\?"):
@@ -119,7 +119,7 @@ def test_an_unregistered_dataset_cannot_be_tainted_and_the_refusal_says_where_to
 
 
 def test_a_taint_id_that_was_used_before_is_refused(world):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     world.live("a")
     taint_id = world.taint("a")
     before = world.seq
@@ -131,7 +131,7 @@ def test_a_taint_id_that_was_used_before_is_refused(world):
 
 
 def test_an_instance_is_live_again_when_its_last_taint_is_taken_back(world):
-    """SPEC 7.1: it carries the set of them."""
+    """Rule 7.1: it carries the set of them."""
     uuid = world.succeed("a")
     first, second = world.taint("a"), world.taint("a")
 
@@ -144,7 +144,7 @@ def test_an_instance_is_live_again_when_its_last_taint_is_taken_back(world):
 
 
 def test_a_want_that_a_taint_had_opened_is_successful_when_it_is_taken_back(world):
-    """SPEC 5.2, 7.1"""
+    """Rules 5.2, 7.1"""
     want = world.want("a")
     world.live("a")
     taint = world.taint("a")
@@ -156,7 +156,7 @@ def test_a_want_that_a_taint_had_opened_is_successful_when_it_is_taken_back(worl
 
 
 def test_a_taint_of_several_is_taken_back_from_those_that_were_not_replaced(world):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     world.live("a", "b")
     taint = world.taint("a", "b")
     world.want("a")
@@ -169,7 +169,7 @@ def test_a_taint_of_several_is_taken_back_from_those_that_were_not_replaced(worl
 
 
 def test_a_failure_that_was_tainted_does_not_become_live(world):
-    """SPEC 7.1: it never was."""
+    """Rule 7.1: it never was."""
     world.fail("a")
     taint = world.taint("a")
     before = world.seq
@@ -182,7 +182,7 @@ def test_a_failure_that_was_tainted_does_not_become_live(world):
 
 
 def test_a_taint_of_what_was_replaced_is_not_taken_back_and_the_replacement_is_named(world):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     world.live("a")
     taint = world.taint("a")
     world.want("a")
@@ -196,7 +196,7 @@ def test_a_taint_of_what_was_replaced_is_not_taken_back_and_the_replacement_is_n
 
 
 def test_a_taint_is_taken_back_once(world):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     world.live("a")
     taint = world.taint("a")
     world.untaint(taint)
@@ -208,7 +208,7 @@ def test_a_taint_is_taken_back_once(world):
 
 
 def test_a_downstream_misses_a_tainted_input_and_goes_on_once_it_is_rebuilt(world):
-    """SPEC 7.2"""
+    """Rule 7.2"""
     world.live("b")
     world.taint("b")
     world.want("a")
@@ -221,7 +221,7 @@ def test_a_downstream_misses_a_tainted_input_and_goes_on_once_it_is_rebuilt(worl
 
 
 def test_a_taint_of_nothing_wanted_rebuilds_nothing(world):
-    """SPEC 7.1: wants in their TTL bring the rebuild."""
+    """Rule 7.1: wants in their TTL bring the rebuild."""
     world.want("a", ttl=10.0)
     world.live("a")
     world.clock.turn(10.0)

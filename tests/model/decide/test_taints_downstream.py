@@ -1,4 +1,4 @@
-"""Stories of trust: taints that go downstream, going back to an earlier instance, and trying again (SPEC 7.3, 7.4, 6.6)."""
+"""Stories of trust: taints that go downstream, going back to an earlier instance, and trying again (rules 7.3, 7.4, 6.6)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def chain(world):
 
 
 def test_a_downstream_taint_follows_recorded_inputs_to_the_end_and_nothing_else(world):
-    """SPEC 7.3"""
+    """Rule 7.3"""
     chain(world)
 
     taint(world, "a")
@@ -61,7 +61,7 @@ def test_a_downstream_taint_follows_recorded_inputs_to_the_end_and_nothing_else(
 
 
 def test_a_downstream_taint_follows_lineage_through_superseded_instances_only(world):
-    """SPEC 7.3: never by declared edges."""
+    """Rule 7.3: never by declared edges."""
     chain(world)
     world.taint("b")
     world.succeed("b")
@@ -72,7 +72,7 @@ def test_a_downstream_taint_follows_lineage_through_superseded_instances_only(wo
 
 
 def test_an_old_instance_can_be_named_and_the_canonical_one_is_not_touched(world):
-    """SPEC 7.3: --instance."""
+    """Rule 7.3: --instance."""
     chain(world)
     old = world.uuid("a")
     world.taint("a")
@@ -84,7 +84,7 @@ def test_an_old_instance_can_be_named_and_the_canonical_one_is_not_touched(world
 
 
 def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world):
-    """SPEC 7.3: live and tainted in one transaction."""
+    """Rule 7.3: live and tainted in one transaction."""
     world.live("a")
     read = world.uuid("a")
     job_run = world.job_run("b")
@@ -104,7 +104,7 @@ def c_output(ref, inputs):
 
 
 def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
-    """SPEC 6.6: a dep that is tainted before the others arrive counts as missing again."""
+    """Rule 6.6: a dep that is tainted before the others arrive counts as missing again."""
     world.live("a")
     read = world.uuid("a")
     job_run = world.job_run("b")
@@ -121,7 +121,7 @@ def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
 
 
 def test_a_plain_taint_does_not_go_on_to_who_finishes_late(world):
-    """SPEC 7.1"""
+    """Rule 7.1"""
     world.live("a")
     read = world.uuid("a")
     job_run = world.job_run("b")
@@ -133,7 +133,7 @@ def test_a_plain_taint_does_not_go_on_to_who_finishes_late(world):
 
 
 def test_taking_a_downstream_taint_back_takes_it_from_all(world):
-    """SPEC 7.1, 7.3"""
+    """Rules 7.1, 7.3"""
     chain(world)
     first = taint(world, "a")
     second = world.taint("c")
@@ -147,7 +147,7 @@ def test_taking_a_downstream_taint_back_takes_it_from_all(world):
 
 @pytest.mark.parametrize(("uuid", "error"), [("nobody", NotFound), ("failed", InvalidRequest)])
 def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
-    """SPEC 7.3"""
+    """Rule 7.3"""
     world.fail("a")
     before = world.seq
 
@@ -158,7 +158,7 @@ def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
 
 
 def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed(world):
-    """SPEC 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
+    """Rules 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
     world.live("a")
     read = world.uuid("a")
     job_run = world.job_run("b")
@@ -175,7 +175,7 @@ def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed
 
 
 def test_a_downstream_taint_can_be_taken_back_whoever_carries_it(world):
-    """SPEC 7.3: else it would go on to late finishers for ever."""
+    """Rule 7.3: else it would go on to late finishers for ever."""
     chain(world)
     old = world.uuid("a")
     world.taint("a", "b", "c")
@@ -192,7 +192,7 @@ def test_a_downstream_taint_can_be_taken_back_whoever_carries_it(world):
 
 
 def test_readers_see_an_earlier_instance_again_and_could_be_told_what_they_saw_meanwhile(world):
-    """SPEC 7.4, 3.2"""
+    """Rules 7.4, 3.2"""
     first = world.succeed("a")
     world.taint("a")
     second = world.succeed("a")
@@ -207,7 +207,7 @@ def test_readers_see_an_earlier_instance_again_and_could_be_told_what_they_saw_m
 
 
 def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
-    """SPEC 6.6, 7.4: as any change of canonical state."""
+    """Rules 6.6, 7.4: as any change of canonical state."""
     first = world.succeed("a")
     world.taint("a")
     world.fail("a")
@@ -221,7 +221,7 @@ def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
 
 
 def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world):
-    """SPEC 7.4: the taint was taken back while another instance stood in its place."""
+    """Rule 7.4: the taint was taken back while another instance stood in its place."""
     first = world.succeed("a")
     world.live("b")
     taint_id = world.taint("a", "b")
@@ -234,7 +234,7 @@ def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world)
 
 
 def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world):
-    """SPEC 7.4"""
+    """Rule 7.4"""
     chain(world)
     first = world.uuid("b")
     taint(world, "a")
@@ -248,7 +248,7 @@ def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world)
 
 
 def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
-    """SPEC 7.4"""
+    """Rule 7.4"""
     chain(world)
     first, spoilt = world.uuid("b"), world.uuid("a")
     taint(world, "a")
@@ -263,7 +263,7 @@ def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
 
 
 def test_a_revert_is_refused_while_a_job_run_holds_the_lease_naming_it(world):
-    """SPEC 7.4"""
+    """Rule 7.4"""
     first = world.succeed("a")
     world.taint("a")
     job_run = world.job_run("a")
@@ -274,7 +274,7 @@ def test_a_revert_is_refused_while_a_job_run_holds_the_lease_naming_it(world):
 
 @pytest.mark.parametrize("case", ["never live", "another ref's", "unknown", "canonical"])
 def test_a_revert_to_what_nobody_should_read_is_refused(world, case):
-    """SPEC 7.4"""
+    """Rule 7.4"""
     world.fail("a")
     failed = world.uuid("a")
     world.taint("a")
@@ -292,7 +292,7 @@ def test_a_revert_to_what_nobody_should_read_is_refused(world, case):
 
 
 def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     wants = {ref: world.want(ref, priority=priority) for ref, priority in (("a", 0), ("b", 2), ("d", 0))}
     world.miss("b", "a")
     world.fail("a")
@@ -308,7 +308,7 @@ def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(wor
 
 
 def test_a_retry_of_what_waits_opens_what_it_waits_for(world):
-    """SPEC 6.6: tainting the last of a chain alone would only have it fail again."""
+    """Rule 6.6: tainting the last of a chain alone would only have it fail again."""
     world.want("c")
     world.miss("b", "a")
     world.miss("c", "b")
@@ -324,7 +324,7 @@ def test_a_retry_of_what_waits_opens_what_it_waits_for(world):
 
 
 def test_a_retry_without_wants_of_before_wants_what_was_named(world):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     want = world.want("a", ttl=60)
     world.fail("a")
     world.clock.turn(3600)
@@ -336,7 +336,7 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
 
 
 def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(world):
-    """SPEC 6.6: it would fail at birth."""
+    """Rule 6.6: it would fail at birth."""
     both = world.want("a", "b")
     world.fail("a")
     world.fail("b")
@@ -348,7 +348,7 @@ def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(wor
 
 
 def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along(world):
-    """SPEC 6.6, 8.1"""
+    """Rules 6.6, 8.1"""
     world.live("b")
     world.want("a", "b", priority=3, sla=60)
     world.want("a", priority=3, sla=60)
@@ -365,7 +365,7 @@ def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along
 
 @pytest.mark.parametrize("ref", ["a", "b", "c"])
 def test_what_has_not_failed_is_not_retried(world, ref):
-    """SPEC 6.6"""
+    """Rule 6.6"""
     world.live("a")
     world.start("b")
     before = world.seq
@@ -381,7 +381,7 @@ def test_what_has_not_failed_is_not_retried(world, ref):
 
 @given(data=st.data())
 def test_a_downstream_taint_covers_what_was_built_from_it(data):
-    """SPEC 7.3, 3.4: against a walk of our own."""
+    """Rules 7.3, 3.4: against a walk of our own."""
     world = a_world()
     built: dict[str, tuple[str, dict[str, str]]] = {}
     for _ in range(data.draw(st.integers(3, 12))):

@@ -1,4 +1,4 @@
-"""Wants as durable requests: what is recorded, what is refused, what opens again (SPEC 5, 6.10)."""
+"""Wants as durable requests: what is recorded, what is refused, what opens again (rules 5, 6.10)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY = 24 * 3600.0
 
 
 def test_a_want_for_a_missing_ref_is_idle_and_the_ref_is_due(world):
-    """SPEC 5.2, 5.4"""
+    """Rules 5.2, 5.4"""
     want = world.want("a")
 
     assert world.want_state(want) is WantState.IDLE
@@ -31,7 +31,7 @@ def test_a_want_for_a_missing_ref_is_idle_and_the_ref_is_due(world):
 
 
 def test_a_want_for_live_refs_is_successful_at_once(world):
-    """SPEC 5.2"""
+    """Rule 5.2"""
     world.live("a", "b")
 
     want = world.want("a", "b")
@@ -40,7 +40,7 @@ def test_a_want_for_live_refs_is_successful_at_once(world):
 
 
 def test_a_want_joins_what_is_being_built(world):
-    """SPEC 5.2"""
+    """Rule 5.2"""
     world.start("a")
 
     want = world.want("a")
@@ -49,7 +49,7 @@ def test_a_want_joins_what_is_being_built(world):
 
 
 def test_a_want_joins_what_waits_for_its_inputs(world):
-    """SPEC 5.2"""
+    """Rule 5.2"""
     world.miss("a", "b")
 
     want = world.want("a")
@@ -58,7 +58,7 @@ def test_a_want_joins_what_waits_for_its_inputs(world):
 
 
 def test_a_want_for_what_failed_fails_at_once(world):
-    """SPEC 5.2, 4.5: only an operator opens a failed ref."""
+    """Rules 5.2, 4.5: only an operator opens a failed ref."""
     world.fail("a")
 
     want = world.want("a")
@@ -68,7 +68,7 @@ def test_a_want_for_what_failed_fails_at_once(world):
 
 
 def test_a_want_for_what_waited_for_a_failed_one_is_upstream_failed(world):
-    """SPEC 5.2"""
+    """Rule 5.2"""
     world.miss("a", "b")
     world.fail("b")
 
@@ -78,7 +78,7 @@ def test_a_want_for_what_waited_for_a_failed_one_is_upstream_failed(world):
 
 
 def test_a_want_is_all_or_nothing(world):
-    """SPEC 5.4: a want with several refs."""
+    """Rule 5.4: a want with several refs."""
     want = world.want("a", "b")
 
     world.succeed("a")
@@ -89,7 +89,7 @@ def test_a_want_is_all_or_nothing(world):
 
 
 def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request(world):
-    """SPEC 5.4: one want per ref, so that one bad day does not end the year's request."""
+    """Rule 5.4: one want per ref, so that one bad day does not end the year's request."""
     outcome = world.handle(c.CreateWants(wants=(("days@1",), ("days@2",)), request_id="the-year"))
 
     world.fail("days@1")
@@ -99,7 +99,7 @@ def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request
 
 
 def test_refs_of_a_want_neither_help_nor_hinder_each_other(world):
-    """SPEC 5.4: schedulability is per ref; the seed's rule would have let the want wait for itself."""
+    """Rule 5.4: schedulability is per ref; the seed's rule would have let the want wait for itself."""
     world.want("a", "b")
 
     world.miss("b", "a")
@@ -109,7 +109,7 @@ def test_refs_of_a_want_neither_help_nor_hinder_each_other(world):
 
 
 def test_the_fields_of_a_want_are_kept(world):
-    """SPEC 5.1, 5.5: the SLA counts from the data's timestamp if there is one."""
+    """Rules 5.1, 5.5: the SLA counts from the data's timestamp if there is one."""
     command = c.CreateWants(
         wants=(("a", "days@2"),),
         request_id="request",
@@ -136,7 +136,7 @@ def test_the_fields_of_a_want_are_kept(world):
 
 
 def test_a_want_lives_a_week_unless_it_says_otherwise(world):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     a_week = world.handle(c.CreateWants(wants=(("a",),))).want_ids[0]
     for_ever = world.want("b", ttl=None)
 
@@ -145,7 +145,7 @@ def test_a_want_lives_a_week_unless_it_says_otherwise(world):
 
 
 def test_a_want_past_its_ttl_makes_nothing_due(world):
-    """SPEC 5.4, 5.5"""
+    """Rules 5.4, 5.5"""
     world.want("a", ttl=100.0)
 
     world.clock.turn(100.0)
@@ -155,14 +155,14 @@ def test_a_want_past_its_ttl_makes_nothing_due(world):
 
 
 def test_the_sla_counts_from_the_want_when_the_data_has_no_time(world):
-    """SPEC 5.5"""
+    """Rule 5.5"""
     want = world.want("a", sla=60.0)
 
     assert world.want_view(want).deadline == world.clock.now + 60.0
 
 
 def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
-    """SPEC 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
+    """Rules 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
     world.want("a")
     world.clock.turn(1)
     world.want("b", sla=60.0)
@@ -179,7 +179,7 @@ def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
 
 
 def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
-    """SPEC 5.6: the index is never cleaned."""
+    """Rule 5.6: the index is never cleaned."""
     canceled = world.want("a")
     world.cancel_want(canceled)
     done = world.want("a", "b")
@@ -188,11 +188,11 @@ def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
     assert [want.id for want in world.queries.wants_of_ref("a")] == [canceled, done]
 
 
-# Reopening (SPEC 5.3).
+# Reopening (rule 5.3).
 
 
 def test_a_taint_within_its_ttl_reopens_a_successful_want(world):
-    """SPEC 5.3"""
+    """Rule 5.3"""
     want = world.want("a", "b", ttl=100.0)
     world.live("a", "b")
 
@@ -204,7 +204,7 @@ def test_a_taint_within_its_ttl_reopens_a_successful_want(world):
 
 
 def test_a_taint_at_the_end_of_its_ttl_does_not_reopen_a_want(world):
-    """SPEC 5.3: strictly before created_at + ttl."""
+    """Rule 5.3: strictly before created_at + ttl."""
     want = world.want("a", ttl=100.0)
     world.live("a")
 
@@ -216,7 +216,7 @@ def test_a_taint_at_the_end_of_its_ttl_does_not_reopen_a_want(world):
 
 
 def test_a_want_without_ttl_reopens_at_any_time(world):
-    """SPEC 5.3, 5.5"""
+    """Rules 5.3, 5.5"""
     want = world.want("a", ttl=None)
     world.live("a")
 
@@ -227,7 +227,7 @@ def test_a_want_without_ttl_reopens_at_any_time(world):
 
 
 def test_a_reopened_want_ends_when_the_ref_is_built_anew_and_opens_again(world):
-    """SPEC 5.3"""
+    """Rule 5.3"""
     want = world.want("a")
     world.live("a")
 
@@ -239,7 +239,7 @@ def test_a_reopened_want_ends_when_the_ref_is_built_anew_and_opens_again(world):
 
 
 def test_a_reopened_want_that_then_fails_stays_failed(world):
-    """SPEC 5.3"""
+    """Rule 5.3"""
     want = world.want("a")
     world.live("a")
     world.taint("a")
@@ -254,7 +254,7 @@ def test_a_reopened_want_that_then_fails_stays_failed(world):
 
 @pytest.mark.parametrize("ending", ["failed", "upstream failed", "canceled"])
 def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, ending):
-    """SPEC 5.3, I10"""
+    """Rules 5.3, I10"""
     want = world.want("a")
     match ending:
         case "failed":
@@ -276,7 +276,7 @@ def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, endin
 
 
 def test_a_want_reopens_by_the_time_of_the_events_so_that_a_replay_agrees(make_world):
-    """SPEC 5.3, 2.4: never by the clock."""
+    """Rules 5.3, 2.4: never by the clock."""
     world = make_world(dataset("a"))
     want = world.want("a", ttl=100.0)
     world.live("a")
@@ -289,7 +289,7 @@ def test_a_want_reopens_by_the_time_of_the_events_so_that_a_replay_agrees(make_w
     assert world.want_state(want) is WantState.IDLE
 
 
-# Refused (SPEC 5.7): nothing is recorded.
+# Refused (rule 5.7): nothing is recorded.
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_want_reopens_by_the_time_of_the_events_so_that_a_replay_agrees(make_w
     ],
 )
 def test_a_bad_want_is_refused_and_nothing_of_its_request_is_recorded(world, wants, error, says):
-    """SPEC 3.5, 5.7"""
+    """Rules 3.5, 5.7"""
     before = world.seq
 
     with pytest.raises(error, match=says):
@@ -343,7 +343,7 @@ def test_a_bad_want_is_refused_and_nothing_of_its_request_is_recorded(world, wan
     ids=str,
 )
 def test_numbers_that_mean_nothing_are_refused(world, wrong):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     before = world.seq
 
     with pytest.raises(InvalidRequest, match=next(iter(wrong))):
@@ -354,7 +354,7 @@ def test_numbers_that_mean_nothing_are_refused(world, wrong):
 
 @pytest.mark.parametrize("what", ["ttl_seconds", "sla_seconds"])
 def test_the_last_second_of_the_year_9999_is_a_time_like_any_other(world, what):
-    """SPEC 3.5, 5.5"""
+    """Rules 3.5, 5.5"""
     outcome = world.handle(c.CreateWants(wants=(("a",),), **{what: LAST_TIME - world.clock.now}))
 
     view = world.want_view(outcome.want_ids[0])
@@ -362,7 +362,7 @@ def test_the_last_second_of_the_year_9999_is_a_time_like_any_other(world, what):
 
 
 def test_what_was_far_off_is_as_far_off_again_after_a_retry_and_still_has_a_date(world):
-    """SPEC 5.5, 6.6: the clock has gone on since the want was recorded."""
+    """Rules 5.5, 6.6: the clock has gone on since the want was recorded."""
     far = LAST_TIME - world.clock.now
     world.handle(c.CreateWants(wants=(("a",),), ttl_seconds=far, sla_seconds=far))
     world.fail("a")
@@ -374,7 +374,7 @@ def test_what_was_far_off_is_as_far_off_again_after_a_retry_and_still_has_a_date
 
 
 def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     rest = tuple(spec for spec in world.specs if spec.asset != "a")
     world.handle(c.RegisterDatasets(location=HERE, datasets=rest))
 
@@ -383,7 +383,7 @@ def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):
 
 
 def test_a_source_can_be_wanted_and_waits_for_its_lot(make_world):
-    """SPEC 5.7"""
+    """Rule 5.7"""
     world = make_world(dataset("outside", kind=DatasetKind.SOURCE))
     want = world.want("outside")
     assert world.want_state(want) is WantState.IDLE
@@ -393,11 +393,11 @@ def test_a_source_can_be_wanted_and_waits_for_its_lot(make_world):
     assert world.want_state(want) is WantState.SUCCESSFUL
 
 
-# Canceling (SPEC 6.10).
+# Canceling (rule 6.10).
 
 
 def test_canceling_a_want_cancels_the_queued_job_run_that_nobody_else_wants(world):
-    """SPEC 6.10"""
+    """Rule 6.10"""
     want = world.want("a")
     world.buffer("a")
     job_run = world.canonical("a").job_run
@@ -410,7 +410,7 @@ def test_canceling_a_want_cancels_the_queued_job_run_that_nobody_else_wants(worl
 
 
 def test_a_queued_job_run_goes_on_while_another_open_want_names_one_of_its_outputs(world):
-    """SPEC 6.10"""
+    """Rule 6.10"""
     mine = world.want("left", "right")
     world.want("right")
     world.buffer("left", "right", together=True)
@@ -421,7 +421,7 @@ def test_a_queued_job_run_goes_on_while_another_open_want_names_one_of_its_outpu
 
 
 def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
-    """SPEC 6.10"""
+    """Rule 6.10"""
     first = world.want("a")
     world.start("a")
     world.cancel_want(first)
@@ -434,7 +434,7 @@ def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
 
 
 def test_termination_spares_a_job_run_that_somebody_else_wants(world):
-    """SPEC 6.10"""
+    """Rule 6.10"""
     mine = world.want("a")
     theirs = world.want("a")
     world.start("a")
@@ -446,7 +446,7 @@ def test_termination_spares_a_job_run_that_somebody_else_wants(world):
 
 
 def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
-    """SPEC 5.4"""
+    """Rule 5.4"""
     outcome = world.handle(c.CreateWants(wants=(("a",), ("b",)), request_id="both"))
     world.succeed("a")
 
@@ -456,7 +456,7 @@ def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
 
 
 def test_a_misspelt_want_is_refused_with_the_near_one(world):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     want = world.want("a")
 
     with pytest.raises(NotFound, match=f"Did you mean {want}"):
@@ -464,7 +464,7 @@ def test_a_misspelt_want_is_refused_with_the_near_one(world):
 
 
 def test_canceling_what_ended_or_never_was_is_refused(world):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     want = world.want("a")
     world.cancel_want(want)
     before = world.seq
@@ -480,7 +480,7 @@ def test_canceling_what_ended_or_never_was_is_refused(world):
 
 
 def test_a_person_who_cancels_a_job_run_takes_back_the_wants_for_it(world):
-    """SPEC 6.10: otherwise it would be retried at once."""
+    """Rule 6.10: otherwise it would be retried at once."""
     want = world.want("a")
     world.start("a")
 
@@ -492,7 +492,7 @@ def test_a_person_who_cancels_a_job_run_takes_back_the_wants_for_it(world):
 
 
 def test_a_canceled_job_run_is_retried_when_the_person_says_so(world):
-    """SPEC 6.10: `--retry`."""
+    """Rule 6.10: `--retry`."""
     want = world.want("a")
     world.start("a")
 
@@ -503,7 +503,7 @@ def test_a_canceled_job_run_is_retried_when_the_person_says_so(world):
 
 
 def test_a_want_recorded_after_a_cancellation_builds_the_ref(world):
-    """SPEC 4.3, 4.5"""
+    """Rules 4.3, 4.5"""
     world.start("a")
     world.cancel("a")
 

@@ -1,4 +1,4 @@
-"""The seed's scenarios, told from beginning to end (DataBuild, "Testing Strategy"; SPEC 5-7)."""
+"""The seed's scenarios, told from beginning to end (DataBuild, "Testing Strategy"; rules 5-7)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_chain_fails_and_is_repaired(make_world):
 
 
 def test_a_want_for_a_and_b_where_b_needs_a_and_a_is_lost(make_world):
-    """SPEC 14: with schedulability per want, as the seed had it, this want waits for itself for ever."""
+    """Rules 14: with schedulability per want, as the seed had it, this want waits for itself for ever."""
     world = make_world(dataset("a"), dataset("b", "a"))
     want = world.want("a", "b")
     launch_id = world.start("a")
@@ -118,7 +118,7 @@ def test_a_want_for_a_and_b_where_b_needs_a_and_a_is_lost(make_world):
 
 @pytest.mark.databases("memory")
 def test_what_was_the_state_when_the_job_ran(make_world):
-    """The seed's question: 'what was the state of beta when job Y ran?' (SPEC 3.2)."""
+    """The seed's question: 'what was the state of beta when job Y ran?' (rule 3.2)."""
     world = make_world(dataset("beta"))
     world.start("beta")
     built_at = world.seq

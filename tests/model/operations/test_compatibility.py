@@ -1,4 +1,4 @@
-"""Which operations may run beside which (SPEC 9.3, 9.4)."""
+"""Which operations may run beside which (rules 9.3, 9.4)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES = {rule.name: rule for rule in (ONE, MANY, SHY)}
     ],
 )
 def test_which_operations_may_run_beside_each_other(starting, about, running, may):
-    """SPEC 9.3, 9.4"""
+    """Rules 9.3, 9.4"""
     there = [] if running is None else [OperationId("d", *running, 1)]
 
     assert (why_incompatible(starting, about, there, RULES) is None) is may
@@ -39,7 +39,7 @@ def test_which_operations_may_run_beside_each_other(starting, about, running, ma
 
 @pytest.mark.parametrize("facts", product([True, False], repeat=4))
 def test_exactly_one_row_decides_about_two_operations(facts):
-    """SPEC 9.4"""
+    """Rule 9.4"""
     assert sum(row.fits(*facts) for row in BESIDE) == 1
 
 

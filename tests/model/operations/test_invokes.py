@@ -1,4 +1,4 @@
-"""What an invoke on an operation, or on a job of it, writes (SPEC 9.5, 9.6)."""
+"""What an invoke on an operation, or on a job of it, writes (rules 9.5, 9.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATABASES = ()
 
 
 def test_the_end_of_an_operation_removes_its_own_keys_and_no_others():
-    """SPEC 9.2, 9.6: instance 1 never matches 10."""
+    """Rules 9.2, 9.6: instance 1 never matches 10."""
     first, tenth = (OperationId("d", "t", None, instance) for instance in (1, 10))
     run_ops = Entry(DatasetKeys.of("d").run_ops, run_ops_value([first, tenth]), 1)
     values = {key: RUNNING for id in (first, tenth) for key in (id.arg, id.state, *id.job("p"))} | {
@@ -83,7 +83,7 @@ def state_in(draft):
     "move", [move for move in JOB if move.from_state], ids=lambda move: f"{move.from_state}-{move.on}"
 )
 def test_an_invoke_moves_the_keys_of_a_job_as_its_table_says(move):
-    """SPEC 9.5"""
+    """Rule 9.5"""
     values = {ID.state: RUNNING, **KEYS[move.from_state]}
     draft = draft_of(values)
 
@@ -97,7 +97,7 @@ def test_an_invoke_moves_the_keys_of_a_job_as_its_table_says(move):
     [(move, now) for move in JOB if move.from_state for now in (None, *KEYS) if now is not move.from_state],
 )
 def test_an_invoke_changes_nothing_once_the_job_moved_or_the_operation_ended(move, now):
-    """SPEC 9.5: what the executor read before no longer holds; `now` None is the end of the operation."""
+    """Rule 9.5: what the executor read before no longer holds; `now` None is the end of the operation."""
     statement = INVOKES[move.on](KEYS[move.from_state].get(JOB_KEYS.executor))
     draft = draft_of({} if now is None else {ID.state: RUNNING, **KEYS[now]})
 
@@ -107,7 +107,7 @@ def test_an_invoke_changes_nothing_once_the_job_moved_or_the_operation_ended(mov
 
 
 def test_a_job_that_was_released_is_neither_marked_nor_given_back():
-    """SPEC 9.5: the word of an executor that is gone counts no more."""
+    """Rule 9.5: the word of an executor that is gone counts no more."""
     released = to_bytes(GIVEN_UP)
 
     for on in (JobCause.SUCCEEDED, JobCause.FAILED, JobCause.GIVEN_BACK, JobCause.RELEASED):

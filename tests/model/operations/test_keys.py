@@ -1,4 +1,4 @@
-"""The keys of operations (SPEC 9.2)."""
+"""The keys of operations (rule 9.2)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ids = st.builds(OperationId, _texts, _texts, st.none() | _texts, st.integers(1,
 
 
 def test_keys_are_where_the_specification_has_them():
-    """SPEC 9.2"""
+    """Rule 9.2"""
     one = OperationId("flights", "validate", None, 3)
     many = OperationId("shop/sales", "build_index", "by.day", 12)
 
@@ -62,7 +62,7 @@ def test_an_id_is_a_text_and_comes_back(id):
 
 @given(first=_ids, second=_ids, partition=_texts)
 def test_no_operations_keys_begin_as_anothers(first, second, partition):
-    """SPEC 9.2: instance 1 never matches 10, and an object that is a number is no instance."""
+    """Rule 9.2: instance 1 never matches 10, and an object that is a number is no instance."""
     if first == second:
         return
     for key in (second.arg, second.state, second.partitions, *second.job(partition)):

@@ -1,4 +1,4 @@
-"""The values under the keys of operations (SPEC 9.2)."""
+"""The values under the keys of operations (rule 9.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of no operation are found (SPEC 12, I9)."""
+"""Keys of no operation are found (rules 12, I9)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DATABASES = ()
 
 
 def test_keys_of_no_operation_are_found():
-    """SPEC 12, I9"""
+    """Rules 12, I9"""
     id = OperationId("d", "t", None, 1)
     running = {DatasetKeys.of("d").run_ops: run_ops_value([id]), id.state: RUNNING, id.job("p").state: b"{}"}
     beside = {DatasetKeys.of("d").coordinator: b"", next_instance_id("d", "t"): b"2"}

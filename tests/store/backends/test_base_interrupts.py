@@ -73,7 +73,7 @@ def world(make_world, shared_url):
 
 
 def test_a_command_interrupted_at_any_line_happened_or_did_not_and_everybody_goes_on(world):
-    """SPEC 3.3; it leaves no transaction open, and no lock that others wait for."""
+    """Rule 3.3; it leaves no transaction open, and no lock that others wait for."""
     moment = 0
     while interrupted_at(moment, lambda: world.want("a")):
         in_another_thread(lambda: world.want("b"))

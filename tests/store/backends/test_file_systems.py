@@ -1,4 +1,4 @@
-"""SQLite on a disk that several machines see is refused: its locks hold on one machine alone (SPEC 3.3)."""
+"""SQLite on a disk that several machines see is refused: its locks hold on one machine alone (rule 3.3)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_where_no_kernel_tells_nothing_is_refused(tmp_path):
 
 
 def test_a_build_state_on_a_network_file_system_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/export {tmp_path} nfs rw 0 0\n")
     monkeypatch.setattr(file_systems, "MOUNTS", mounts)

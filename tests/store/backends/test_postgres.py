@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do wrong: lines that are cut, servers that are gone, statements in another spelling (SPEC 3)."""
+"""What only PostgreSQL can do wrong: lines that are cut, servers that are gone, statements in another spelling (rules 3)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cut_all_lines(world):
 
 
 def test_a_line_that_was_cut_between_two_commands_is_not_noticed(small):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     small.want("a")
 
     cut_all_lines(small)
@@ -60,7 +60,7 @@ def test_a_line_that_was_cut_between_two_commands_is_not_noticed(small):
 
 
 def test_a_line_that_is_cut_within_a_command_undoes_it_and_the_next_one_works(small):
-    """SPEC 3.3, 3.5"""
+    """Rules 3.3, 3.5"""
     before = small.seq
 
     with pytest.raises(StoreUnusable, match="cannot be used"), small.store.writing() as work:
@@ -74,7 +74,7 @@ def test_a_line_that_is_cut_within_a_command_undoes_it_and_the_next_one_works(sm
 
 
 def test_a_command_within_a_command_is_refused_and_the_outer_one_is_whole(small):
-    """SPEC 3.3: its commit would have been that of half of the outer one."""
+    """Rule 3.3: its commit would have been that of half of the outer one."""
     with small.store.writing() as work:
         work.ensure_refs(["a"])
         with pytest.raises(AssertionError, match="transaction within another"), small.store.writing():
@@ -86,7 +86,7 @@ def test_a_command_within_a_command_is_refused_and_the_outer_one_is_whole(small)
 
 
 def test_an_error_that_somebody_swallows_is_no_success(small):
-    """SPEC 3.3: PostgreSQL ends a transaction that has failed by a rollback, whatever it is asked."""
+    """Rule 3.3: PostgreSQL ends a transaction that has failed by a rollback, whatever it is asked."""
     before = small.seq
 
     with pytest.raises(StoreUnusable), small.store.writing() as work, contextlib.suppress(psycopg.Error):
@@ -97,7 +97,7 @@ def test_an_error_that_somebody_swallows_is_no_success(small):
 
 
 def test_who_stands_still_within_a_transaction_is_ended_by_the_server(small):
-    """SPEC 11: the lock of a process that was stopped is not held for ever."""
+    """Rules 11: the lock of a process that was stopped is not held for ever."""
     with small.store.reading() as connection:
         (allowed,) = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
 
@@ -125,7 +125,7 @@ def test_threads_share_a_few_lines(small):
 
 
 def test_what_was_asked_in_vain_is_not_the_answer_of_another_time(small):
-    """SPEC 3.3: a repeated command never looks at the log's end; others go on meanwhile."""
+    """Rule 3.3: a repeated command never looks at the log's end; others go on meanwhile."""
     elsewhere = Engine(open_store(small.store.url), small.catalog)
     want = c.CreateWants(wants=(("a",),))
 
@@ -139,7 +139,7 @@ def test_what_was_asked_in_vain_is_not_the_answer_of_another_time(small):
 
 
 def test_a_role_with_other_defaults_writes_as_everybody_does(small):
-    """SPEC 3.3: a snapshot older than the lock would not see the last event."""
+    """Rule 3.3: a snapshot older than the lock would not see the last event."""
     defaults = "-cdefault_transaction_isolation%3Drepeatable%5C%20read%20"
     url = small.store.url.replace("-csearch_path", f"{defaults}-csearch_path")
     elsewhere = Engine(open_store(url), small.catalog)
@@ -159,7 +159,7 @@ def test_a_role_with_other_defaults_writes_as_everybody_does(small):
 
 
 def test_who_looks_while_tables_are_made_anew_sees_all_or_waits(small):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     small.live("a", "b")
     elsewhere = open_store(small.store.url)
     seen, stop = set(), threading.Event()
@@ -185,7 +185,7 @@ def test_who_looks_while_tables_are_made_anew_sees_all_or_waits(small):
 
 
 def test_one_damaged_column_does_not_make_everything_unreadable(small):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     small.live("a")
     with small.store.writing() as work:
         work.connection.execute("ALTER TABLE databuild_refs ALTER COLUMN n_waiters TYPE text")
@@ -199,7 +199,7 @@ def test_one_damaged_column_does_not_make_everything_unreadable(small):
 
 
 def test_an_interrupt_as_a_transaction_is_undone_holds_nobody_up(small, monkeypatch):
-    """SPEC 3.3: a second Ctrl-C."""
+    """Rule 3.3: a second Ctrl-C."""
     monkeypatch.setattr(PostgresConnection, "undo", interrupted)
 
     with pytest.raises(KeyboardInterrupt), small.store.writing():
@@ -218,7 +218,7 @@ def interrupted(_connection):
 
 
 def test_two_schemas_of_a_database_are_two_logs_that_do_not_wait_for_each_other(small):
-    """SPEC 3.1"""
+    """Rule 3.1"""
     other = World([dataset("a")])
 
     with small.store.writing():
@@ -244,7 +244,7 @@ def test_of_many_only_one_is_alone(small):
 
 
 def test_heartbeats_and_sessions_are_heard_elsewhere_and_never_wait_for_the_log(small):
-    """SPEC 6.9"""
+    """Rule 6.9"""
     elsewhere = Heartbeats(open_store(small.store.url).database)
     session = NotedSession("run", "sc://there", "holder", 5.0)
 
@@ -263,7 +263,7 @@ def test_heartbeats_and_sessions_are_heard_elsewhere_and_never_wait_for_the_log(
 
 
 def test_a_server_that_is_not_there_is_said_in_one_sentence_without_the_password():
-    """SPEC 3.5"""
+    """Rule 3.5"""
     with pytest.raises(StoreUnusable) as unusable:
         open_store("postgresql+psycopg://me:secret@127.0.0.1:1/nowhere")
 
@@ -272,7 +272,7 @@ def test_a_server_that_is_not_there_is_said_in_one_sentence_without_the_password
 
 
 def test_a_schema_where_nothing_may_be_made_is_said_so():
-    """SPEC 3.5"""
+    """Rule 3.5"""
     with pytest.raises(StoreUnusable, match="no schema has been selected"):
         open_store(postgres_server().url("not_there"))
 
@@ -339,7 +339,7 @@ def test_rows_that_do_not_depend_on_each_other_are_written_by_one_statement():
 
 
 def test_many_rows_at_once_are_what_the_log_says(small):
-    """SPEC 3.4, I5"""
+    """Rules 3.4, I5"""
     refs = [f"days@{day}" for day in range(2000)]
 
     small.handle(c.CreateWants(wants=(tuple(refs),)))
@@ -360,7 +360,7 @@ def test_many_rows_at_once_are_what_the_log_says(small):
     ],
 )
 def test_a_text_that_postgresql_has_not_is_stored_alike_everywhere(said, stored):
-    """SPEC 3.1: of what a failed process said, say. A NUL becomes what a letter becomes that cannot be read."""
+    """Rule 3.1: of what a failed process said, say. A NUL becomes what a letter becomes that cannot be read."""
     for url in ("sqlite://", worlds.new_url()):
         world = World([dataset("a")], url=url)
         world.want("a")

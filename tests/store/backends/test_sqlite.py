@@ -1,4 +1,4 @@
-"""One file, many processes: opening, refusing, and what a bad disk does (SPEC 3.1, 3.4, 3.5)."""
+"""One file, many processes: opening, refusing, and what a bad disk does (rules 3.1, 3.4, 3.5)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_store_is_made_with_its_folder_when_it_is_not_there(tmp_path):
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
-    """SPEC 3.4: what we do not understand we do not write to."""
+    """Rule 3.4: what we do not understand we do not write to."""
     set_meta(on_disk, "log_version", str(schema.LOG_VERSION + 1))
 
     with pytest.raises(NewerStore, match="pip install --upgrade"):
@@ -90,7 +90,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
 
 
 def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
-    """SPEC 3.4"""
+    """Rule 3.4"""
     on_disk.live("a")
     set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION - 1))
     with pytest.raises(OlderProjection, match="databuild log migrate"):
@@ -110,7 +110,7 @@ def test_a_database_of_another_kind_is_refused(url):
 
 
 def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
-    """SPEC 3.1: daemon, web server and run workers start together; one makes the tables, none falls over."""
+    """Rule 3.1: daemon, web server and run workers start together; one makes the tables, none falls over."""
     children = []
     at = time.time() + 0.7
     for _ in range(4):
@@ -138,7 +138,7 @@ def test_many_processes_open_a_new_store_at_the_same_moment(tmp_path):
 
 @pytest.mark.parametrize("where", ["file/build.db", "file/below/build.db", "file/far/below/build.db"])
 def test_a_place_where_no_database_can_be_is_said_in_one_sentence(tmp_path, where):
-    """SPEC 3.5. (Root writes through permission bits, so a file stands in for the folder.)"""
+    """Rule 3.5. (Root writes through permission bits, so a file stands in for the folder.)"""
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StoreUnusable, match="cannot be used"):
@@ -147,7 +147,7 @@ def test_a_place_where_no_database_can_be_is_said_in_one_sentence(tmp_path, wher
 
 @pytest.mark.parametrize("where", ["/proc/nowhere/build.db", "/proc/nowhere/below/build.db", "/proc/build.db"])
 def test_a_read_only_file_system_is_said_in_one_sentence(where):
-    """SPEC 3.5: nobody, not even root, makes a folder in /proc."""
+    """Rule 3.5: nobody, not even root, makes a folder in /proc."""
     with pytest.raises(StoreUnusable, match="cannot be used"):
         open_store(f"sqlite:///{where}")
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_no_database_is_said_in_one_sentence(tmp_path):
 
 
 def test_a_database_of_something_else_is_refused_and_gets_no_table_of_ours(tmp_path):
-    """SPEC 3.5: its owner would find our tables in it."""
+    """Rule 3.5: its owner would find our tables in it."""
     path = tmp_path / "orders.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE orders (id INTEGER)")
@@ -180,7 +180,7 @@ def test_a_database_of_something_else_is_refused_and_gets_no_table_of_ours(tmp_p
 
 
 def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     set_meta(on_disk, "projection_version", "")
 
     with pytest.raises(ForeignDatabase, match="does not have its version"):
@@ -190,7 +190,7 @@ def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
 
 
 def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
-    """SPEC 3.5: sqlite is told that there are no more pages, which is what it sees when the disk is full."""
+    """Rule 3.5: sqlite is told that there are no more pages, which is what it sees when the disk is full."""
     on_disk.live("a")
     before = on_disk.seq
     connection = on_disk.store._connection()
@@ -211,7 +211,7 @@ def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
 
 
 def test_a_database_that_became_read_only_is_said_and_can_still_be_read(on_disk):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     on_disk.live("a")
     connection = on_disk.store._connection()
     connection.execute("PRAGMA query_only = ON")
@@ -225,7 +225,7 @@ def test_a_database_that_became_read_only_is_said_and_can_still_be_read(on_disk)
 
 
 def test_a_mistake_of_the_callers_is_not_blamed_on_the_database(on_disk):
-    """SPEC 3.5: an error with a file name of the caller's own is passed on as it is."""
+    """Rule 3.5: an error with a file name of the caller's own is passed on as it is."""
     with pytest.raises(FileNotFoundError), on_disk.store.writing():
         open("/nowhere/at/all")
     with pytest.raises(ZeroDivisionError), on_disk.store.reading():
@@ -238,7 +238,7 @@ def test_a_mistake_of_the_callers_is_not_blamed_on_the_database(on_disk):
 
 
 def test_a_reader_sees_one_state_while_a_writer_goes_on(on_disk):
-    """SPEC 3.1: readers never wait and are never shown half of anything."""
+    """Rule 3.1: readers never wait and are never shown half of anything."""
     elsewhere = World(url=on_disk.store.url)
     with elsewhere.store.reading() as connection:
         (before,) = connection.execute("SELECT max(seq) FROM databuild_events").fetchone()
@@ -252,7 +252,7 @@ def test_a_reader_sees_one_state_while_a_writer_goes_on(on_disk):
 
 
 def test_threads_of_one_process_take_turns(on_disk):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     errors = []
 
     def work(name):
@@ -275,7 +275,7 @@ def test_threads_of_one_process_take_turns(on_disk):
 
 
 def test_threads_share_a_store_in_memory(world):
-    """SPEC 3.3"""
+    """Rule 3.3"""
     threads = [
         threading.Thread(target=lambda: [world.engine.handle(c.CreateWants(wants=(("a",),))) for _ in range(20)])
         for _ in range(4)
@@ -289,7 +289,7 @@ def test_threads_share_a_store_in_memory(world):
 
 
 def test_a_forked_child_has_a_connection_and_a_lock_of_its_own(on_disk):
-    """SPEC 3.1: Dagster forks; a connection that crosses a fork corrupts the database."""
+    """Rule 3.1: Dagster forks; a connection that crosses a fork corrupts the database."""
     on_disk.want("a")
     on_disk.engine.new_id = new_id
     mine = on_disk.store._connection()
@@ -310,7 +310,7 @@ def write_in_child(world, of_parent, name):
 
 
 def test_a_fork_while_another_thread_writes_does_not_hold_its_lock(on_disk):
-    """SPEC 3.1: the child of a fork inherits descriptors, but may not hold the lock when the parent has let go of it."""
+    """Rule 3.1: the child of a fork inherits descriptors, but may not hold the lock when the parent has let go of it."""
     inside, go_on = threading.Event(), threading.Event()
 
     def write():
@@ -350,11 +350,11 @@ def wait_for(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-# Heartbeats (SPEC 6.9)
+# Heartbeats (rule 6.9)
 
 
 def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_disk):
-    """SPEC 6.9: outside the log."""
+    """Rule 6.9: outside the log."""
     elsewhere = Heartbeats(FileAside(f"{on_disk.store.path}.heartbeats"))
     # A beat that needed the log would fail or never return: the block holds its lock.
     with on_disk.store.writing():
@@ -378,7 +378,7 @@ def test_heartbeats_of_long_ago_are_forgotten(tmp_path, path):
 
 
 def test_heartbeats_where_none_can_be_kept_are_said_in_one_sentence(tmp_path):
-    """SPEC 3.5"""
+    """Rule 3.5"""
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StoreUnusable, match="cannot be used"):

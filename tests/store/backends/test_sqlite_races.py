@@ -1,4 +1,4 @@
-"""Of any number of simultaneous requests exactly one builds (SPEC 3.3, 8.4)."""
+"""Of any number of simultaneous requests exactly one builds (rules 3.3, 8.4)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def answers(told, racers):
 
 @pytest.mark.parametrize("how", ["claim", "buffer"])
 def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_url, how):
-    """SPEC 8.4"""
+    """Rule 8.4"""
     url = shared_url
     world = make_world(DATASET, url=url)
     if how == "buffer":
@@ -86,7 +86,7 @@ def fire(url, at, fired):
 
 
 def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, shared_url):
-    """SPEC 10.5"""
+    """Rule 10.5"""
     world = make_world(DATASET, ARC, url=shared_url)
     world.live(*REFS)
     spawn = multiprocessing.get_context("spawn")

@@ -1,4 +1,4 @@
-"""What readers of a ref saw at any seq or time, asked of the history (SPEC 3.2, 4.2)."""
+"""What readers of a ref saw at any seq or time, asked of the history (rules 3.2, 4.2)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_before_anything_was_built_a_ref_was_missing(world):
 
 
 def test_an_instance_that_is_being_built_has_taken_the_place_of_the_live_one(world):
-    """SPEC 4.2: an instance is canonical at once."""
+    """Rule 4.2: an instance is canonical at once."""
     old = world.succeed("a")
     was_live = world.seq
     world.taint("a")
@@ -75,7 +75,7 @@ def test_the_manifest_of_then_is_told(world):
 
 
 def test_what_is_live_now_held_nothing_while_it_was_built(world):
-    """SPEC 3.2: nothing of what comes later is told."""
+    """Rule 3.2: nothing of what comes later is told."""
     world.live("b")
     world.start("a")
     building = world.seq
@@ -91,7 +91,7 @@ def test_what_is_live_now_held_nothing_while_it_was_built(world):
 
 @pytest.mark.parametrize("manifest", [COMPLETE, EMPTY], ids=["complete", "empty"])
 def test_what_was_removed_since_was_there_then(world, manifest):
-    """SPEC 3.2, 10.8"""
+    """Rules 3.2, 10.8"""
     world.succeed("a", manifest=manifest)
     live = all_now(world, "a")
     was_live = world.seq
@@ -138,7 +138,7 @@ def test_the_last_change_says_when_an_instance_came_into_its_state(world):
 
 
 def test_a_time_means_the_last_event_that_had_happened_by_then(world):
-    """SPEC 3.1: times never go back, and several events may have the same."""
+    """Rule 3.1: times never go back, and several events may have the same."""
     first = world.queries.time_of(1)
     world.clock.turn(10)
     world.live("a")
@@ -175,7 +175,7 @@ WORDS = {
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(WORDS)), st.sampled_from(["a", "b"])), max_size=12))
 def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story):
-    """SPEC 3.2: whatever happens, and after a rebuild too."""
+    """Rule 3.2: whatever happens, and after a rebuild too."""
     world = World([dataset(name) for name in "abc"])
     seen = {}
     for word, ref in story:

@@ -1,4 +1,4 @@
-"""What commands and ticks ask is answered by keys and indexes, however long the history is (SPEC 11.3)."""
+"""What commands and ticks ask is answered by keys and indexes, however long the history is (rule 11.3)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ASKED = [
 
 @pytest.mark.parametrize("ask", [ask for _, ask in ASKED], ids=[what for what, _ in ASKED])
 def test_no_table_that_grows_is_walked_through(world, ask):
-    """SPEC 11.3"""
+    """Rule 11.3"""
     statements: list[str] = []
     with world.store.reading() as connection:
         connection.set_trace_callback(statements.append)

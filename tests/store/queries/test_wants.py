@@ -1,4 +1,4 @@
-"""Wants by filter, now and as of an earlier event (SPEC 3.2, 5, 16.12)."""
+"""Wants by filter, now and as of an earlier event (rules 3.2, 5, 5.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations that every code location has (SPEC 9.8)."""
+"""The operations that every code location has (rule 9.8)."""
 
 from typing import Any
 

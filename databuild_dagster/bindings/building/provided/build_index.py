@@ -1,4 +1,4 @@
-"""`build_index`: an index of the values in each partition's files, by which filtered reads skip files (SPEC 9.8).
+"""`build_index`: an index of the values in each partition's files, by which filtered reads skip files (rule 9.8).
 
 It cannot fail: a missing index costs time and changes no result. Its findings are saved file by file, so that the next
 executor of a job reads no file again.

@@ -1,4 +1,4 @@
-"""`compact`: partitions in many small files get few large ones with the same rows (SPEC 9.8).
+"""`compact`: partitions in many small files get few large ones with the same rows (rule 9.8).
 
 A job writes a new instance, verifies that its rows are those of the instance before, and moves the pointer if readers
 still see that one. The job's fence token is the job run of the new instance, so all files of a job can be found by it.

@@ -1,4 +1,4 @@
-"""`validate`: counts the rows of a dataset's partitions that violate constraints (SPEC 9.8).
+"""`validate`: counts the rows of a dataset's partitions that violate constraints (rule 9.8).
 
 A violating row is a finding, not a failure of the job, so the report covers all partitions. A job fails where a
 constraint cannot be evaluated, for example an expression that divides by zero.
@@ -57,7 +57,7 @@ class ValidateArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Validate(DistributedOperation[ValidateArg]):
-    """Counts violating rows and shows samples. Its report has `rules`, as in SPEC 15."""
+    """Counts violating rows and shows samples. Its report has `rules`, as in rules 15."""
 
     type_name = "validate"
     many = True
