@@ -70,6 +70,13 @@ def test_each_cited_rule_has_an_anchor() -> None:
     assert unknown == set()
 
 
+def test_no_citation_of_the_specification_is_left() -> None:
+    """The specification is not in the repository. Its rules are."""
+    left = [path.relative_to(ROOT).as_posix() for path, text in texts() if re.search(r"\bSPEC\b", text)]
+
+    assert left == []
+
+
 def test_a_list_of_rules_cites_each_of_them() -> None:
     text = "(rules 2.1, 4.3 and 5). Rule 7.3, rules 5-7; the\n#: rules\n#: 6.2, 6.3"
 
