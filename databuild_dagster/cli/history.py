@@ -51,25 +51,28 @@ def history(ref: Ref, as_json: bool) -> None:
             _asked_by(ref, askers[instance.uuid]),
             instance.actor,
             instance.job_run,
+            instance.previous_uuid,
             f"{len(instance.inputs)} instances" if instance.inputs else None,
             reasons[instance.uuid],
         )
         for instance in instances
     ]
     columns = (
-        "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "built from", "why",
+        "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "previous", "built from",
+        "why",
     )  # fmt: skip
     table(
         columns,
         rows,
         empty=f"Nothing has built {ref} yet.",
-        wide_only=("seq", "created", "by", "job run", "built from"),
+        wide_only=("seq", "created", "by", "job run", "previous", "built from"),
     )
 
 
 def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) -> dict[str, object]:
     return {
         "uuid": instance.uuid,
+        "previous_uuid": instance.previous_uuid,
         "state": instance.state.value,
         "seq": instance.seq,
         "at": when(instance.at),

@@ -35,7 +35,7 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     if as_json:
         emit([as_dict(job_run) for job_run in found])
         return
-    columns = ("job run", "job", "refs", "state", "dagster run", "started", "ended", "error")
+    columns = ("job run", "job", "refs", "state", "dagster run", "started", "ended", "error", "instances")
     rows = [
         (
             job_run.id,
@@ -46,10 +46,12 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
             when(job_run.started_at),
             when(job_run.ended_at),
             job_run.error and job_run.error.splitlines()[0][:100],
+            shown(job_run.instances, 2),
         )
         for job_run in found
     ]
-    table(columns, rows, empty="No job has run yet.", wide_only=("job", "dagster run", "started", "ended"))
+    hidden = ("job", "dagster run", "started", "ended", "instances")
+    table(columns, rows, empty="No job has run yet.", wide_only=hidden)
 
 
 @click.command("cancel")
@@ -95,4 +97,5 @@ def as_dict(job_run: JobRunView) -> dict[str, object]:
         "started_at": when(job_run.started_at),
         "ended_at": when(job_run.ended_at),
         "error": job_run.error,
+        "instances": list(job_run.instances),
     }

@@ -112,6 +112,7 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
         "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None if now else None,
         "taints": "; ".join(_taints(queries, canonical.uuid)) or None if now else None,
         "instance": canonical.uuid,
+        "previous": details["previous_uuid"],
         "job run": canonical.job_run,
         "live since": when(canonical.live_at),
         "retry at": when(canonical.retry_at),
@@ -146,8 +147,8 @@ def canonical_of(queries: Queries, ref: Ref) -> Canonical:
 def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
     if canonical.state is None or canonical.uuid is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
-    # The inputs are recorded with the success: while it is built there is nothing to look up.
-    instance = queries.instance(canonical.uuid) if canonical.live_at is not None else None
+    instance = queries.instance(canonical.uuid)
+    assert instance is not None, "a canonical instance is an instance"
     files, note = _files(queries, canonical)
     return {
         "ref": canonical.ref,
@@ -156,7 +157,9 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
             "uuid": canonical.uuid,
             "state": canonical.state.value,
             "job_run": canonical.job_run,
-            "inputs": list(instance.inputs) if instance else [],
+            "previous_uuid": instance.previous_uuid,
+            # Recorded with the success, which may have come after the time that --as-of names.
+            "inputs": list(instance.inputs) if canonical.live_at is not None else [],
             "files": files,
             "rows": canonical.rows,
             "note": note,

@@ -6,10 +6,9 @@ that joined later had nothing built: the ledger has them (rule 8.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from databuild_dagster.model.fold.standing import DERIVATIVE
-from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
 
@@ -21,13 +20,13 @@ def who_asked(queries: Queries, uuids: Iterable[str]) -> dict[str, tuple[Asker, 
     """The wants of each instance: its own first, then those behind them, each once."""
     asked = list(uuids)
     found: dict[str, tuple[Asker, ...]] = {}
-    behind: dict[str, list[str]] = {}
+    behind: dict[str, Sequence[str]] = {}
     level = set(asked)
     for _ in range(MOST_LEVELS):
         found |= dict.fromkeys(level, ()) | queries.askers(level)
         new = {asker.source_id for uuid in level for asker in found[uuid] if _is_derived(asker)} - behind.keys()
         job_runs = queries.job_runs_named(id_ for id_ in new if id_ is not None)
-        behind |= {run.id: [derive_partition_uuid(run.id, ref) for ref in run.refs] for run in job_runs.values()}
+        behind |= {run.id: run.instances for run in job_runs.values()}
         level = {uuid for run_id in job_runs for uuid in behind[run_id]} - found.keys()
         if not level:
             break
@@ -38,7 +37,9 @@ def _is_derived(asker: Asker) -> bool:
     return asker.source == DERIVATIVE and asker.source_id is not None
 
 
-def _all_of(uuid: str, found: Mapping[str, tuple[Asker, ...]], behind: Mapping[str, list[str]]) -> tuple[Asker, ...]:
+def _all_of(
+    uuid: str, found: Mapping[str, tuple[Asker, ...]], behind: Mapping[str, Sequence[str]]
+) -> tuple[Asker, ...]:
     askers: dict[str, Asker] = {}
     left, seen = [uuid], {uuid}
     for instance in left:

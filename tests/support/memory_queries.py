@@ -114,6 +114,7 @@ class MemoryQueries:
             canonical=ref.canonical_id == row.id,
             live_at=row.live_at,
             actor=self._log[row.created_seq - 1].actor,
+            previous_uuid=None if row.previous_id is None else by_id[row.previous_id].uuid,
         )
 
     def lineage(self, uuid: str) -> list[Instance]:

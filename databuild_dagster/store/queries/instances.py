@@ -35,6 +35,8 @@ class Instance(NamedTuple):
     live_at: float | None
     #: The actor of the event that made it.
     actor: str
+    #: The instance of its ref that was created before it; None for the first.
+    previous_uuid: str | None
 
 
 class Kept(NamedTuple):
@@ -71,6 +73,7 @@ _INSTANCE = Selection(
         WHERE x.instance_id = i.id)""",
     canonical="r.canonical_id = i.id",
     actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)",
+    previous_uuid=f"(SELECT p.uuid FROM {PREFIX}instances p WHERE p.id = i.previous_id)",
 )
 _INSTANCES = f"""
 SELECT {_INSTANCE.columns}

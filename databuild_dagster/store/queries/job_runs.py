@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.fold.react import CLAIMANT
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
@@ -29,6 +29,12 @@ class JobRunView(NamedTuple):
     started_at: float | None
     ended_at: float | None
     error: str | None
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """The uuids of its instances, in the order of its refs (SPEC 2.2); a skipped job run has none."""
+        refs = () if self.state is JobRunState.SKIPPED else self.refs
+        return tuple(derive_partition_uuid(self.id, ref) for ref in refs)
 
 
 class LaunchView(NamedTuple):

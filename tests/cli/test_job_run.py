@@ -1,0 +1,40 @@
+"""`databuild job-run list` names instances; `show` and `history` the instance before (SPEC 16.11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster import get_active_builds_for_partition, get_partition_by_uuid
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAY = "orders@2024-01-29"
+
+
+def test_job_runs_show_and_history_name_instances(project: Project) -> None:
+    project.build(DAY)
+    project.build(DAY, "--rebuild")
+
+    second, first = project.ask("job-run", "list")
+
+    (old,), (new,) = first["instances"], second["instances"]
+    assert new in project.call("job-run", "list", "--wide").out
+    assert project.ask("show", DAY)["canonical"]["uuid"] == new
+    assert project.ask("show", DAY)["canonical"]["previous_uuid"] == old
+    assert old in project.call("show", DAY).out
+    assert [(row["uuid"], row["previous_uuid"]) for row in project.ask("history", DAY)] == [(old, None), (new, old)]
+    assert "previous" in project.call("history", DAY, "--wide").out
+    instance = get_partition_by_uuid(new, home=project.home)
+    assert instance is not None
+    assert instance.previous_uuid == old
+
+
+def test_an_active_build_names_its_instance_from_python(project: Project) -> None:
+    project.call("tick")
+    project.claim(DAY)
+
+    (build,) = get_active_builds_for_partition(DAY, home=project.home)
+
+    assert build.instances == (project.ask("show", DAY)["canonical"]["uuid"],)
