@@ -40,7 +40,7 @@ def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
     wants = "" if explanation.wants is None else _counted(explanation.wants)
     shown_state = click.style(state, fg=STYLES.get(state))
     click.echo(f"{click.style(explanation.ref, bold=True)}  {shown_state}{wants}{then.when}")
-    for line in _lines(explanation.causes):
+    for line in cause_lines(explanation.causes):
         click.echo(line)
 
 
@@ -61,7 +61,7 @@ def _counted(wants: dict[str, int]) -> str:
     return " (" + ", ".join(f"{n} {state}" for state, n in wants.items()) + " wants)"
 
 
-def _lines(causes: tuple[Cause, ...]) -> Iterator[str]:
+def cause_lines(causes: tuple[Cause, ...]) -> Iterator[str]:
     """A line for each ref; those that stand beside each other for the same reasons share one."""
     answer = [
         (depth, ref, "; ".join(cause.why for cause in of_ref))

@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
             {
                 "create": Leaf("want:create", "Record wants for REFS; the orchestrator builds them."),
                 "list": Leaf("want:list_wants", "List the open wants, newest first."),
-                "show": Leaf("want:show", "Show one want, or every want of a request."),
+                "show": Leaf("want:show", "Show a want or request, and what it waits for."),
                 "cancel": Leaf("want:cancel", "Cancel wants, and the queued job runs only they need."),
             },
         ),

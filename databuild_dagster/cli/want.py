@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
+from databuild_dagster.cli.explain import cause_lines
 from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.cli.times import DURATION, INSTANT
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.why.explain import Cause, explain
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import WantState
+from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
+#: Wants of one request whose causes are shown.
+MAX_EXPLAINED = 10
 _NONE_OPEN = "No wants are open. `databuild want create REF` records one."
 _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
 
@@ -142,12 +149,59 @@ def _check_names(queries: Queries, which: WantFilter) -> None:
 @as_of
 @tabular
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
-    """Show one want, or every want of a request."""
-    queries = the_queries()
+    """Show a want or request, and what it waits for.
+
+    Every line below another one is the cause of that one; the deepest is the first cause. With --as-of only the state is
+    shown; `databuild explain WANT --as-of` has the causes of then.
+    """
+    engine = the_engine()
+    queries = engine.queries
     wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(want_or_request, then.seq)
-    _print(wants, as_json, f"{want_or_request} had not been recorded{then.when}.")
+        _print(wants, as_json, f"{want_or_request} had not been recorded{then.when}.")
+        return
+    waits = [_waiting(engine, want) for want in wants[:MAX_EXPLAINED]]
+    if as_json:
+        more = [wait.as_json() for wait in waits] + [{}] * (len(wants) - len(waits))
+        emit([{**_as_json(want), **fields} for want, fields in zip(wants, more, strict=True)])
+        return
+    _print(wants, as_json, "")
+    for want, wait in zip(wants, waits, strict=False):
+        click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
+        for line in cause_lines(wait.causes):
+            click.echo(line)
+        for derivative in wait.derivative:
+            click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
+    if len(wants) > len(waits):
+        click.echo(f"\n{count(len(wants) - len(waits), 'more want')}: `databuild want show WANT` explains one.")
+
+
+class _Waiting(NamedTuple):
+    """What a want waits for, down to the first cause."""
+
+    #: Its refs that are not live, while it is open.
+    refs: list[Ref]
+    causes: tuple[Cause, ...]
+    #: The wants that job runs recorded for refs among the causes.
+    derivative: list[WantView]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "waits_for": self.refs,
+            "causes": [{"ref": cause.ref, "why": cause.why} for cause in self.causes],
+            "derivative_wants": [
+                {"id": want.id, "refs": list(want.refs), "state": want.state.value} for want in self.derivative
+            ],
+        }
+
+
+def _waiting(engine: Engine, want: WantView) -> _Waiting:
+    causes = explain(engine, want.id).causes
+    states = engine.queries.states(want.refs) if want.state in OPEN_WANTS else {}
+    needed = {Ref(cause.ref) for cause in causes} - {want.id, *want.refs}
+    refs = [ref for ref, state in states.items() if state is not InstanceState.LIVE]
+    return _Waiting(refs, causes, engine.queries.derivative_wants(sorted(needed)))
 
 
 @click.command("cancel")
@@ -200,6 +254,7 @@ def _as_json(want: WantView) -> dict[str, object]:
         "priority": want.priority,
         "created_at": when(want.created_at),
         "expires_at": when(want.expires_at),
+        "comment": want.comment,
         "data_timestamp": when(want.data_timestamp),
         "deadline": when(want.deadline),
     }

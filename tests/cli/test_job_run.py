@@ -1,4 +1,4 @@
-"""`databuild job-run list` names instances; `show` and `history` the instance before (SPEC 16.11)."""
+"""`databuild job-run list` names instances; `show` and `history` the instance before (rule 2.3)."""
 
 from __future__ import annotations
 

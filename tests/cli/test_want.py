@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.cli.want import MAX_EXPLAINED
+
 from .conftest import Project
 
 pytestmark = pytest.mark.long
@@ -58,3 +60,42 @@ def test_a_misspelled_filter_is_refused(project: Project, arguments: tuple[str, 
 
     assert done.code == 2
     assert hint in done.err
+
+
+def test_want_show_gives_comment_derivative_wants_and_the_first_cause(project: Project) -> None:
+    project.fail("2024-01-30")
+    project.call("build", MONTH, "--comment", "for the board")
+    (want,) = project.ask("want", "list", "--all")
+
+    (told,) = project.ask("want", "show", want["id"])
+    lines = project.call("want", "show", want["id"]).out.splitlines()
+
+    assert (told["comment"], told["source"], told["state"]) == ("for the board", "user", "UpstreamFailed")
+    assert [cause["ref"] for cause in told["causes"]] == [want["id"], MONTH, OTHER_DAY]
+    (derivative,) = told["derivative_wants"]
+    assert (derivative["refs"], derivative["state"]) == ([OTHER_DAY], "Failed")
+    assert f"{want['id']}, of source user: for the board" in lines
+    assert lines[-1] == f"  derivative want {derivative['id']} for {OTHER_DAY}: Failed"
+
+
+def test_an_open_want_is_shown_with_the_refs_it_waits_for(project: Project) -> None:
+    project.call("want", "create", DAY, MONTH, "--together")
+    project.build(DAY)
+    (want,) = project.ask("want", "list")
+
+    (told,) = project.ask("want", "show", want["id"])
+
+    assert told["waits_for"] == [MONTH]
+    assert told["causes"][0]["ref"] == MONTH
+    assert told["derivative_wants"] == []
+
+
+def test_a_long_request_explains_its_first_wants_and_names_the_number_of_others(project: Project) -> None:
+    created = project.ask("want", "create", *(f"orders@2024-02-{day:02}" for day in range(1, MAX_EXPLAINED + 3)))
+    request = created[0]["request_id"]
+
+    rows = project.ask("want", "show", request)
+
+    assert [row["id"] for row in rows] == [want["id"] for want in created]
+    assert ["causes" in row for row in rows] == [True] * MAX_EXPLAINED + [False] * 2
+    assert "2 more wants: `databuild want show WANT` explains one." in project.call("want", "show", request).out

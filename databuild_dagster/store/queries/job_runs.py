@@ -32,7 +32,7 @@ class JobRunView(NamedTuple):
 
     @property
     def instances(self) -> tuple[str, ...]:
-        """The uuids of its instances, in the order of its refs (SPEC 2.2); a skipped job run has none."""
+        """The uuids of its instances, in the order of its refs (rule 2.2); a skipped job run has none."""
         refs = () if self.state is JobRunState.SKIPPED else self.refs
         return tuple(derive_partition_uuid(self.id, ref) for ref in refs)
 

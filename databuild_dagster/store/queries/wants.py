@@ -216,6 +216,13 @@ class WantQueries(Asking):
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         return dict(_LAST_WANT.by(self._all(sql, Keys(refs))))
 
+    def derivative_wants(self, refs: Iterable[Ref]) -> list[WantView]:
+        """The newest want that a job run recorded for each ref, if it is open or failed (rule 6.4), the oldest first."""
+        sql = f"""WHERE w.state IN {one_of([*OPEN_WANTS, *_FAILED])} AND w.id IN (
+            SELECT max(d.id) FROM {PREFIX}refs r JOIN {PREFIX}holds h ON h.ref_id = r.id JOIN {PREFIX}wants d ON d.id = h.want_id
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND d.source = ? GROUP BY r.id) ORDER BY w.id"""
+        return _WANT.rows(self._all(_WANTS + sql, Keys(refs), DERIVATIVE))
+
     def n_open_wants(self) -> int:
         """The number of open wants."""
         ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants WHERE ended_at IS NULL")

@@ -1,4 +1,4 @@
-"""Job runs name their instances, and instances the ones before them (SPEC 2.3, 16.11)."""
+"""Job runs name their instances, and instances the ones before them (rule 2.3)."""
 
 from __future__ import annotations
 

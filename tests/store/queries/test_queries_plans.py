@@ -48,6 +48,7 @@ ASKED = [
     ("launches that have not ended", lambda world: world.queries.open_launches()),
     ("job runs that have not ended", lambda world: world.queries.job_runs(open_only=True)),
     ("every want of a ref", lambda world: world.queries.wants_of_ref("a")),
+    ("derivative wants of refs", lambda world: world.queries.derivative_wants(["a", "b"])),
     ("open wants for a ref", lambda world: world.queries.wants(WantFilter(open_only=True, derivative=False, ref="a"))),
     ("what readers of refs saw once", lambda world: world.queries.canonical_at(["a", "d"], 4)),
     ("what readers of a dataset saw once", lambda world: world.queries.canonical_of_dataset_at("d", 4)),

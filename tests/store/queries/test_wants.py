@@ -56,6 +56,23 @@ def test_derivative_wants_are_left_out_or_alone(world):
     assert refs(world) == [("b",), ("a",)]
 
 
+def test_the_newest_derivative_want_of_a_ref_is_found_while_it_is_open_or_failed(world):
+    world.want("a", "b")
+    world.miss("a", "b")
+    (derivative,) = world.derivative_wants("b")
+    assert [want.id for want in world.queries.derivative_wants(["a", "b"])] == [derivative.id]
+
+    world.fail("b")
+    assert [want.state for want in world.queries.derivative_wants(["b"])] == [WantState.FAILED]
+
+
+def test_a_derivative_want_that_was_met_is_not_found(world):
+    world.miss("a", "b")
+    world.live("b")
+
+    assert world.queries.derivative_wants(["a", "b"]) == []
+
+
 def test_wants_are_listed_as_of_an_earlier_event(world):
     world.want("a")
     first = world.seq
