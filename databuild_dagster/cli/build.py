@@ -9,12 +9,11 @@ import click
 
 from databuild_dagster.cli.building import Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.options import REF, Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_stderr
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
-from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId

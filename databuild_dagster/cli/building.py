@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
-from databuild_dagster.cli.exits import heed_no_more_interrupts
+from databuild_dagster.cli.process import heed_no_more_interrupts
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination

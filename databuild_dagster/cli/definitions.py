@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from databuild_dagster.cli.options import Where
+from databuild_dagster.cli.process import printing_to_stderr
 from databuild_dagster.cli.state import the_instance
-from databuild_dagster.cli.streams import printing_to_stderr
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from databuild_dagster.cli.home import dagster_home
+from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.data.home import project_root
 
 

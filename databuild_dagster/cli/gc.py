@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 import click
 from click.core import ParameterSource
 
-from databuild_dagster.cli.exits import FAILED, Exit
-from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.options import DURATION, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_warehouse
-from databuild_dagster.cli.times import DURATION
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
 from databuild_dagster.model.refs import asset_of
 

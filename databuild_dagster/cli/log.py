@@ -9,9 +9,9 @@ from contextlib import nullcontext, suppress
 
 import click
 
-from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import count, emit, exactly, table
+from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
 from databuild_dagster.model.coordination import DELEGATION

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
-from databuild_dagster.cli.exits import FAILED, Exit
 from databuild_dagster.cli.options import Where, common, definitions
 from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 

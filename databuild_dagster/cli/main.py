@@ -13,8 +13,8 @@ import traceback
 
 import click
 
-from databuild_dagster.cli.exits import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
+from databuild_dagster.cli.process import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import one_line
 

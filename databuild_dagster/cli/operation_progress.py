@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from databuild_dagster.cli.exits import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import last_tick

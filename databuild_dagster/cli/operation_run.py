@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,7 +20,7 @@ from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, definitions, tabular
 from databuild_dagster.cli.output import count, emit
-from databuild_dagster.cli.streams import printing_to_stderr
+from databuild_dagster.cli.process import printing_to_stderr
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.model.errors import InvalidRequest
@@ -81,21 +82,12 @@ class How:
 def operation_command(function: F) -> F:
     """DATASET and the options that every type has, passed on as one `how`."""
 
-    def wrapped(
-        *args: Any,
-        dataset: str,
-        partitions: tuple[str, ...],
-        local: bool,
-        no_wait: bool,
-        where: Where,
-        as_json: bool,
-        **kwargs: Any,
-    ) -> Any:
-        how = How(dataset, _keys(dataset, partitions), local, not no_wait, where, as_json)
-        return function(*args, how=how, **kwargs)
+    @wraps(function)
+    def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
+        common_options = {name: options.pop(name) for name in ("local", "where", "as_json")}
+        how = How(dataset, _keys(dataset, partitions), wait=not no_wait, **common_options)
+        return function(*args, how=how, **options)
 
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         tabular,
         definitions,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class RefType(click.ParamType[Ref]):
@@ -27,6 +29,49 @@ class RefType(click.ParamType[Ref]):
 
 
 REF = RefType()
+
+
+class Duration(click.ParamType[float]):
+    """A duration, 90s, 15m, 12h or 7d, as seconds; `none` is None."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+        if value is None or isinstance(value, float | int):
+            return value
+        text = str(value).strip().lower()
+        if text == "none":
+            return None
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+        if match is None or float(match[1]) == 0:
+            self.fail(f"{value!r} is no duration; write 90s, 15m, 12h, 7d or none.", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+DURATION = Duration()
+
+
+class Instant(click.ParamType[float]):
+    """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+        if value is None or isinstance(value, float):
+            return value
+        try:
+            local = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 2026-11-21T14:00:00Z.", param, ctx)
+        if local.utcoffset() is None:
+            self.fail(f"{value!r} does not say in which time zone; write 2026-11-21T14:00:00Z.", param, ctx)
+        try:
+            return local.astimezone(UTC).timestamp()
+        except OverflowError:
+            self.fail(f"{value!r} lies outside of the years 1 to 9999.", param, ctx)
+
+
+INSTANT = Instant()
 
 
 def common(function: F) -> F:
@@ -64,8 +109,7 @@ def moment(queries: Queries, text: str | None) -> Moment:
     return moment_of(queries, int(text) if text and text.isdecimal() else text, datetime.now(UTC))
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """Which definitions to load, as the user named them."""
 
     modules: tuple[str, ...]
@@ -81,18 +125,11 @@ class Where:
 def definitions(function: F) -> F:
     """-m, -f, -w and --location, as `dagster` has them; passed on as one `where`."""
 
-    def wrapped(
-        *args: Any,
-        modules: tuple[str, ...],
-        files: tuple[str, ...],
-        workspaces: tuple[str, ...],
-        location: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        return function(*args, where=Where(modules, files, workspaces, location), **kwargs)
+    @wraps(function)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        where = Where(*(options.pop(name) for name in Where._fields))
+        return function(*args, where=where, **options)
 
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         click.option("--location", help="The code location, if there are several."),
         click.option("-w", "--workspace", "workspaces", multiple=True, help="A workspace file."),

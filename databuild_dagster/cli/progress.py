@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from databuild_dagster.cli.output import STYLES, count, shown
-from databuild_dagster.cli.streams import own_terminal
+from databuild_dagster.cli.process import own_terminal
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.model.refs import Ref

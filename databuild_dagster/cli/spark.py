@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.home import dagster_home
 from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.spark.server import server_statuses, stop_server
 
 

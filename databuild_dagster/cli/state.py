@@ -1,7 +1,9 @@
-"""The store and the engine of the home, opened as cheaply as the command allows."""
+"""The Dagster home of a command, and its store and engine, opened as cheaply as the command allows."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from databuild_dagster.cli.home import dagster_home
-from databuild_dagster.data.home import store_url_of_home, warehouse_of_home
+from databuild_dagster.data.home import (
+    HOME_VARIABLE,
+    BadHome,
+    named_home,
+    project_home,
+    store_url_of_home,
+    warehouse_of_home,
+)
 from databuild_dagster.engine.log_time import clock_is_behind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
@@ -20,6 +28,40 @@ if TYPE_CHECKING:
 
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
+
+
+def dagster_home() -> Path:
+    """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
+    if (named := named_home()) is not None:
+        return named
+    home = project_home()
+    try:
+        _make(home)
+    except OSError as error:
+        raise BadHome(
+            f"{home} cannot be made: {error.strerror}; set {HOME_VARIABLE} to a directory you can write to."
+        ) from error
+    os.environ[HOME_VARIABLE] = str(home)
+    shown = shlex.quote(str(home))
+    click.echo(
+        f"Using the project's own Dagster home; to use it elsewhere too: export {HOME_VARIABLE}={shown}", err=True
+    )
+    return home
+
+
+def _make(home: Path) -> None:
+    """Kept out of git by itself, and configured by the project's dagster.yaml, today's and tomorrow's."""
+    home.mkdir(exist_ok=True)
+    ignore = home / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    settings = home / "dagster.yaml"
+    if not settings.exists() and not settings.is_symlink():
+        of_project = home.parent / "dagster.yaml"
+        if of_project.exists():
+            settings.symlink_to(Path("..") / "dagster.yaml")
+        else:
+            settings.write_text("telemetry:\n  enabled: false\n")
 
 
 def the_store(*, check_projections: bool = True) -> Store:

@@ -8,11 +8,10 @@ import click
 
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.explain import cause_lines
-from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
+from databuild_dagster.cli.options import DURATION, INSTANT, REF, Where, as_of, common, definitions, moment, tabular
 from databuild_dagster.cli.output import count, emit, shown, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_queries
-from databuild_dagster.cli.times import DURATION, INSTANT
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.why.explain import Cause, explain

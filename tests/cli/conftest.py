@@ -22,8 +22,8 @@ from typing import IO, Any
 import pytest
 
 from databuild_dagster.bindings.registry.instance import close_engine, engine_for, open_instance
-from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
+from databuild_dagster.cli.process import INTERRUPTED
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs

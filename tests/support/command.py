@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from databuild_dagster.cli.exits import INTERRUPTED
 from databuild_dagster.cli.main import run
+from databuild_dagster.cli.process import INTERRUPTED
 
 
 class Done(NamedTuple):

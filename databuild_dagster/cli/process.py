@@ -1,15 +1,38 @@
-"""Whose output goes where while assets run in this process: what they print to stderr, our answer to stdout (rules 15)."""
+"""How the process of a command prints and ends: its exit codes, and its own streams while assets run in it (rules 15)."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+#: Something wanted failed, or a check found something.
+FAILED = 1
+#: Refused, or bad usage.
+REFUSED = 2
+#: Ctrl-C.
+INTERRUPTED = 130
+
+
+class Exit(Exception):
+    """Leave with an exit code, everything that there was to say being said."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def heed_no_more_interrupts() -> None:
+    """One Ctrl-C is enough: those that follow would cut short how the process takes its leave."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
