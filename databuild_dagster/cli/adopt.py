@@ -8,7 +8,7 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.options import Where, definitions, tabular
-from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.output import count, emit, picked, shown, table
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.arrivals.adoption import Adopter, Adoption
@@ -107,16 +107,8 @@ def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, object]:
     return {
         "dry_run": dry_run,
         "recorded": [
-            {
-                "ref": partition.ref,
-                "files": len(partition.files),
-                "rows": partition.rows,
-                "bytes": partition.bytes,
-                "origin": partition.origin,
-            }
+            picked(partition, "ref", "rows", "bytes", "origin") | {"files": len(partition.files)}
             for partition in adoption.recorded
         ],
-        "same": adoption.same,
-        "kept": adoption.kept,
-        "without_files": adoption.without_files,
+        **picked(adoption, "same", "kept", "without_files"),
     }

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import emit, shown, table
+from databuild_dagster.cli.output import emit, picked, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.store.queries.queries import Queries
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.reading.arc_lots import ArcLot
 
 
 class NoArc(InvalidRequest):
@@ -48,7 +44,8 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
     if as_json:
-        emit([_as_json(lot) for lot in listed])
+        # Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always.
+        emit([picked(lot, "arc", "lot", "ref", "state", "uuid") | {"stale": lot.is_stale} for lot in listed])
     elif as_list or state is not None:
         rows = [(lot.lot, lot.state.value + (" (stale)" if lot.is_stale else ""), lot.ref, lot.uuid) for lot in listed]
         table(
@@ -58,18 +55,6 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
         )
     else:
         _summarize(queries, chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
-
-
-def _as_json(lot: ArcLot) -> dict[str, object]:
-    """Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always."""
-    return {
-        "arc": lot.arc,
-        "lot": lot.lot,
-        "ref": lot.ref,
-        "state": lot.state.value,
-        "stale": lot.is_stale,
-        "uuid": lot.uuid,
-    }
 
 
 def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:

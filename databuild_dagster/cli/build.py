@@ -10,7 +10,7 @@ import click
 from databuild_dagster.cli.building import Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import REF, Where, common, definitions, tabular
-from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_stderr
 from databuild_dagster.cli.progress import follow
 from databuild_dagster.cli.state import the_instance
@@ -71,10 +71,7 @@ def tick_once(where: Where, as_json: bool) -> None:
     if as_json:
         emit(
             {
-                "launched": report.launched,
-                "lost": report.lost,
-                "missed": report.missed,
-                "arrived": report.arrived,
+                **picked(report, "launched", "lost", "missed", "arrived"),
                 "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
                 "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
             }

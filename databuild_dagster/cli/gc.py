@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from databuild_dagster.cli.options import DURATION, tabular
-from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.output import count, emit, picked, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
@@ -96,30 +96,14 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
     return {
         "done": done is not None,
         "instances": [
-            {
-                "ref": instance.ref,
-                "uuid": instance.uuid,
-                "why": instance.reason.value,
-                "files": instance.files,
-                "bytes": instance.bytes,
-            }
+            picked(instance, "ref", "uuid", "files", "bytes") | {"why": instance.reason.value}
             for instance in gone.going
         ],
         "leftovers": [
-            {
-                "path": leftover.path,
-                "why": leftover.why,
-                "files": leftover.files,
-                "bytes": leftover.bytes,
-                "orphan": leftover.is_orphan,
-            }
-            for leftover in leftovers
+            picked(leftover, "path", "why", "files", "bytes") | {"orphan": leftover.is_orphan} for leftover in leftovers
         ],
         "unfinished": [instance.uuid for instance in (plan.unfinished if done is None else done.finished)],
-        "kept": [
-            {"ref": instance.ref, "uuid": instance.uuid, "why": instance.why}
-            for instance in [*plan.kept, *(done.kept if done is not None else ())]
-        ],
+        "kept": [instance._asdict() for instance in [*plan.kept, *(done.kept if done is not None else ())]],
         "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
         "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in leftovers),
         "bytes": _bytes(gone.going, leftovers),

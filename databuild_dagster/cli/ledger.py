@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import REF, tabular
-from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.store.ledger import Ledger, LedgerEntry
+from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
 
 
@@ -40,7 +40,7 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     else:
         entries = ledger.entries(most=limit)
     if as_json:
-        emit([_as_json(entry) for entry in entries])
+        emit([picked(entry, *entry._fields, "message") for entry in entries])
         return
     columns = ("asked", "requester", "ref", "kind", "job run", "instance", "outcome", "reason")
     rows = [
@@ -56,25 +56,5 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
         )
         for entry in entries
     ]
-    table(
-        columns,
-        rows,
-        empty=f"No request has asked for {ref or 'anything'} yet.",
-        wide_only=("asked", "job run", "instance"),
-    )
-
-
-def _as_json(entry: LedgerEntry) -> dict[str, object]:
-    return {
-        "requester": entry.requester,
-        "ref": entry.ref,
-        "kind": entry.kind.value,
-        "job_run": entry.job_run,
-        "uuid": entry.uuid,
-        "outcome": entry.outcome.value,
-        "asked_at": when(entry.asked_at),
-        "ended_at": when(entry.ended_at),
-        "dagster_run_id": entry.dagster_run_id,
-        "message": entry.message,
-        "reason": entry.reason,
-    }
+    empty = f"No request has asked for {ref or 'anything'} yet."
+    table(columns, rows, empty=empty, wide_only=("asked", "job run", "instance"))

@@ -7,7 +7,7 @@ from collections import defaultdict
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.output import answer, count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RegisterDatasets
@@ -41,7 +41,5 @@ def forget(location: str, as_json: bool) -> None:
     if not assets:
         raise NotFound(kind="code location with registered assets", name=location)
     engine.handle(RegisterDatasets(location=location, datasets=()), actor=this_user())
-    if as_json:
-        emit({"location": location, "forgotten": assets})
-        return
-    click.echo(f"{location} has no assets any more; it had {count(len(assets), 'asset')}: {shown(assets)}.")
+    sentence = f"{location} has no assets any more; it had {count(len(assets), 'asset')}: {shown(assets)}."
+    answer({"location": location, "forgotten": assets}, sentence, as_json=as_json)

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import count, emit, exactly, table
+from databuild_dagster.cli.output import answer, count, emit, exactly, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
@@ -96,10 +96,7 @@ def rebuild(as_json: bool) -> None:
     The log is only read; the new tables replace the old ones.
     """
     n_events = rebuild_store(the_store(check_projections=False))
-    if as_json:
-        emit({"events": n_events})
-    else:
-        click.echo(f"Rebuilt from {count(n_events, 'event')}.")
+    answer({"events": n_events}, f"Rebuilt from {count(n_events, 'event')}.", as_json=as_json)
 
 
 @click.command()
@@ -110,12 +107,10 @@ def migrate(as_json: bool) -> None:
     The tables are recomputed from the log, which is only read. Without an older version's tables this does nothing.
     """
     done = migrate_store(the_store(check_projections=False))
-    if as_json:
-        emit({"before": done.before, "after": done.after, "events": done.n_events})
-    elif done.n_events is None:
-        click.echo("Nothing to do: this version wrote it.")
-    else:
-        click.echo(f"Migrated: recomputed all tables from {count(done.n_events, 'event')}.")
+    sentence = "Nothing to do: this version wrote it."
+    if done.n_events is not None:
+        sentence = f"Migrated: recomputed all tables from {count(done.n_events, 'event')}."
+    answer({"before": done.before, "after": done.after, "events": done.n_events}, sentence, as_json=as_json)
 
 
 @click.command()
@@ -160,10 +155,7 @@ def backup(file: str, as_json: bool) -> None:
     FILE must not exist. The copy is of one moment, with the log and the tables. For PostgreSQL, use pg_dump.
     """
     n_events = the_store(check_projections=False).database.backup(file)
-    if as_json:
-        emit({"file": file, "events": n_events})
-    else:
-        click.echo(f"Copied {count(n_events, 'event')} to {file}.")
+    answer({"file": file, "events": n_events}, f"Copied {count(n_events, 'event')} to {file}.", as_json=as_json)
 
 
 @click.command()

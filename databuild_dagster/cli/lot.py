@@ -8,7 +8,7 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
 from databuild_dagster.cli.options import Where, common, definitions
-from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.output import answer, count, emit, picked
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
@@ -55,10 +55,7 @@ def arrive(
     deployed = deployed_dataset(dataset, where)
     arriver = Arriver(deployed.engine, deployed.instance, deployed.dataset, deployed.warehouse)
     arrived = arriver.arrive(lot, uris, empty=empty, replace_all=replace_all, allow_schema_change=allow_schema_change)
-    if as_json:
-        emit(_as_json(arrived))
-        return
-    click.echo(_in_words(arrived))
+    answer(_as_json(arrived), _in_words(arrived), as_json=as_json)
 
 
 @click.command()
@@ -84,9 +81,8 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
                 continue
             try:
                 looks[asset] = look_once(instance, location.repository, location.deployment, asset, boundary)
-            except (
-                DatabuildError
-            ) as error:  # Such as a folder that is not there: the others are looked at all the same.
+            # Such as a folder that is not there: the other datasets are looked at all the same.
+            except DatabuildError as error:
                 refused.append(error)
     if not looks and not refused:
         if dataset is not None:
@@ -109,11 +105,7 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
     return {
         "dataset": asset,
         "recorded": [recorded.ref for recorded in look.recorded],
-        "late": look.late,
-        "held": look.held,
-        "strangers": look.strangers,
-        "unsettled": look.unsettled,
-        "more": look.more,
+        **picked(look, "late", "held", "strangers", "unsettled", "more"),
     }
 
 

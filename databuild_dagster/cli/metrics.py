@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.output import emit, picked, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.store.ledger import JobMetrics, Ledger
 
@@ -47,7 +47,8 @@ def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool
         return
     found = Ledger(store).metrics()
     if as_json:
-        emit({job.job: _as_json(job) for job in found})
+        names = ("success_rate", "avoided", "seconds_saved", "median_seconds")
+        emit({job.job: picked(job, *names) | {"job_runs": job.counts} for job in found})
         return
     columns = (
         "job",
@@ -60,16 +61,6 @@ def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool
         "seconds saved",
     )
     table(columns, [_row(job) for job in found], empty="No job has run yet.")
-
-
-def _as_json(job: JobMetrics) -> dict[str, object]:
-    return {
-        "success_rate": job.success_rate,
-        "avoided": job.avoided,
-        "seconds_saved": job.seconds_saved,
-        "median_seconds": job.median_seconds,
-        "job_runs": job.counts,
-    }
 
 
 def _row(job: JobMetrics) -> tuple[object, ...]:

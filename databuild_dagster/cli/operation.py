@@ -18,7 +18,7 @@ from databuild_dagster.cli.operation_progress import (
 )
 from databuild_dagster.cli.operation_run import run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import count, emit, table, when
+from databuild_dagster.cli.output import count, emit, picked, table, when
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
@@ -70,13 +70,10 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         emit(
             {
                 **as_answer(view),
-                "started_at": when(view.started_at),
-                "ended_at": when(view.ended_at),
+                **picked(view, "started_at", "ended_at", "problem", "reason"),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
                 "retrying": {partition: _again(trouble) for partition, trouble in view.troubles.items()},
                 "completion": None if view.trouble is None else _again(view.trouble),
-                "problem": view.problem,
-                "reason": view.reason,
             }
         )
         return
@@ -182,18 +179,14 @@ _WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
 
 
 def _again(trouble: Trouble) -> dict[str, object]:
-    return {"error": trouble.error, "attempts": trouble.attempts, "next_at": when(trouble.next_at)}
+    return picked(trouble, "error", "attempts", "next_at")
 
 
 def _as_json(view: OperationView) -> dict[str, object]:
     """Rules 15."""
     return {
         "id": str(view.id),
-        "type": view.id.type,
-        "dataset": view.id.dataset,
-        "state": view.state.value,
-        "done": view.done,
+        **picked(view.id, "type", "dataset"),
+        **picked(view, "state", "done", "total", "problem"),
         "failed": len(view.failed),
-        "total": view.total,
-        "problem": view.problem,
     }

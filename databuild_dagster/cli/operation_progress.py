@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
@@ -209,10 +209,8 @@ def as_answer(view: OperationView) -> dict[str, Any]:
     """Rules 15; what the type's own report says stands beside it."""
     own = {
         "operation": str(view.id),
-        "state": view.state.value,
-        "done": view.done,
+        **picked(view, "state", "done", "total"),
         "failed": len(view.failed),
-        "total": view.total,
         "failed_partitions": view.failed,
     }
     report = view.report if isinstance(view.report, dict) else {"report": view.report}

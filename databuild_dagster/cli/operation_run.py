@@ -19,7 +19,7 @@ from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
 from databuild_dagster.cli.options import Where, definitions, tabular
-from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.output import answer, count
 from databuild_dagster.cli.process import printing_to_stderr
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
@@ -136,10 +136,8 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     id = manager.start(type_name, how.dataset, arg, partitions=how.partitions)
     following = Following(manager, id)
     if not how.wait:
-        if how.as_json:
-            emit({"operation": str(id), "state": "running"})
-        else:
-            click.echo(f"Started {id}: `databuild operation watch {id}` shows it.")
+        sentence = f"Started {id}: `databuild operation watch {id}` shows it."
+        answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
         return
     tracked = following.look()
     if tracked is not None:

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
 from itertools import zip_longest
 from typing import Any
 
@@ -46,6 +47,22 @@ STYLES = {
 def emit(value: Any) -> None:
     """One JSON value on stdout."""
     click.echo(json.dumps(value, default=str))
+
+
+def answer(value: Any, sentence: str, *, as_json: bool) -> None:
+    """The value as JSON for a program, or the sentence for a person."""
+    emit(value) if as_json else click.echo(sentence)
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """These attributes of a record as JSON has them: the value of an enum, and a time (`…_at`) as text."""
+    found = {name: getattr(record, name) for name in names}
+    for name, value in found.items():
+        if isinstance(value, Enum):
+            found[name] = value.value
+        elif name.endswith("_at"):
+            found[name] = when(value)
+    return found
 
 
 def table(

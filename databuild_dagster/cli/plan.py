@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from databuild_dagster.cli.options import REF, common
-from databuild_dagster.cli.output import count, emit, shown
+from databuild_dagster.cli.output import count, emit, picked, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
@@ -64,15 +64,8 @@ def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
 
 
 def _as_json(read_set: PlannedRead) -> dict[str, object]:
-    return {
-        "job": read_set.job,
-        "input": read_set.input,
-        "where": read_set.where,
-        "files": read_set.read.files,
-        "of": read_set.read.of,
-        "partitions": read_set.partitions,
-        "of_partitions": read_set.of_partitions,
-    }
+    own = picked(read_set, "job", "input", "where", "partitions", "of_partitions")
+    return own | {"files": read_set.read.files, "of": read_set.read.of}
 
 
 def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:

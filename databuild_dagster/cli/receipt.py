@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from databuild_dagster.cli.options import REF, tabular
-from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
@@ -74,27 +74,15 @@ def _entry(queries: Queries, instance: Instance, made_with: MadeWith | None) -> 
         asset = asset_of(instance.ref)
         manifest = read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, instance.uuid)
     return {
-        "uuid": instance.uuid,
-        "ref": instance.ref,
-        "state": instance.state.value,
-        "code_version": instance.code_version,
-        "code": made_with.code if made_with else None,
-        "config": made_with.config if made_with else None,
-        "tags": made_with.tags if made_with else None,
-        "versions": made_with.versions if made_with else None,
+        **picked(instance, "uuid", "ref", "state", "code_version", "job_run"),
+        **{name: getattr(made_with, name, None) for name in ("code", "config", "tags", "versions")},
         "job": job_run.job if job_run else None,
-        "job_run": instance.job_run,
         "dagster_run_id": job_run.dagster_run_id if job_run else None,
         "live_since": when(instance.live_at),
         "inputs": list(instance.inputs),
         "origin": None if manifest else "outside",
         "rows": manifest.rows if manifest else None,
         "schema": [[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
-        "files": [
-            {"uri": file.uri, "bytes": file.bytes, "rows": file.rows, "checksum": file.checksum}
-            for file in manifest.files
-        ]
-        if manifest
-        else [],
+        "files": [picked(file, "uri", "bytes", "rows", "checksum") for file in manifest.files] if manifest else [],
         "manifest": instance.manifest_uri,
     }

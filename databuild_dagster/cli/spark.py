@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.output import answer, emit, picked, table
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.spark.server import server_statuses, stop_server
 
@@ -18,14 +18,8 @@ def status(as_json: bool) -> None:
     if as_json:
         emit(
             [
-                {
-                    "pid": s.pid,
-                    "host": s.host,
-                    "port": s.port,
-                    "uptime_seconds": round(s.uptime_seconds, 1),
-                    "version": s.version,
-                    "ui": s.ui_url,
-                }
+                picked(s, "pid", "host", "port", "version")
+                | {"uptime_seconds": round(s.uptime_seconds, 1), "ui": s.ui_url}
                 for s in found
             ]
         )
@@ -37,16 +31,13 @@ def status(as_json: bool) -> None:
             f"{s.uptime_seconds:.0f} s",
             s.version,
             "yes" if s.in_use else "no",
-            s.ui_url or "-",
+            s.ui_url,
             s.log,
         )
         for s in found
     ]
-    table(
-        ("pid", "address", "up", "Spark", "in use", "UI", "log"),
-        rows,
-        empty="No Spark server runs; the next build starts one.",
-    )
+    columns = ("pid", "address", "up", "Spark", "in use", "UI", "log")
+    table(columns, rows, empty="No Spark server runs; the next build starts one.")
 
 
 @click.command()
@@ -59,11 +50,7 @@ def stop(as_json: bool) -> None:
     home = dagster_home()
     in_use = any(server.in_use for server in server_statuses(home))
     stopped = stop_server(home)
-    if as_json:
-        emit({"stopped": stopped})
-    elif not stopped:
-        click.echo("No Spark server was running.")
-    elif in_use:
-        click.echo("The Spark server is stopped. Builds that used it are retried.")
-    else:
-        click.echo("The Spark server is stopped.")
+    sentence = "The Spark server is stopped." if stopped else "No Spark server was running."
+    if stopped and in_use:
+        sentence += " Builds that used it are retried."
+    answer({"stopped": stopped}, sentence, as_json=as_json)

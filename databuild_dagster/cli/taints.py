@@ -7,7 +7,7 @@ from collections import Counter
 import click
 
 from databuild_dagster.cli.options import REF, common, tabular
-from databuild_dagster.cli.output import count, emit, table
+from databuild_dagster.cli.output import answer, count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine
@@ -86,10 +86,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
     the_engine().handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
-    if as_json:
-        emit({"taint_id": taint_id})
-    else:
-        click.echo(f"Taint {taint_id} is taken back.")
+    answer({"taint_id": taint_id}, f"Taint {taint_id} is taken back.", as_json=as_json)
 
 
 @click.command()
@@ -112,10 +109,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     if instance.live_at is not None:  # What was never live is refused for that.
         check_data_of(instance)
     engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor=this_user())
-    if as_json:
-        emit({"ref": ref, "uuid": uuid})
-    else:
-        click.echo(f"Readers of {ref} see instance {uuid} again.")
+    answer({"ref": ref, "uuid": uuid}, f"Readers of {ref} see instance {uuid} again.", as_json=as_json)
 
 
 @click.command()
@@ -131,9 +125,8 @@ def retry(refs: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor=this_user())
     wants = engine.queries.wants_named(outcome.request_id or "")
     opened = engine.queries.tainted_by(outcome.taint_id or "")
-    if as_json:
-        emit({"request_id": outcome.request_id, "opened": list(opened), "wants": [want.id for want in wants]})
-        return
-    click.echo(
-        f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}."
+    answer(
+        {"request_id": outcome.request_id, "opened": list(opened), "wants": [want.id for want in wants]},
+        f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}.",
+        as_json=as_json,
     )
