@@ -128,11 +128,7 @@ def as_dict(report: GapReport) -> dict[str, object]:
         "empty": len(report.empty),
         "outside": report.expected.n_outside,
         "absent": [
-            {
-                "lot": lot.lot,
-                "cause": text[lot.cause] if lot.upstream is None else lot.shown,
-                "first_cause": lot.first_shown,
-            }
+            {"lot": lot.lot, "cause": lot.shown if lot.upstream else text[lot.cause], "first_cause": lot.first_shown}
             for lot in report.absent
         ],
     }
@@ -153,10 +149,8 @@ def _print(report: GapReport) -> None:
     if not report.absent:
         return
     stretches = list(_stretches(report))
-    rows = [
-        (_named(stretch), len(stretch), stretch[0].shown, _first_causes(stretch))
-        for stretch in stretches[:MAX_STRETCHES]
-    ]
+    few = stretches[:MAX_STRETCHES]
+    rows = [(_named(stretch), len(stretch), stretch[0].shown, _first_causes(stretch)) for stretch in few]
     table(("lots", "n", "cause", "first cause"), rows, empty="")
     if (more := stretches[MAX_STRETCHES:]) != []:
         n = sum(map(len, more))

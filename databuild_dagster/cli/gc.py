@@ -65,7 +65,8 @@ def gc(
     """
     if orphans and not leftovers:
         raise click.UsageError("--orphans needs --leftovers.")
-    given = [name for name in ("keep", "older_than", "tainted") if _is_given(context, name)]
+    source_of = context.get_parameter_source
+    given = [name for name in ("keep", "older_than", "tainted") if source_of(name) is ParameterSource.COMMANDLINE]
     if leftovers and given:
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     cleaner = Cleaner(the_engine(), the_warehouse())
@@ -74,10 +75,6 @@ def gc(
     else:
         plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
     _carry_out(cleaner, plan, orphans=orphans, yes=yes, as_json=as_json)
-
-
-def _is_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:
@@ -117,11 +114,10 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
         if done is None
         else done.leftovers
     )
-    table(
-        ("dataset", "why", "instances", "files", "bytes"),
-        [*_by_dataset(going), *_of_leftovers(leftovers)],
-        empty="There is nothing to remove." if done is None else "Nothing was removed.",
-    )
+    rows = _by_dataset(going)
+    rows += [(leftover.path, leftover.why, None, leftover.files, f"{leftover.bytes:,}") for leftover in leftovers]
+    empty = "There is nothing to remove." if done is None else "Nothing was removed."
+    table(("dataset", "why", "instances", "files", "bytes"), rows, empty=empty)
     unfinished = plan.unfinished if done is None else done.finished
     if unfinished:
         which = f"{count(len(unfinished), 'instance')} whose data an earlier clean-up has begun to remove"
@@ -160,10 +156,6 @@ def _by_dataset(going: list[Going]) -> list[tuple[object, ...]]:
         (asset, why, counts["instances"], counts["files"], f"{counts['bytes']:,}")
         for (asset, why), counts in sorted(found.items())
     ]
-
-
-def _of_leftovers(leftovers: list[Leftover]) -> list[tuple[object, ...]]:
-    return [(leftover.path, leftover.why, None, leftover.files, f"{leftover.bytes:,}") for leftover in leftovers]
 
 
 def _reasons(plan: Plan, done: Done | None) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from contextlib import nullcontext, suppress
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ from databuild_dagster.cli.state import the_instance, the_queries, the_store, th
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
 from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.machine import Machine
+from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
 from databuild_dagster.store.check import check as check_store
@@ -166,33 +167,22 @@ def states(as_json: bool) -> None:
     They are read from the tables of moves that the code runs on.
     """
     if as_json:
-        emit(
-            {
-                machine.name: [
-                    {
-                        "from": move.from_state.value if move.from_state else None,
-                        "on": move.on.value,
-                        "to": move.to_state.value,
-                        "why": move.why,
-                    }
-                    for move in machine
-                ]
-                for _, _, machine in _MACHINES
-            }
-        )
+        emit({machine.name: [_move_as_json(move) for move in machine] for _, _, machine in _MACHINES})
         return
     click.echo("# States\n\nMade by `make docs` from the machines in `databuild_dagster/model/`; do not edit.")
     for title, section, machine in _MACHINES:
         click.echo(f"\n## {title} ({section})\n\n```mermaid\nstateDiagram-v2")
-        for move in machine:
-            click.echo(
-                f"    {move.from_state.value if move.from_state else '[*]'} --> {move.to_state.value}: {move.on.value}"
-            )
+        moves = [_move_as_json(move) for move in machine]
+        for move in moves:
+            click.echo(f"    {move['from'] or '[*]'} --> {move['to']}: {move['on']}")
         click.echo("```\n\n| from | on | to | why |\n|---|---|---|---|")
-        for move in machine:
-            click.echo(
-                f"| {move.from_state.value if move.from_state else '—'} | {move.on.value} | {move.to_state.value} | {move.why} |"
-            )
+        for move in moves:
+            click.echo(f"| {move['from'] or '—'} | {move['on']} | {move['to']} | {move['why']} |")
+
+
+def _move_as_json(move: Move[Any, Any]) -> dict[str, str | None]:
+    from_state = move.from_state.value if move.from_state else None
+    return {"from": from_state, "on": move.on.value, "to": move.to_state.value, "why": move.why}
 
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
@@ -211,19 +201,18 @@ def _wrong_copies() -> list[Violation]:
     from databuild_dagster.bindings.orchestration.lot_copies import wrong_lot_copies
 
     try:
-        return [
-            Violation(
-                "rule 10.2",
-                wrong.path,
-                f"{f'a key of {wrong.ref}' if wrong.ref else 'a key'} that other tools look at is wrong: {wrong.why}; "
-                "`databuild log check --repair-keys` puts it right",
-            )
-            for wrong in wrong_lot_copies(the_instance())
-        ]
+        wrong_copies = list(wrong_lot_copies(the_instance()))
     except DatabuildError as error:
-        return [
-            Violation("rule 10.2", "keys", f"those that other tools look at cannot be looked through: {error.message}")
-        ]
+        why = f"those that other tools look at cannot be looked through: {error.message}"
+        return [Violation("rule 10.2", "keys", why)]
+    found = []
+    for wrong in wrong_copies:
+        key = f"a key of {wrong.ref}" if wrong.ref else "a key"
+        repair = "`databuild log check --repair-keys` puts it right"
+        found.append(
+            Violation("rule 10.2", wrong.path, f"{key} that other tools look at is wrong: {wrong.why}; {repair}")
+        )
+    return found
 
 
 def _lost_files() -> list[Violation]:
@@ -241,11 +230,9 @@ def _lost_files() -> list[Violation]:
                 why = f"the manifest of instance {instance.uuid} cannot be read: {error.message}"
                 found.append(Violation("I7", instance.ref, why))
                 continue
+            lists = f"instance {instance.uuid} lists"
             found += [
-                Violation(
-                    "I7", instance.ref, f"instance {instance.uuid} lists {uri}, which is gone or has another size"
-                )
-                for uri in lost
+                Violation("I7", instance.ref, f"{lists} {uri}, which is gone or has another size") for uri in lost
             ]
     return found
 
@@ -260,16 +247,12 @@ def _unlisted() -> list[Violation]:
         try:
             unlisted = unlisted_storage(queries, warehouse, time.time())
         except DatabuildError as error:
-            found.append(
-                Violation("rule 10.8", warehouse.root, f"the warehouse cannot be looked through: {error.message}")
-            )
+            why = f"the warehouse cannot be looked through: {error.message}"
+            found.append(Violation("rule 10.8", warehouse.root, why))
             continue
         for storage in unlisted:
             whose = f" of {storage.ref}" if storage.ref else ""
-            what = (
-                f"{count(storage.n_files, 'file')}, {storage.bytes:,} bytes"
-                if storage.is_folder
-                else f"{storage.bytes:,} bytes"
-            )
+            files = f"{count(storage.n_files, 'file')}, " if storage.is_folder else ""
+            what = f"{files}{storage.bytes:,} bytes"
             found.append(Violation("rule 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
     return found

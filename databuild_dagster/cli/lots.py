@@ -48,25 +48,14 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
     if dataset is None:
         if listed:
             raise click.UsageError("--list needs a DATASET.")
-        summaries = [
-            _summary(queries, dataset_spec, time.time()) for dataset_spec in _by_name(queries) if has_lots(dataset_spec)
-        ]
-        _tell(summaries, as_json=as_json)
+        specs = sorted(queries.datasets().values(), key=lambda spec: spec.asset)
+        _tell([_summary(queries, spec, time.time()) for spec in specs if has_lots(spec)], as_json=as_json)
         return
-    spec = _known(queries, dataset)
+    spec = queries.known_dataset(dataset)
     if as_json or listed:
         _list(_lots_of(queries, spec), spec, as_json=as_json)
     else:
         _tell([_summary(queries, spec, time.time())], as_json=False)
-
-
-def _by_name(queries: Queries) -> list[DatasetSpec]:
-    return sorted(queries.datasets().values(), key=lambda spec: spec.asset)
-
-
-def _known(queries: Queries, asset: str) -> DatasetSpec:
-    """Raises `UnknownAsset`."""
-    return queries.known_dataset(asset)
 
 
 def _lots_of(queries: Queries, spec: DatasetSpec) -> list[LotView]:
@@ -120,16 +109,7 @@ def _tell(summaries: Iterable[dict[str, object]], *, as_json: bool) -> None:
         states = summary["states"]
         assert isinstance(states, dict)
         by_state = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
-        rows.append(
-            (
-                summary["dataset"],
-                summary["unit"],
-                by_state,
-                summary["earliest"],
-                summary["latest"],
-                f"{summary['gaps']:,}",
-            )
-        )
+        rows.append([*(summary | {"states": by_state, "gaps": f"{summary['gaps']:,}"}).values()])
     empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
     table(("dataset", "unit", "lots", "earliest", "latest", "gaps"), rows, empty=empty)
 

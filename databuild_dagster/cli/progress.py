@@ -74,12 +74,8 @@ class LineProgress:
         """What has ended since the last line."""
         for job, states in self._engine.queries.job_run_counts(self._seq).items():
             before, now = self._last_line.get(job, {}), _by_column(states)
-            news = [
-                f"{n - before.get(name, 0)} {name}"
-                for name, n in now.items()
-                if name != "building" and n > before.get(name, 0)
-            ]
-            if news:
+            ended = {name: n - before.get(name, 0) for name, n in now.items() if name != "building"}
+            if news := [f"{n} {name}" for name, n in ended.items() if n > 0]:
                 self._say(f"{job}: {', '.join(news)}")
             self._last_line[job] = now
 
@@ -96,14 +92,10 @@ class LiveProgress:
         self._began = time.monotonic()
         self._seq = first_seq
 
-    def launching(self, job: str, n_partitions: int) -> None:
-        """Nothing to do: the store says it."""
-
-    def waiting(self, jobs: Sequence[str]) -> None:
-        """Nothing to do: the store says it."""
-
-    def coordinated(self, done: Coordination) -> None:
-        """Nothing to do: what is built is no operation's."""
+    # The table shows only what the store says.
+    def launching(self, job: str, n_partitions: int) -> None: ...
+    def waiting(self, jobs: Sequence[str]) -> None: ...
+    def coordinated(self, done: Coordination) -> None: ...
 
     def render(self) -> Group:
         table = Table(box=None, pad_edge=False)
