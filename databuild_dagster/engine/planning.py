@@ -6,7 +6,7 @@ Reads the store only, and imports no user code. Each command is decided again in
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -75,6 +75,8 @@ class RoomLeft:
 
         The next tick counts launches that other processes start or end meanwhile.
         """
+        if not launched:
+            return self
         n = len(launched)
         return RoomLeft(self.of_tick - n, self.of_location - n, self.out + Counter(launched))
 
@@ -82,13 +84,13 @@ class RoomLeft:
     def is_none(self) -> bool:
         return self.of_tick <= 0 or self.of_location <= 0
 
-    def for_one_more(self, spec: DatasetSpec, chosen: Counter[str]) -> Room:
+    def for_one_more(self, spec: DatasetSpec, chosen: Sequence[str]) -> Room:
         """The room for a launch of the job after the chosen ones."""
-        if spec.concurrency is not None and self.out[spec.job] + chosen[spec.job] >= spec.concurrency:
+        if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:
             return Room.JOB_FULL
-        if chosen.total() >= self.of_location:
+        if len(chosen) >= self.of_location:
             return Room.LOCATION_FULL
-        return Room.FREE if chosen.total() < self.of_tick else Room.TICK_FULL
+        return Room.FREE if len(chosen) < self.of_tick else Room.TICK_FULL
 
 
 class LaunchSet(NamedTuple):
@@ -96,10 +98,8 @@ class LaunchSet(NamedTuple):
 
     spec: DatasetSpec
     by_key: dict[str | None, tuple[Ref, ...]]
-
-    @property
-    def refs(self) -> list[Ref]:
-        return [ref for refs in self.by_key.values() for ref in refs]
+    #: The places of the refs among those that are due, the most urgent first.
+    places: list[int]
 
 
 class Level(NamedTuple):
@@ -116,12 +116,18 @@ def missing_inputs(
     states: Mapping[Ref, InstanceState | None],
 ) -> dict[Ref, tuple[Ref, ...]]:
     """The due refs of jobs with declared inputs that are not live, and these inputs."""
+    built = _built(datasets, due)
     return {
         ref.ref: found
         for ref in due
-        if datasets[ref.dataset_id].kind.is_built
+        if ref.dataset_id in built
         and (found := tuple(need for need in inputs[ref.ref] if states[need] is not InstanceState.LIVE))
     }
+
+
+def _built(datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> set[int]:
+    """The datasets of due refs that have a job. Planning looks at thousands of refs, and at their few datasets once."""
+    return {id for id in {ref.dataset_id for ref in due} if datasets[id].kind.is_built}
 
 
 @cache
@@ -139,28 +145,32 @@ def decide_level(
     now: float,
 ) -> Level:
     """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (rule 11.1)."""
-    held = held_back(engine, datasets, [ref for ref in due if datasets[ref.dataset_id].kind.is_built], missing, now)
+    built = _built(datasets, due)
+    held = held_back(engine, datasets, [ref for ref in due if ref.dataset_id in built], missing, now)
+    of_live = {id: _need_of_due(datasets[id].kind, Inputs.LIVE) for id in {ref.dataset_id for ref in due}}
     needs: dict[Ref, Need] = {}
-    ready: dict[str, list[DueRef]] = defaultdict(list)
-    for ref in due:
-        spec = datasets[ref.dataset_id]
-        inputs = Inputs.MISSING if ref.ref in missing else Inputs.LEARNED if ref.ref in held else Inputs.LIVE
-        need = needs[ref.ref] = _need_of_due(spec.kind, inputs)
+    ready: dict[str, dict[Ref, int]] = defaultdict(dict)
+    for place, ref in enumerate(due):
+        spec, need = datasets[ref.dataset_id], of_live[ref.dataset_id]
+        if ref.ref in missing or ref.ref in held:
+            need = _need_of_due(spec.kind, Inputs.MISSING if ref.ref in missing else Inputs.LEARNED)
+        needs[ref.ref] = need
         if need.action is Action.BUILD:
-            ready[spec.job].append(ref)
-    place = {ref.ref: at for at, ref in enumerate(due)}
+            ready[spec.job][ref.ref] = place
     sets: list[LaunchSet] = []
-    for refs in ready.values():
-        spec = datasets[refs[0].dataset_id]
-        sets += [LaunchSet(spec, by_key) for by_key in launch_sets(engine.catalog, spec, [ref.ref for ref in refs])]
+    for at in ready.values():
+        spec = datasets[due[next(iter(at.values()))].dataset_id]
+        for by_key in launch_sets(engine.catalog, spec, at):
+            sets.append(LaunchSet(spec, by_key, sorted([at[ref] for refs in by_key.values() for ref in refs])))
     launches: list[LaunchSet] = []
-    chosen: Counter[str] = Counter()
-    for launch_set in sorted(sets, key=lambda launch_set: min(place[ref] for ref in launch_set.refs)):
+    chosen: list[str] = []
+    for launch_set in sorted(sets, key=lambda launch_set: launch_set.places[0]):
         need = need_of(Facts(Data.OPEN, room=room.for_one_more(launch_set.spec, chosen)))
-        needs |= dict.fromkeys(launch_set.refs, need)
         if need.action is Action.BUILD:
-            chosen[launch_set.spec.job] += 1
+            chosen.append(launch_set.spec.job)
             launches.append(launch_set)
+        else:
+            needs |= dict.fromkeys([due[place].ref for place in launch_set.places], need)
     return Level(needs, launches)
 
 
@@ -179,23 +189,24 @@ def plan_due(
     plan = Plan(is_cut_off=len(due) >= this.limits.due_refs)
     if not due:
         return plan
-    if foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].kind.is_foreign]:
+    foreign = {spec.asset for spec in known.values() if spec.kind.is_foreign}
+    if foreign and (foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]):
         plan.observed += observe(engine, this.foreign, foreign_refs)
     inputs = inputs_of(engine, datasets, due)
-    states = _states_of_inputs(this, known, inputs, plan)
+    states = _states_of_inputs(this, foreign, inputs, plan)
     if plan.observed:
         return plan
     missing = missing_inputs(datasets, due, inputs, states)
-    by_job: dict[str, dict[Ref, tuple[Ref, ...]]] = defaultdict(dict)
-    spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due}
-    for ref in missing:
-        by_job[spec_of[ref].job][ref] = missing[ref]
-    plan.missed += [_missed(this, spec_of[next(iter(missed))], missed) for missed in by_job.values()]
+    if missing:
+        by_job: dict[str, dict[Ref, tuple[Ref, ...]]] = defaultdict(dict)
+        spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due if ref.ref in missing}
+        for ref in missing:
+            by_job[spec_of[ref].job][ref] = missing[ref]
+        plan.missed += [_missed(this, spec_of[next(iter(missed))], missed) for missed in by_job.values()]
     if room.is_none or (plan.missed and not is_last):
         return plan
-    due_by_ref = {ref.ref: ref for ref in due}
     for launch_set in decide_level(engine, datasets, due, missing, room, now).launches:
-        plan.launches.append(_launch(this, datasets, launch_set, [due_by_ref[ref] for ref in launch_set.refs]))
+        plan.launches.append(_launch(this, datasets, launch_set, [due[place] for place in launch_set.places]))
     return plan
 
 
@@ -205,13 +216,12 @@ def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable
 
 
 def _states_of_inputs(
-    this: Pass, known: Mapping[int, DatasetSpec], inputs: dict[Ref, tuple[Ref, ...]], plan: Plan
+    this: Pass, foreign: Collection[str], inputs: dict[Ref, tuple[Ref, ...]], plan: Plan
 ) -> dict[Ref, InstanceState | None]:
-    engine = this.engine
     wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
-    if not_ours := {spec.asset for spec in known.values() if spec.kind.is_foreign}.intersection(map(asset_of, wanted)):
-        plan.observed += observe(engine, this.foreign, [ref for ref in wanted if asset_of(ref) in not_ours])
-    return engine.queries.states(wanted)
+    if foreign and (foreign_refs := [ref for ref in wanted if asset_of(ref) in foreign]):
+        plan.observed += observe(this.engine, this.foreign, foreign_refs)
+    return this.engine.queries.states(wanted) if wanted else {}
 
 
 def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:
