@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.arcs import ARC
@@ -135,7 +136,8 @@ def _state_at(seq: int | None) -> str:
         AND h.seq <= {min(seq, MAX_SEQ)} ORDER BY h.seq DESC, h.place DESC LIMIT 1)"""
 
 
-def _want(seq: int | None = None) -> Selection[WantView]:
+@lru_cache(maxsize=64)
+def _want(seq: int | None) -> Selection[WantView]:
     """The columns of a want when `seq` was the last event; None for now."""
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
     return Selection(
@@ -149,7 +151,7 @@ def _want(seq: int | None = None) -> Selection[WantView]:
     )
 
 
-_WANT = _want()
+_WANT = _want(None)
 _FAILED = (WantState.FAILED, WantState.UPSTREAM_FAILED)
 _WANTS = f"SELECT {_WANT.columns} FROM {PREFIX}wants w "
 #: The sources that this package records.
