@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ def note_tick(engine: Engine, location: str, limits: TickLimits, interval_second
     now = engine.clock()
     names = [_name(location)]
     if interval_seconds or not _is_expected(engine, location, now):
-        names.append(_limits_prefix(location) + json.dumps(asdict(limits)))
+        names.append(_limits_name(location, limits))
     engine.heartbeats.beat(names, now)
     if interval_seconds:
         engine.heartbeats.beat([_next_name(location)], now + interval_seconds)
@@ -101,6 +102,11 @@ def _name(location: str) -> str:
 
 def _next_name(location: str) -> str:
     return f"next tick of {location}"
+
+
+@lru_cache(maxsize=64)
+def _limits_name(location: str, limits: TickLimits) -> str:
+    return _limits_prefix(location) + json.dumps(asdict(limits))
 
 
 def _limits_prefix(location: str) -> str:
