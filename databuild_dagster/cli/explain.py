@@ -8,7 +8,7 @@ from itertools import groupby
 import click
 
 from databuild_dagster.cli.options import as_of, common, moment
-from databuild_dagster.cli.output import STYLES, count, emit, shown
+from databuild_dagster.cli.output import STYLES, count, emit, picked, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
@@ -49,7 +49,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
     answer: dict[str, object] = {
         "ref": explanation.ref,
         "state": explanation.state,
-        "causes": [{"ref": cause.ref, "why": cause.why} for cause in explanation.causes],
+        "causes": [picked(cause, "ref", "why") for cause in explanation.causes],
     }
     return answer if explanation.wants is None else {**answer, "wants": explanation.wants}
 

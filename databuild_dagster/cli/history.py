@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from databuild_dagster.cli.options import REF, tabular
-from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.who_asked import who_asked
@@ -61,37 +61,18 @@ def history(ref: Ref, as_json: bool) -> None:
         "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "previous", "built from",
         "why",
     )  # fmt: skip
-    table(
-        columns,
-        rows,
-        empty=f"Nothing has built {ref} yet.",
-        wide_only=("seq", "created", "by", "job run", "previous", "built from"),
-    )
+    hidden = ("seq", "created", "by", "job run", "previous", "built from")
+    table(columns, rows, empty=f"Nothing has built {ref} yet.", wide_only=hidden)
 
 
 def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) -> dict[str, object]:
     return {
-        "uuid": instance.uuid,
-        "previous_uuid": instance.previous_uuid,
-        "state": instance.state.value,
-        "seq": instance.seq,
+        **picked(instance, "uuid", "previous_uuid", "state", "seq", "job_run", "inputs", "canonical", "actor"),
         "at": when(instance.at),
-        "job_run": instance.job_run,
-        "inputs": list(instance.inputs),
-        "canonical": instance.canonical,
         "live_since": when(instance.live_at),
-        "actor": instance.actor,
         "asked_by": [
-            {
-                "want": asker.want_id,
-                "request_id": asker.request_id,
-                "refs": list(asker.refs),
-                "source": asker.source,
-                "source_id": asker.source_id,
-                "actor": asker.actor,
-                "comment": asker.comment,
-                "at": when(asker.at),
-            }
+            picked(asker, "request_id", "refs", "source", "source_id", "actor", "comment")
+            | {"want": asker.want_id, "at": when(asker.at)}
             for asker in askers
         ],
         "why": reason,
@@ -101,11 +82,7 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
 def _asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
     """Those who asked by themselves; a want of a job run only says that something needed it."""
     themselves = [asker for asker in askers if asker.source != DERIVATIVE] or list(askers)
-    return (
-        few_of(list(dict.fromkeys(_asker_in_words(ref, asker) for asker in themselves)), SHOWN_ASKERS)
-        if themselves
-        else None
-    )
+    return few_of(list(dict.fromkeys(_asker_in_words(ref, asker) for asker in themselves)), SHOWN_ASKERS) or None
 
 
 def _asker_in_words(ref: Ref, asker: Asker) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import CancelJobRuns
@@ -88,14 +88,5 @@ def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
 
 
 def as_dict(job_run: JobRunView) -> dict[str, object]:
-    return {
-        "id": job_run.id,
-        "job": job_run.job,
-        "refs": list(job_run.refs),
-        "state": job_run.state.value,
-        "dagster_run_id": job_run.dagster_run_id,
-        "started_at": when(job_run.started_at),
-        "ended_at": when(job_run.ended_at),
-        "error": job_run.error,
-        "instances": list(job_run.instances),
-    }
+    names = ("id", "job", "refs", "state", "dagster_run_id", "started_at", "ended_at", "error", "instances")
+    return picked(job_run, *names)

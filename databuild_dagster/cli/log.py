@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import answer, count, emit, exactly, table
+from databuild_dagster.cli.output import answer, count, emit, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
+from databuild_dagster.engine.wording import exactly
 from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.machine import Machine, Move

@@ -23,7 +23,6 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import OperationState
 
 #: Jobs that `show` lists of each kind.
@@ -72,21 +71,16 @@ def show(operation: str, where: Where, as_json: bool) -> None:
                 **as_answer(view),
                 **picked(view, "started_at", "ended_at", "problem", "reason"),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
-                "retrying": {partition: _again(trouble) for partition, trouble in view.troubles.items()},
-                "completion": None if view.trouble is None else _again(view.trouble),
+                "retrying": {partition: picked(trouble, *_RETRY) for partition, trouble in view.troubles.items()},
+                "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
             }
         )
         return
     rows = [(partition or "(whole)", "failed", detail_of(detail)) for partition, detail in view.failed.items()]
     now = manager.engine.now()
-    rows += [
-        (partition or "(whole)", "retrying", trouble_of(trouble, now)) for partition, trouble in view.troubles.items()
-    ]
-    rows += [
-        (partition or "(whole)", "running", f"by {lease.holder}")
-        for partition, lease in view.executors.items()
-        if partition not in view.troubles
-    ]
+    rows += [(name or "(whole)", "retrying", trouble_of(trouble, now)) for name, trouble in view.troubles.items()]
+    running = {name: lease for name, lease in view.executors.items() if name not in view.troubles}
+    rows += [(name or "(whole)", "running", f"by {lease.holder}") for name, lease in running.items()]
     if rows:
         table(("partition", "state", ""), rows[:MAX_SHOWN], empty="")
         if len(rows) > MAX_SHOWN:
@@ -178,8 +172,8 @@ def _manager(where: Where) -> DistributedOperationManager:
 _WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
 
 
-def _again(trouble: Trouble) -> dict[str, object]:
-    return picked(trouble, "error", "attempts", "next_at")
+#: What JSON has of a retry.
+_RETRY = ("error", "attempts", "next_at")
 
 
 def _as_json(view: OperationView) -> dict[str, object]:

@@ -143,10 +143,10 @@ def _process(holder: str) -> str:
 
 
 @contextmanager
-def shown(following: Following, *, is_quiet: bool = False) -> Iterator[None]:
+def shown(following: Following) -> Iterator[None]:
     """Show an operation for as long as the block lasts."""
     console = Console(stderr=True)
-    if is_quiet or not console.is_terminal:
+    if not console.is_terminal:
         yield
         return
     following.is_quiet = True

@@ -132,11 +132,6 @@ def when(at: float | None) -> str | None:
     return None if at is None else wording.when(at)
 
 
-def exactly(at: float) -> str:
-    """A time to the microsecond."""
-    return wording.exactly(at)
-
-
 def shown(refs: Sequence[str], most: int = 3) -> str:
     """A few refs, and how many more."""
     return few_of(refs, most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import REF, as_of, common, moment, tabular
-from databuild_dagster.cli.output import emit, table, when
+from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
@@ -50,30 +50,18 @@ def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None,
     refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
-        found = [
-            partition
-            for partition in found
-            if (partition.state.value if partition.state else "missing").lower() == state.lower()
-        ]
+        found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
     if as_json:
-        emit(
-            [
-                {
-                    "ref": partition.ref,
-                    "state": partition.state.value if partition.state else None,
-                    "uuid": partition.uuid,
-                }
-                for partition in found
-            ]
-        )
+        emit([picked(partition, "ref", "state", "uuid") for partition in found])
         return
-    rows = [
-        (partition.ref, partition.state.value if partition.state else "missing", partition.uuid, partition.reason)
-        for partition in found
-    ]
+    rows = [(partition.ref, _state_of(partition), partition.uuid, partition.reason) for partition in found]
     table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
+
+
+def _state_of(canonical: Canonical) -> str:
+    return canonical.state.value if canonical.state else "missing"
 
 
 def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
@@ -154,14 +142,11 @@ def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
         "ref": canonical.ref,
         "state": canonical.state.value,
         "canonical": {
-            "uuid": canonical.uuid,
-            "state": canonical.state.value,
-            "job_run": canonical.job_run,
+            **picked(canonical, "uuid", "state", "job_run", "rows"),
             "previous_uuid": instance.previous_uuid,
             # Recorded with the success, which may have come after the time that --as-of names.
             "inputs": list(instance.inputs) if canonical.live_at is not None else [],
             "files": files,
-            "rows": canonical.rows,
             "note": note,
         },
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import Absence, absence_of
@@ -127,7 +127,7 @@ def _as_json(
     return {
         "assets": [asset.as_dict() for asset in assets],
         "open_wants": n_wants,
-        "wants": [{"id": want.id, "refs": list(want.refs), "state": want.state.value} for want in wants],
+        "wants": [picked(want, "id", "refs", "state") for want in wants],
         "orchestrators": [
             {
                 "location": location,

@@ -9,7 +9,7 @@ import click
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.explain import cause_lines
 from databuild_dagster.cli.options import DURATION, INSTANT, REF, Where, as_of, common, definitions, moment, tabular
-from databuild_dagster.cli.output import count, emit, shown, table, when
+from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.engine import Engine
@@ -188,10 +188,8 @@ class _Waiting(NamedTuple):
     def as_json(self) -> dict[str, object]:
         return {
             "waits_for": self.refs,
-            "causes": [{"ref": cause.ref, "why": cause.why} for cause in self.causes],
-            "derivative_wants": [
-                {"id": want.id, "refs": list(want.refs), "state": want.state.value} for want in self.derivative
-            ],
+            "causes": [picked(cause, "ref", "why") for cause in self.causes],
+            "derivative_wants": [picked(want, "id", "refs", "state") for want in self.derivative],
         }
 
 
@@ -245,15 +243,9 @@ def _print(wants: list[WantView], as_json: bool, empty: str) -> None:
 
 def _as_json(want: WantView) -> dict[str, object]:
     return {
-        "id": want.id,
-        "request_id": want.request_id,
-        "refs": list(want.refs),
-        "state": want.state.value,
-        "source": want.source,
-        "priority": want.priority,
-        "created_at": when(want.created_at),
-        "expires_at": when(want.expires_at),
-        "comment": want.comment,
+        **picked(
+            want, "id", "request_id", "refs", "state", "source", "priority", "created_at", "expires_at", "comment"
+        ),
         "data_timestamp": when(want.data_timestamp),
         "deadline": when(want.deadline),
     }
