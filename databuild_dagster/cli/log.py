@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import answer, count, emit, table
+from databuild_dagster.cli.options import common
+from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
@@ -127,7 +127,6 @@ def migrate(as_json: bool) -> None:
     is_flag=True,
     help="Before checking, rewrite the copies of manifests and arc states for other tools, and delete stale ones.",
 )
-@tabular
 def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     """Verify the tables and the log; exit 1 if any is wrong."""
     store = the_store()
@@ -142,8 +141,11 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     if as_json:
         emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys})
     else:
-        rows = [(violation.invariant, violation.entity, violation.detail) for violation in found]
-        table(("rule", "what", "is wrong"), rows, empty="Nothing is wrong.")
+        # Lines and not a table, which shortens long words: a path must be complete.
+        for violation in found:
+            click.echo(f"{violation.invariant}  {violation.entity}: {violation.detail}")
+        if not found:
+            click.echo("Nothing is wrong.")
     if found:
         raise Exit(FAILED)
 

@@ -157,7 +157,7 @@ def test_a_dry_run_lists_everything_and_records_nothing(outside):
     path = outside.day(DAYS[0], 1.0, 2.0)
 
     told = outside.adopt("--dry-run", "--json").json
-    shown = outside.adopt("--dry-run").out
+    shown = outside.adopt("--dry-run", "--wide").out
 
     assert [(each["ref"], each["files"], each["rows"]) for each in told["recorded"]] == [(f"orders@{DAYS[0]}", 1, 2)]
     assert str(path) in shown

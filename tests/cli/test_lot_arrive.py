@@ -214,7 +214,11 @@ def test_a_lot_need_not_be_of_a_time(landing):
         (["outside/a.parquet"], {"lot": "20240129PT5M005"}, "lots of PT1H"),
         (["outside/a.parquet"], {"lot": "20240130PT1H000"}, "is no lot of clicks"),
         (["outside/a.parquet"], {"dataset": "orders", "lot": "2024-01-29"}, "orders is built by its own function"),
-        (["outside/a.parquet"], {"dataset": "declared"}, "declared is declared, and nothing says"),
+        (
+            ["outside/a.parquet"],
+            {"dataset": "declared"},
+            "declared is declared, and not as a boundary for files from outside",
+        ),
         (["outside/a.parquet"], {"dataset": "click"}, "Did you mean clicks?"),
     ],
 )
