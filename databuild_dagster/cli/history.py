@@ -31,7 +31,8 @@ SHOWN_ASKERS: Final = 3
 def history(ref: Ref, as_json: bool) -> None:
     """List every instance of REF, newest last.
 
-    For each: who asked for it, what built it, from which inputs, and why it is in its state.
+    For each: who asked for it, what built it, from which inputs, and why it is in its state. The star marks the canonical
+    one, which readers see.
     """
     queries = the_queries()
     canonical_of(queries, ref)
@@ -43,7 +44,8 @@ def history(ref: Ref, as_json: bool) -> None:
         return
     rows = [
         (
-            instance.uuid + (" *" if instance.canonical else ""),
+            "*" if instance.canonical else "",
+            instance.uuid,
             instance.state.value,
             instance.seq,
             when(instance.at),
@@ -58,7 +60,7 @@ def history(ref: Ref, as_json: bool) -> None:
         for instance in instances
     ]
     columns = (
-        "instance (* canonical)", "state", "seq", "created", "live", "asked by", "by", "job run", "previous", "built from",
+        "*", "instance", "state", "seq", "created", "live", "asked by", "by", "job run", "previous", "built from",
         "why",
     )  # fmt: skip
     hidden = ("seq", "created", "by", "job run", "previous", "built from")

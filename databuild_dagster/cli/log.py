@@ -127,6 +127,7 @@ def migrate(as_json: bool) -> None:
     is_flag=True,
     help="Before checking, rewrite the copies of manifests and arc states for other tools, and delete stale ones.",
 )
+@common
 def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
     """Verify the tables and the log; exit 1 if any is wrong."""
     store = the_store()
