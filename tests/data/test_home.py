@@ -47,7 +47,7 @@ def test_a_store_that_would_vanish_with_its_process_is_refused(
     home, instance = home_with(tmp_path, "")
     monkeypatch.setenv("DATABUILD_DB_URL", url)
 
-    with pytest.raises(StoreInMemory, match="gone with the process"):
+    with pytest.raises(StoreInMemory, match="lost with the process"):
         store_url_of_home(home)
     with pytest.raises(StoreInMemory, match="leave it unset"):
         store_url(instance)

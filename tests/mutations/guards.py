@@ -183,7 +183,7 @@ GUARDS = (
         "a job starts more launches than its concurrency allows",
         "11.1",
         "engine/planning.py",
-        "if spec.concurrency is not None and self.out[spec.job] + chosen[spec.job] >= spec.concurrency:",
+        "if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:",
         "if False:",
         (TICK,),
     ),
