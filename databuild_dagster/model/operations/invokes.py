@@ -22,7 +22,7 @@ from databuild_dagster.model.meta_storage import (
     not_exists,
     value_is,
 )
-from databuild_dagster.model.operations.keys import DatasetKeys, JobKeys, OperationId
+from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import (
     RUNNING,
     ArgRecord,
@@ -65,54 +65,53 @@ def start(
     )
 
 
-def _is_held(id: OperationId, keys: JobKeys, executor: bytes | None) -> Condition:
+def is_held(id: OperationId, partition: str, executor: bytes | None) -> Condition:
     """The operation runs, the job has not ended, and its key `executor` has this value; None is no value."""
+    keys = id.job(partition)
     return both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, executor, 0)))
 
 
 def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
     """The same with a lease as the fence token."""
-    return _is_held(id, id.job(partition), to_bytes(lease))
+    return is_held(id, partition, to_bytes(lease))
 
 
-def _moved(
-    id: OperationId, partition: str, executor: bytes | None, was: JobState, on: JobCause, record: object
-) -> Statement:
-    """The job's move by its table (rule 9.5), if it is held as `executor` says."""
+def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on: JobCause, record: object) -> Statement:
+    """The job's move by its table (rule 9.5), if the condition still holds."""
     keys = id.job(partition)
     ops: tuple[Op, ...]
-    match JOB.next(was, on, entity=keys.executor):
+    match JOB.next(was, on, entity=f"{id} {partition}"):
         case JobState.FREE:
             ops = (Remove(keys.executor),)
         case JobState.TAKEN | JobState.RELEASED:
             ops = (Put(keys.executor, to_bytes(record)),)
         case JobState.SUCCESS | JobState.FAILED:
             ops = (Put(keys.state, to_bytes(record)), Remove(keys.progress), Remove(keys.trouble))
-    return iif(_is_held(id, keys, executor), do(*ops, yields=True))
+    return iif(still, do(*ops, yields=True))
 
 
 def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
     """Rule 9.5: give a job to an executor, if no other has taken it since `before` was read; None is no executor."""
     was = job_state(None if before is None else lease_of(before))
     on = JobCause.TAKEN if before is None else JobCause.ADOPTED
-    return _moved(id, partition, before, was, on, lease)
+    return _moved(id, partition, is_held(id, partition, before), was, on, lease)
 
 
 def release(id: OperationId, partition: str, before: bytes) -> Statement:
     """Take a job from a dead executor, whose token is invalid from then on."""
     lease = lease_of(before)
     released = msgspec.structs.replace(lease, released=True)
-    return _moved(id, partition, before, job_state(lease), JobCause.RELEASED, released)
+    return _moved(id, partition, is_held(id, partition, before), job_state(lease), JobCause.RELEASED, released)
 
 
 def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
     """Free a job for the next executor at once, with its progress."""
-    return _moved(id, partition, to_bytes(lease), job_state(lease), JobCause.GIVEN_BACK, None)
+    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), JobCause.GIVEN_BACK, None)
 
 
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
     """Rule 9.5: mark the end of a job, if the lease is still this executor's."""
-    return _moved(id, partition, to_bytes(lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
+    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
 
 
 def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Statement:

@@ -96,9 +96,8 @@ class OperationId(NamedTuple):
         return f"{HISTORY}{SEPARATOR}{self}"
 
     def job(self, partition: str) -> JobKeys:
-        escaped = escape(partition)
-        under = f"{self.under}{escaped}{SEPARATOR}"
-        unclean = f"{UNCLEAN}{SEPARATOR}{self}{SEPARATOR}{escaped}"
+        under = f"{self.under}{escape(partition)}{SEPARATOR}"
+        unclean = f"{UNCLEAN}{SEPARATOR}{self}{SEPARATOR}{escape(partition)}"
         return JobKeys(under + "executor", under + "state", under + "progress", under + "trouble", unclean)
 
     def ref(self, partition: str) -> PartitionRef:
