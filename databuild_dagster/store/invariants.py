@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from databuild_dagster.model.coordination import DelegationOutcome
+from databuild_dagster.model.coordination import DELEGATION, FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
@@ -48,6 +48,14 @@ _LAWFUL = ", ".join(
     )
 )
 
+
+#: The kinds and outcomes of delegations that the machine's table allows, such as "joined>live". A requester that joined a build
+#: may build the ref itself later.
+_LAWFUL_DELEGATIONS = ", ".join(
+    f"'{kind}>{outcome}'"
+    for kind, first in {**FIRST_OUTCOME, Answer.BUILD: FIRST_OUTCOME[Answer.JOIN]}.items()
+    for outcome in sorted({first, *(after for before, after in DELEGATION.steps if before is first)})
+)
 
 _I, _W, _D = InstanceState, WantState, DelegationOutcome
 _LEASED, _FAILING = one_of(LEASED), one_of(FAILING)
@@ -237,6 +245,12 @@ QUERIES: dict[str, tuple[str, ...]] = {
         LEFT JOIN {P}wants w ON h.kind = 'wants' AND w.id = h.entity_id
         LEFT JOIN {P}job_runs j ON h.kind = 'job_runs' AND j.id = h.entity_id
         WHERE h.kind || ' ' || coalesce(h.from_state, '') || '>' || h.to_state NOT IN ({_LAWFUL})""",
+        # A delegation has no rows of history: its own row has its start and its end (decision 0031).
+        f"""SELECT d.requester, 'was ' || d.kind || ' for ' || r.ref || ' and is ' || d.outcome
+        || CASE WHEN d.ended_at IS NULL THEN ', and has not ended' ELSE ', and has ended' END || ', which is in no table'
+        FROM {P}delegations d JOIN {P}refs r ON r.id = d.ref_id
+        WHERE d.kind || '>' || d.outcome NOT IN ({_LAWFUL_DELEGATIONS})
+        OR (d.ended_at IS NULL) <> (d.outcome = '{_D.WAITING}')""",
     ),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.rows import MACHINES
+from databuild_dagster.store import log
 from databuild_dagster.store.check import check
 from databuild_dagster.store.invariants import violations
 from tests.support.catalog import dataset
@@ -107,6 +109,8 @@ PLANTED = [
     ("rule 3.2", "run:b", "DELETE FROM databuild_history WHERE kind = 'job_runs'"),
     ("rule 3.2", "want:a", "UPDATE databuild_history SET from_state = 'Failed' WHERE kind = 'wants'"),
     ("rule 3.2", "run:b", "UPDATE databuild_history SET from_state = 'Running' WHERE to_state = 'Queued'"),
+    ("rule 3.2", "asker", "UPDATE databuild_delegations SET outcome = 'refused' WHERE kind = 'joined'"),
+    ("rule 3.2", "asker", "UPDATE databuild_delegations SET ended_at = NULL WHERE kind = 'reused'"),
     ("rule 3.2", "uuid:a", "UPDATE databuild_history SET from_state = NULL WHERE to_state = 'UpstreamBuilding'"),
 ]
 
@@ -211,6 +215,19 @@ def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):
     found = check(world.store)
 
     assert any(detail in violation.detail for violation in found), found
+
+
+def test_a_delegation_that_ends_twice_in_the_log_is_a_violation(world):
+    """Rules 3.2, 3.5, decision 0031: the fold looks each end of a delegation up, from the state that it has."""
+    ended = e.DelegationGivenUp(requester="asker", refs=("c",), reason="its time is up")
+    with world.store.writing() as work:
+        log.append(work.connection, e.Event(world.seq + 1, world.clock.now, ended, "a command", "tester"))
+
+    found = check(world.store)
+
+    (stopped,) = [violation for violation in found if violation.invariant == "I5"]
+    assert stopped.entity == f"seq {world.seq}"
+    assert "delegation of asker to c in state live cannot take given up: the table has no such move" in stopped.detail
 
 
 def test_a_log_that_cannot_be_read_is_a_violation_too(world):

@@ -239,9 +239,18 @@ class Folding:
     # Delegations.
 
     def give_up(self, delegations: Iterable[tuple[RefRow, str]], reason: str) -> None:
-        """End active delegations: their requesters do not wait any longer."""
+        """End active delegations: their requesters do not wait any longer. Raises `IllegalMove` for one that has ended."""
         given_up = list(delegations)
-        for ref, _ in given_up:
+        asked: dict[str, list[int]] = {}
+        for ref, requester in given_up:
+            asked.setdefault(requester, []).append(ref.id)
+        self.view.meet_delegations(asked)
+        ends = []
+        for ref, requester in given_up:
+            before = self.view.delegations(requester, [ref.id]).get(ref.id)
+            state = None if before is None else DelegationOutcome(before)
+            entity = f"of {requester} to {ref.ref}"
+            outcome = DELEGATION.next(state, DelegationCause.GIVEN_UP, entity=entity, seq=self.seq)
             ref.n_joined -= 1
-        outcome = DELEGATION.next(DelegationOutcome.WAITING, DelegationCause.GIVEN_UP, seq=self.seq).value
-        self.view.end_delegations((outcome, None, self.at, reason, requester, ref.id) for ref, requester in given_up)
+            ends.append((outcome.value, None, self.at, reason, requester, ref.id))
+        self.view.end_delegations(ends)
