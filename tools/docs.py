@@ -40,7 +40,7 @@ def _reference() -> str:
         "130 interrupted. With `--json`, stdout is JSON alone; an error is\n"
         '`{"error": {"type", "message", "hint"}}`.\n'
     )
-    return head + "".join(_sections(cli, click.Context(cli, info_name="databuild")))
+    return head + "".join(_sections(cli, click.Context(cli, info_name="databuild", **cli.context_settings)))
 
 
 def _sections(group: click.Group, context: click.Context) -> Iterator[str]:

@@ -11,6 +11,8 @@ import click
 
 #: Commands that a mistyped one may have meant.
 MAX_NEAR = 3
+#: Words for a command that are not like its name.
+SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list", "operate": "operation run"}
 
 
 class Leaf(NamedTuple):
@@ -66,12 +68,16 @@ class TableGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _near(self, ctx: click.Context, name: str) -> list[str]:
-        """The same name elsewhere, else names like it in this group, else names like it elsewhere."""
+        """A synonym, the same name elsewhere, the list of a group's plural, else names like it here, else elsewhere."""
+        if name in SYNONYMS:
+            return [SYNONYMS[name]]
         root = ctx.find_root().command
         paths = list(_paths(root.rows)) if isinstance(root, TableGroup) else []
         own = ctx.command_path.split()[1:]
         if same := [" ".join(path) for path in paths if path[-1] == name]:
             return same[:MAX_NEAR]
+        if (listed := [name.removesuffix("s"), "list"]) in paths:
+            return [" ".join(listed)]
         for near in ([path for path in paths if path[:-1] == own], paths):
             by_name = {path[-1]: " ".join(path) for path in near}
             if found := difflib.get_close_matches(name, by_name, n=MAX_NEAR):

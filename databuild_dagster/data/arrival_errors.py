@@ -30,7 +30,7 @@ class FilesAndEmpty(Refused):
 class NoSuchFile(Refused):
     """There is no data file {path}."""
 
-    hint = "Check the spelling; hidden files, and names that begin with _, are no data."
+    hint = "Name a file that exists; hidden files, and names that begin with _, are no data."
 
 
 class HasDataAlready(Refused):

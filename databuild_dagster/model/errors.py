@@ -29,6 +29,17 @@ _PARTITIONS = "`databuild partitions {asset}`"
 _SHOW = "`databuild show {ref}`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
+#: By kind of what is not found, the command that lists what there is.
+_LISTS = {
+    "code location with registered assets": "`databuild location list`",
+    "instance": _HISTORY_OF_ANY,
+    "job run": _JOB_RUNS,
+    "launch": _JOB_RUNS,
+    "operation": _OPERATIONS,
+    "taint": _HISTORY_OF_ANY,
+    "want": _WANTS,
+    "want or request": "`databuild want list --all`",
+}
 
 
 class DatabuildError(Exception):
@@ -77,8 +88,8 @@ class NotFound(DatabuildError):
 
     def __init__(self, *, names: Iterable[str] = (), **facts: Any) -> None:
         """`names` are those that exist, as far as the caller knows."""
-        near = did_you_mean(str(facts.get("name")), names, "Check the spelling.", LIKENESS_OF_IDS)
-        facts.setdefault("suggestion", near)
+        listed = f"{command} lists what exists." if (command := _LISTS.get(facts.get("kind", ""))) else ""
+        facts.setdefault("suggestion", did_you_mean(str(facts.get("name")), names, listed, LIKENESS_OF_IDS))
         super().__init__(**facts)
 
 
@@ -117,7 +128,7 @@ class DuplicateRef(Refused):
 
 
 class UnknownPartition(Refused):
-    """{ref} cannot be built: {why}"""
+    """There is no partition {ref}: {why}"""
 
     hint = f"{_PARTITIONS} lists the partitions that exist."
 

@@ -56,9 +56,9 @@ _PLACE = "__databuild_place"
 
 
 class BadFilter(Refused):
-    """The filter {where!r} cannot be asked: {why}."""
+    """The filter {where!r} cannot be applied: {why}."""
 
-    hint = "Write a condition of Spark's SQL, as in where=\"carrier = 'AA' and dep_delay > 60\"."
+    hint = "Write one condition of Spark's SQL, such as \"carrier = 'AA' and dep_delay > 60\"."
 
 
 class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,7 +116,7 @@ def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False)
     With `spark_decides`, text that does not parse is left to Spark, and every file is read.
     """
     from sqlglot import exp, parse
-    from sqlglot.errors import SqlglotError
+    from sqlglot.errors import ParseError, SqlglotError
 
     if not where.strip():
         raise BadFilter(where=where, why="it is empty")
@@ -125,14 +125,16 @@ def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False)
     except SqlglotError as error:
         if spark_decides:
             return Filter(where, None, zone)
-        why = str(error).splitlines()[0].split(". Line")[0]
-        raise BadFilter(where=where, why=f"it is not understood ({why})") from None
+        # sqlglot's own text names its classes. A quote that is not closed has no place.
+        near = error.errors[0].get("highlight") if isinstance(error, ParseError) and error.errors else None
+        why = f"it is incomplete or wrong at {near!r}" if near else "a quote in it is not closed"
+        raise BadFilter(where=where, why=why) from None
     query = statements[0] if len(statements) == 1 else None
     found = query.args.get("where") if isinstance(query, exp.Select) else None
     # More than a WHERE would be a GROUP BY, a LIMIT, or another clause that Spark would not take either.
     parts = set() if query is None else {part for part, value in query.args.items() if value}
     if found is None or parts != {"expressions", "where"}:
-        raise BadFilter(where=where, why="it is more, or less, than one condition")
+        raise BadFilter(where=where, why="it is not one condition")
     return Filter(where, found.this, zone)
 
 

@@ -112,7 +112,10 @@ def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[
     ("typed", "meant"),
     [
         ("histroy", "`databuild history`"),
-        ("lots", "`databuild lot`"),
+        ("lots", "`databuild lot list`"),
+        ("job-runs", "`databuild job-run list`"),
+        ("delegations", "`databuild ledger list`"),
+        ("clean", "`databuild gc --leftovers`"),
         ("gaps", "`databuild lot gaps`"),
         ("check", "`databuild log check`"),
         ("operation lst", "`databuild operation list`"),

@@ -138,6 +138,22 @@ def test_what_is_no_condition_is_refused(where):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("carrier =", "it is incomplete or wrong at '='"),
+        ("carrier = 'AA", "a quote in it is not closed"),
+        ("carrier in ('AA'", "it is incomplete or wrong at \"'AA'\""),
+        ("n = 1; drop table t", "it is not one condition"),
+    ],
+)
+def test_a_refused_filter_names_the_place_and_no_class_of_the_parser(where, why):
+    with pytest.raises(BadFilter) as refused:
+        parsed_filter(where)
+
+    assert refused.value.message == f"The filter {where!r} cannot be applied: {why}."
+
+
 def test_what_only_spark_understands_is_left_to_it():
     """Rule 9.8"""
     with pytest.raises(BadFilter):

@@ -203,7 +203,7 @@ ODD = {
     "a read of a partition that there is not": (
         read("flights@2015-01-01"),
         "it needs 'flights@2015-01-01', which nothing can build: "
-        "flights@2015-01-01 cannot be built: its partitions end with 2013-12-31.",
+        "There is no partition flights@2015-01-01: its partitions end with 2013-12-31.",
     ),
     "a miss by partition key where there is none": (
         miss({"2013-01-03": ["flights@2013-01-03"]}),

@@ -328,7 +328,7 @@ def test_a_filter_on_a_missing_column_fails_the_build_without_a_call(site: Site,
     assert [site.state(ref) for ref in refs("taken")] == [FAILED] * 3
     why = next(run.error for run in site.engine.queries.job_runs() if run.refs == ("taken@wed",))
     assert why is not None
-    assert "The filter \"carrier = 'AA'\" cannot be asked" in why
+    assert "The filter \"carrier = 'AA'\" cannot be applied" in why
     assert "\n" not in why
     assert called == []
 

@@ -459,7 +459,7 @@ def test_a_want_that_ended_says_how(world, how):
         ("days@9", UnknownPartition, "'9' is not one of 1, 2, 3"),
         ("days", UnknownPartition, "days"),
         ("a//b", InvalidRef, "empty"),
-        ("01890000-0000-7000-8000-000000000000", NotFound, "no want or request"),
+        ("01890000-0000-7000-8000-000000000000", NotFound, "`databuild want list --all` lists what exists"),
     ],
 )
 def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, words):

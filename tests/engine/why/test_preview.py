@@ -154,7 +154,7 @@ def test_an_input_that_nothing_can_build_blocks(make_world):
     told = annotated(world, "out")
 
     assert actions(told) == {"days@9": BLOCKED, "out": BLOCKED}
-    assert told.verdicts["out"].reason.startswith("needs days@9, which nothing can build: days@9 cannot be built")
+    assert told.verdicts["out"].reason.startswith("needs days@9, which nothing can build: There is no partition days@9")
 
 
 def test_what_lies_behind_a_live_one_is_not_needed(graph):
