@@ -4,6 +4,7 @@ Commands run in this process. A page that needs Spark uses the server of the who
 """
 
 import importlib.util
+import inspect
 import re
 import runpy
 import shlex
@@ -11,9 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 
+from databuild_dagster import BuildContext, databuild_asset, databuild_multi_asset
 from tests.support.command import Done, dagster, databuild, share_spark_server
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +81,7 @@ class Project:
         self.folder = folder
         #: As DAGSTER_HOME; without it the project has its own.
         self.home: Path | None = None
-        (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
+        (folder / "workspace.yaml").write_text(blocks(ROOT / "README.md", "yaml")[0])
 
     def define(self, text: str) -> None:
         (self.folder / "definitions.py").write_text(text)
@@ -234,6 +238,48 @@ def test_an_asset_that_exists_is_taken_over_as_its_page_says(project: Project) -
     assert read == [{"day": "2024-01-02", "amount": 10.0}]
     assert [each["ref"][-2:] for each in states] == ["01", "02", "06"]
     project.dagster(*MATERIALIZE, "definitions.py", "--select", "report", "--partition", "2024-01-01")
+
+
+def rows(page: Path, header: str) -> list[tuple[list[str], str]]:
+    """The rows of the table under a header: the names in code of the first cell, and the text of the second."""
+    table = page.read_text().split(f"| {header} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    cells = [re.split(r"(?<!\\)\|", line)[1:3] for line in table]
+    return [(re.findall(r"`([\w.]+)`", names), text) for names, text in cells]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "options"),
+    [(dg.asset, databuild_asset, {}), (dg.multi_asset, databuild_multi_asset, {"outs": {"x": dg.AssetSpec("x")}})],
+    ids=["asset", "multi_asset"],
+)
+def test_each_argument_of_dagsters_decorator_is_refused_or_kept_as_the_table_says(
+    theirs: Any, ours: Any, options: dict[str, Any]
+) -> None:
+    table = rows(HOW_TO / "existing-assets.md", f"`@dg.{theirs.__name__}(…)`")
+    named = {name for names, _ in table for name in names}
+    known = set(inspect.signature(ours).parameters)
+
+    unnamed = set(inspect.signature(theirs).parameters) - {"kwargs"} - named
+    refused = named - set(table[0][0]) if theirs is dg.asset else named - {"outs", "dg.AssetOut", "AssetOut"}
+
+    assert unnamed <= (known if options else set())
+    for name in sorted(refused):
+        with pytest.raises(TypeError):
+            ours(**options, **{name: object()})(lambda: None)
+
+
+def test_the_table_of_the_context_names_members_that_exist() -> None:
+    table = rows(HOW_TO / "existing-assets.md", "`AssetExecutionContext`")
+
+    kept, *replaced = table
+    ours = {*kept[0], *(name for _, text in replaced for name in re.findall(r"`context\.(\w+)", text))}
+    theirs = {name.partition(".")[0] for names, _ in table for name in names}
+
+    assert [name for name in ours if not hasattr(BuildContext, name)] == []
+    assert [name for name in theirs if not hasattr(dg.AssetExecutionContext, name)] == []
+    assert {name for name in dir(dg.AssetExecutionContext) if hasattr(BuildContext, name) and name[0] != "_"} == {
+        *kept[0]
+    }
 
 
 @pytest.mark.long
