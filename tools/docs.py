@@ -18,6 +18,12 @@ from databuild_dagster.warehouse.manifest import SHIPPED, manifest_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 
+_HOW_TO_READ_STATES = """
+Each table lists every possible move from one state to another. `on` is the cause of the move: an event of the log, or a
+consequence of an event. `—` and `[*]` mean that the entity did not exist before. [Concepts](concepts.md) explains the
+entities.
+"""
+
 
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
@@ -26,7 +32,7 @@ def pages() -> dict[Path, str]:
     ).stdout
     schema = manifest_schema()
     return {
-        DOCS / "states.md": states,
+        DOCS / "states.md": states.replace("do not edit.\n", "do not edit.\n" + _HOW_TO_READ_STATES, 1),
         DOCS / "reference" / "command-line.md": _reference(),
         DOCS / "reference" / SHIPPED: schema,
         Path(databuild_dagster.warehouse.__file__).with_name(SHIPPED): schema,

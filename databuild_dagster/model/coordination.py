@@ -55,12 +55,12 @@ _S, _A, _O, _C = InstanceState, Answer, DelegationOutcome, DelegationCause
 DELEGATION = Machine[DelegationOutcome, DelegationCause](
     "delegation",
     [
-        Move(None, _C.JOINED, _O.WAITING, "another builds the ref, or waits for its inputs"),
+        Move(None, _C.JOINED, _O.WAITING, "another job run builds the ref, or waits for its inputs"),
         Move(None, _C.REUSED, _O.LIVE, "the ref is live already"),
-        Move(None, _C.REFUSED, _O.REFUSED, "the ref failed, and stays so until it is tainted"),
-        Move(_O.WAITING, _C.REF_LIVE, _O.LIVE, "the ref is live, by any job run"),
-        Move(_O.WAITING, _C.REF_FAILED, _O.FAILED, "the ref failed, or its input did"),
-        Move(_O.WAITING, _C.GIVEN_UP, _O.GIVEN_UP, "the requester waits no longer"),
+        Move(None, _C.REFUSED, _O.REFUSED, "the ref has failed; only a taint opens it"),
+        Move(_O.WAITING, _C.REF_LIVE, _O.LIVE, "a job run made the ref live"),
+        Move(_O.WAITING, _C.REF_FAILED, _O.FAILED, "the ref failed, or one of its inputs did"),
+        Move(_O.WAITING, _C.GIVEN_UP, _O.GIVEN_UP, "the requester stopped waiting"),
     ],
     final=[_O.LIVE, _O.FAILED, _O.REFUSED, _O.GIVEN_UP],
 )

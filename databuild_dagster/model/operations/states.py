@@ -37,11 +37,11 @@ _O, _OC = OperationState, OperationCause
 OPERATION = Machine[OperationState, OperationCause](
     "operation",
     [
-        Move(None, _OC.STARTED, _O.RUNNING, "no operation that runs is incompatible"),
+        Move(None, _OC.STARTED, _O.RUNNING, "no incompatible operation runs on the dataset"),
         Move(_O.RUNNING, _OC.ALL_SUCCEEDED, _O.SUCCESS, "its completion code returned"),
         Move(_O.RUNNING, _OC.JOB_FAILED, _O.FAILED, "its completion code returned; the other jobs stop"),
         Move(_O.RUNNING, _OC.CANCELED, _O.CANCELED, "a person stopped it; its jobs stop"),
-        Move(_O.RUNNING, _OC.ENDED_BY_NEWER_CODE, _O.UNREADABLE, "only newer code can read how"),
+        Move(_O.RUNNING, _OC.ENDED_BY_NEWER_CODE, _O.UNREADABLE, "newer code ended it; this code cannot read how"),
     ],
     final=[_O.SUCCESS, _O.FAILED, _O.CANCELED, _O.UNREADABLE],
 )
@@ -81,14 +81,14 @@ _J, _JC = JobState, JobCause
 JOB = Machine[JobState, JobCause](
     "job",
     [
-        Move(None, _JC.STARTED, _J.FREE, "one for each partition, fixed when its operation starts"),
+        Move(None, _JC.STARTED, _J.FREE, "the start of the operation creates one job per partition"),
         Move(_J.FREE, _JC.TAKEN, _J.TAKEN, "an executor takes it under a new fence token"),
-        Move(_J.TAKEN, _JC.ADOPTED, _J.TAKEN, "its executor is gone; the old token is worth nothing"),
-        Move(_J.RELEASED, _JC.ADOPTED, _J.TAKEN, "the next executor need not look for heartbeats"),
+        Move(_J.TAKEN, _JC.ADOPTED, _J.TAKEN, "its executor is gone; another takes it under a new token"),
+        Move(_J.RELEASED, _JC.ADOPTED, _J.TAKEN, "the next executor takes it without checking heartbeats"),
         Move(_J.TAKEN, _JC.RELEASED, _J.RELEASED, "its executor is gone"),
-        Move(_J.TAKEN, _JC.GIVEN_BACK, _J.FREE, "its executor ends in good order"),
-        Move(_J.TAKEN, _JC.SUCCEEDED, _J.SUCCESS, "its executor has the token and says so"),
-        Move(_J.TAKEN, _JC.FAILED, _J.FAILED, "the same, after its clean-up"),
+        Move(_J.TAKEN, _JC.GIVEN_BACK, _J.FREE, "its executor ends, and returns the job"),
+        Move(_J.TAKEN, _JC.SUCCEEDED, _J.SUCCESS, "its executor reports success with its token"),
+        Move(_J.TAKEN, _JC.FAILED, _J.FAILED, "its executor cleaned up, and reports failure with its token"),
     ],
     # I9: a job's state never changes once set.
     final=[_J.SUCCESS, _J.FAILED],
