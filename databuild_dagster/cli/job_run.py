@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import count, emit, picked, shown, table, when
+from databuild_dagster.cli.output import Column, count, emit, headline, listing, picked, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
 
 #: Refs of canceled job runs for which is looked who waits for them.
 MAX_LOOKED_AT = 100
+
+
+COLUMNS = (
+    Column("job run", "id"),
+    Column("job", wide_only=True),
+    Column("refs"),
+    Column("state"),
+    Column("dagster run", "dagster_run_id", wide_only=True),
+    Column("started", "started_at", wide_only=True),
+    Column("ended", "ended_at", wide_only=True),
+    Column("error", text=headline),
+    Column("instances", wide_only=True),
+)
 
 
 @click.command("list")
@@ -32,26 +46,7 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     `databuild job-run cancel ID` stops one.
     """
     found = the_queries().job_runs(open_only=open_only, most=limit)
-    if as_json:
-        emit([as_dict(job_run) for job_run in found])
-        return
-    columns = ("job run", "job", "refs", "state", "dagster run", "started", "ended", "error", "instances")
-    rows = [
-        (
-            job_run.id,
-            job_run.job,
-            shown(job_run.refs, 2),
-            job_run.state.value,
-            job_run.dagster_run_id,
-            when(job_run.started_at),
-            when(job_run.ended_at),
-            job_run.error and job_run.error.splitlines()[0][:100],
-            shown(job_run.instances, 2),
-        )
-        for job_run in found
-    ]
-    hidden = ("job", "dagster run", "started", "ended", "instances")
-    table(columns, rows, empty="No job has run yet.", wide_only=hidden)
+    listing([as_dict(job_run) for job_run in found], COLUMNS, empty="No job has run yet.", as_json=as_json)
 
 
 @click.command("cancel")
@@ -65,14 +60,16 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     A Dagster run that waits for it is a request of its own, and builds it now: it is named.
     """
     engine = the_engine()
-    engine.handle(CancelJobRuns(job_run_ids=job_run_ids, reason=reason, keep_wants=retry), actor=this_user())
-    found = [known for id in job_run_ids if (known := engine.queries.job_run(id))]
+    ids = tuple(engine.queries.full_id(IdKind.JOB_RUN, text) for text in job_run_ids)
+    engine.handle(CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry), actor=this_user())
+    found = [known for id in ids if (known := engine.queries.job_run(id))]
+    refs = [] if retry else [ref for job_run in found for ref in job_run.refs][:MAX_LOOKED_AT]
+    waiting = _still_waiting(engine.ledger, refs)
     if as_json:
-        emit([as_dict(job_run) for job_run in found])
+        emit([{**as_dict(job_run), "waiting_dagster_runs": _waiting_for(job_run, waiting)} for job_run in found])
         return
     click.echo(f"Canceled {count(len(found), 'job run')}.")
-    refs = [] if retry else [ref for job_run in found for ref in job_run.refs][:MAX_LOOKED_AT]
-    for run_id, waited_for in _still_waiting(engine.ledger, refs).items():
+    for run_id, waited_for in waiting.items():
         click.echo(
             f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate that run too if no run should."
         )
@@ -85,6 +82,11 @@ def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
         if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:
             waiting.setdefault(entry.requester, []).append(entry.ref)
     return waiting
+
+
+def _waiting_for(job_run: JobRunView, waiting: Mapping[str, Sequence[Ref]]) -> list[str]:
+    """The Dagster runs that wait for a ref of a job run."""
+    return [run_id for run_id, refs in waiting.items() if not set(refs).isdisjoint(job_run.refs)]
 
 
 def as_dict(job_run: JobRunView) -> dict[str, object]:

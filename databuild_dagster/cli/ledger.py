@@ -10,6 +10,7 @@ from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 
 
@@ -32,7 +33,7 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     if request is not None:
         entries = ledger.of_requester(request, most=limit)
         if not entries:
-            Queries(store).known_wants(request)
+            entries = ledger.of_requester(Queries(store).full_id(IdKind.REQUEST, request), most=limit)
     elif ref is not None:
         entries = ledger.of_ref(ref, most=limit)
         if not entries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import click
 
@@ -13,12 +12,11 @@ from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref
+from databuild_dagster.store.queries.ids import IdKind, may_be_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, manifest_text, read_manifest, with_whole_uris
-
-_A_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @click.command()
@@ -56,10 +54,9 @@ def _tell(text: str, *, as_json: bool) -> None:
 
 def _instance(queries: Queries, name: str) -> tuple[Ref, str, str | None]:
     """Its ref, its uuid, and where its manifest is known to be. Raises `NotFound`, `UnknownPartition`."""
-    if _A_UUID.fullmatch(name):
-        instance = queries.instance(name)
-        if instance is None:
-            raise NotFound(kind="instance", name=name)
+    if may_be_id(name) and queries.dataset(name) is None:
+        instance = queries.instance(queries.full_id(IdKind.INSTANCE, name))
+        assert instance is not None, "the lookup found it"
         return instance.ref, instance.uuid, instance.manifest_uri
     ref = parse_ref(name)
     canonical = canonical_of(queries, ref)

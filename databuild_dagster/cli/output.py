@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from databuild_dagster.engine import wording
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import SHORT_ID, few_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
 MAX_WIDTH = 100
@@ -24,7 +24,13 @@ MIN_SENTENCE = 20
 MAX_COLUMNS = (MAX_WIDTH + GAP) // (MIN_WIDTH + GAP)
 #: Where `options.tabular` puts --wide in click's context.
 WIDE = "databuild.wide"
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}( \*)?")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID = re.compile(rf"-|[0-9a-f]{{8}}|[0-9a-f]{{12}}|{_UUID.pattern}")
+#: Lengths of ids in a table; the shortest that tells all of them apart is used.
+_LENGTHS = (SHORT_ID, 12, 36)
+#: Characters of a message that a table shows of it, and the sign that there is more.
+MAX_MESSAGE = 100
+CUT = "…"
 
 #: The color of a state, the same wherever it is shown.
 STYLES = {
@@ -65,18 +71,71 @@ def picked(record: object, *names: str) -> dict[str, Any]:
     return found
 
 
+class Column(NamedTuple):
+    """A column of a table: it shows one field of the JSON records, so that JSON has all that the table has."""
+
+    title: str
+    #: The field's name, by default the title with underscores.
+    field: str = ""
+    #: The text of the field's value; with --wide, the value itself is shown.
+    text: Callable[[Any], Any] | None = None
+    wide_only: bool = False
+
+    def cell(self, record: Mapping[str, Any], *, is_wide: bool) -> Any:
+        value = record[self.field or self.title.replace(" ", "_")]
+        if self.text is not None and value is not None and not is_wide:
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value)) if is_wide else shown(value)
+        return " ".join(value.split()) if is_wide and isinstance(value, str) else value
+
+
+def listing(
+    records: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, empty: str, as_json: bool = False
+) -> None:
+    """Print records as JSON, or as a table of the fields that the columns name."""
+    if as_json:
+        emit(records)
+        return
+    is_wide = shows_wide()
+    rows = [[column.cell(record, is_wide=is_wide) for column in columns] for record in records]
+    hidden = [column.title for column in columns if column.wide_only]
+    table([column.title for column in columns], rows, empty=empty, wide_only=hidden)
+    if any(isinstance(cell, str) and cell.endswith(CUT) for row in rows for cell in row):
+        click.echo(f"A text that ends with {CUT} is longer; --wide and --json show all of it.")
+
+
+def shows_wide() -> bool:
+    """The command was called with --wide."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(WIDE, False)
+
+
+def headline(message: str) -> str:
+    """The beginning of a long message, with a sign that there is more."""
+    first, *more = message.strip().splitlines() or [""]
+    return f"{first[: MAX_MESSAGE - 1]}{CUT}" if more or len(first) > MAX_MESSAGE else first
+
+
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, wide_only: Collection[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    empty: str,
+    wide_only: Collection[str] = (),
+    shorten_ids: bool = True,
 ) -> None:
     """Print a table of at most 100 columns of text; states have their colors on a terminal.
 
-    The columns of `wide_only` are left out, long sentences folded, and long words shortened. With --wide nothing is.
+    The columns of `wide_only` are left out, ids and long words shortened, and long sentences folded. With --wide nothing is.
     """
     listed = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not listed:
         click.echo(empty)
         return
-    is_wide = (context := click.get_current_context(silent=True)) is not None and context.meta.get(WIDE, False)
+    is_wide = shows_wide()
+    if shorten_ids and not is_wide:
+        listed = _with_short_ids(listed)
     shown_columns = [i for i, name in enumerate(columns) if is_wide or name not in wide_only]
     n_hidden = 0
     if not is_wide:
@@ -96,12 +155,19 @@ def table(
         click.echo(f"and {count(n_hidden, 'more column')}; --wide shows all.")
 
 
+def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
+    """Cells that are ids become their ends, as long as all ids of the table need to differ (rule 2.3)."""
+    ids = {cell for row in rows for cell in row if _UUID.fullmatch(cell)}
+    length = next(length for length in _LENGTHS if len({id[-length:] for id in ids}) == len(ids))
+    return [[cell[-length:] if cell in ids else cell for cell in row] for row in rows]
+
+
 def _narrowed(columns: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column: sentences are narrowed first, then words, and ids only where nothing else helps."""
+    """The width of each column: sentences are narrowed first, then words, and full ids only where nothing else helps."""
     widths = [max(map(len, column)) for column in columns]
     room = MAX_WIDTH - GAP * (len(widths) - 1)
     are_sentences = [any(" " in cell for cell in column[1:]) for column in columns]
-    are_ids = [all(map(_UUID.fullmatch, column[1:])) for column in columns]
+    are_ids = [all(map(_ID.fullmatch, column[1:])) for column in columns]
     stages = (
         (are_sentences, MIN_SENTENCE),
         ([not is_id for is_id in are_ids], MIN_WIDTH),

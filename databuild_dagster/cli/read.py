@@ -44,7 +44,7 @@ def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allo
         emit(_plain(rows))
         return
     empty = "No row was asked for." if limit == 0 else f"{ref} has no rows."
-    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty)
+    table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, shorten_ids=False)
 
 
 def _matching(one: Readable, where: str, limit: int | None) -> Any:

@@ -14,6 +14,7 @@ from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.layout import Warehouse
@@ -39,7 +40,7 @@ def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
     That is every instance it was built from, directly or not, with code and environment, down to files from outside.
     """
     queries = the_queries()
-    uuid = uuid or canonical_of(queries, ref).uuid
+    uuid = queries.full_id(IdKind.INSTANCE, uuid) if uuid else canonical_of(queries, ref).uuid
     lineage = queries.lineage(uuid) if uuid is not None else []
     if not lineage or all(entry.uuid != uuid or entry.ref != ref or entry.live_at is None for entry in lineage):
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")

@@ -15,6 +15,7 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.store.queries.ids import IdKind
 
 
 @click.command()
@@ -36,6 +37,7 @@ def taint(
     if not refs and not uuids:
         raise click.UsageError("Name a REF, or an instance with --instance.")
     engine = the_engine()
+    uuids = tuple(engine.queries.full_id(IdKind.INSTANCE, uuid) for uuid in uuids)
     command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
     if dry_run:
         _preview(engine, command, as_json=as_json)
@@ -85,7 +87,9 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 @common
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
-    the_engine().handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
+    engine = the_engine()
+    taint_id = engine.queries.full_id(IdKind.TAINT, taint_id)
+    engine.handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
     answer({"taint_id": taint_id}, f"Taint {taint_id} is taken back.", as_json=as_json)
 
 
@@ -103,8 +107,10 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     The instance's data must still exist.
     """
     engine = the_engine()
+    uuid = engine.queries.full_id(IdKind.INSTANCE, uuid)
     instance = engine.queries.instance(uuid)
-    if instance is None or instance.ref != ref:
+    assert instance is not None, "the lookup found it"
+    if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
         check_data_of(instance)

@@ -9,7 +9,7 @@ import click
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.explain import cause_lines
 from databuild_dagster.cli.options import DURATION, INSTANT, REF, Where, as_of, common, definitions, moment, tabular
-from databuild_dagster.cli.output import count, emit, picked, shown, table, when
+from databuild_dagster.cli.output import Column, count, emit, listing, picked, shown, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.engine import Engine
@@ -18,6 +18,7 @@ from databuild_dagster.engine.why.explain import Cause, explain
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
+from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -25,6 +26,20 @@ from databuild_dagster.store.queries.wants import WantFilter, WantView
 MAX_EXPLAINED = 10
 _NONE_OPEN = "No wants are open. `databuild want create REF` records one."
 _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
+
+
+COLUMNS = (
+    Column("want", "id"),
+    Column("request", "request_id", wide_only=True),
+    Column("refs"),
+    Column("state"),
+    Column("source"),
+    Column("priority", wide_only=True),
+    Column("created", "created_at", wide_only=True),
+    Column("expires", "expires_at", wide_only=True),
+    Column("deadline"),
+    Column("sla", "sla_missed_at", text=lambda _: "missed"),
+)
 
 
 @click.command("create")
@@ -130,7 +145,8 @@ def list_wants(
     wants = queries.wants(which, most=limit)
     if not wants:
         _check_names(queries, which)
-    _print(wants, as_json, _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN)
+    empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
+    listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
 
 
 def _check_names(queries: Queries, which: WantFilter) -> None:
@@ -157,15 +173,16 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     queries = engine.queries
     wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
-        wants = queries.wants_named(want_or_request, then.seq)
-        _print(wants, as_json, f"{want_or_request} had not been recorded{then.when}.")
+        wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
+        empty = f"{want_or_request} had not been recorded{then.when}."
+        listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
         return
     waits = [_waiting(engine, want) for want in wants[:MAX_EXPLAINED]]
     if as_json:
         more = [wait.as_json() for wait in waits] + [{}] * (len(wants) - len(waits))
         emit([{**_as_json(want), **fields} for want, fields in zip(wants, more, strict=True)])
         return
-    _print(wants, as_json, "")
+    listing([_as_json(want) for want in wants], COLUMNS, empty="")
     for want, wait in zip(wants, waits, strict=False):
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
         for line in cause_lines(wait.causes):
@@ -208,9 +225,10 @@ def _waiting(engine: Engine, want: WantView) -> _Waiting:
 @common
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
     """Cancel wants, and the queued job runs only they need."""
-    command = CancelWants(ids=wants_or_requests, terminate=terminate, reason=reason)
-    the_engine().handle(command, actor=this_user())
-    wants = [want for name in wants_or_requests for want in the_queries().wants_named(name)]
+    engine = the_engine()
+    ids = tuple(engine.queries.full_id(IdKind.WANT, name) for name in wants_or_requests)
+    engine.handle(CancelWants(ids=ids, terminate=terminate, reason=reason), actor=this_user())
+    wants = [want for id in ids for want in engine.queries.wants_named(id)]
     if as_json:
         emit([_as_json(want) for want in wants])
         return
@@ -218,34 +236,9 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     click.echo(f"Canceled {count(canceled, 'want')}.")
 
 
-def _print(wants: list[WantView], as_json: bool, empty: str) -> None:
-    if as_json:
-        emit([_as_json(want) for want in wants])
-        return
-    columns = ("want", "request", "refs", "state", "source", "priority", "created", "expires", "deadline")
-    rows = [
-        (
-            want.id,
-            want.request_id,
-            shown(want.refs),
-            want.state.value,
-            want.source,
-            want.priority,
-            when(want.created_at),
-            when(want.expires_at) or "never",
-            when(want.deadline) and f"{when(want.deadline)}{' missed' if want.sla_missed_at else ''}",
-        )
-        for want in wants
-    ]
-    hidden = ("request", "source", "priority", "created", "expires")
-    table(columns, rows, empty=empty, wide_only=hidden)
-
-
 def _as_json(want: WantView) -> dict[str, object]:
-    return {
-        **picked(
-            want, "id", "request_id", "refs", "state", "source", "priority", "created_at", "expires_at", "comment"
-        ),
-        "data_timestamp": when(want.data_timestamp),
-        "deadline": when(want.deadline),
-    }
+    """Rules 15."""
+    return picked(
+        want, "id", "request_id", "refs", "state", "source", "source_id", "priority", "created_at", "expires_at",
+        "comment", "data_timestamp", "deadline", "sla_missed_at",
+    ) | {"data_timestamp": when(want.data_timestamp), "deadline": when(want.deadline)}  # fmt: skip

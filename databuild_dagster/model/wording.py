@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Characters at the end of an id that tables print for it, and the fewest that name it on the command line.
+SHORT_ID = 8
 #: Letters of another program's text, such as an exception's, that a message quotes.
 MAX_QUOTED = 300
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.

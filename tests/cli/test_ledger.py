@@ -167,7 +167,7 @@ def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -
     no_asset = known_project.call("ledger", "list", "--ref", "odrers@2024-01-29", "--json")
     no_day = known_project.call("ledger", "list", "--ref", "orders@2024-02-99", "--json")
 
-    assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no want or request 'nobody'.")
+    assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no request 'nobody'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
     assert mixed.code == 2
     assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import click
 import pytest
 from click.testing import CliRunner, Result
@@ -9,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import MAX_COLUMNS, MAX_WIDTH, table
+from databuild_dagster.cli.output import MAX_COLUMNS, MAX_WIDTH, Column, headline, listing, table
 from databuild_dagster.engine.ids import new_id
+from databuild_dagster.model.wording import SHORT_ID
 from tests.cli.conftest import Project
 
 LONG = "a_source_of_orders_from_the_northern_warehouses_of_the_group_before_they_are_cleaned_for_reports"
@@ -58,7 +62,16 @@ TABLES = (
 )
 
 
-def printed(columns: list[str], rows: list[list[str]], *arguments: str, **settings: tuple[str, ...]) -> Result:
+def listed(records: list[dict[str, Any]], columns: tuple[Column, ...], *arguments: str) -> Result:
+    @click.command()
+    @tabular
+    def show(as_json: bool) -> None:
+        listing(records, columns, empty="", as_json=as_json)
+
+    return CliRunner().invoke(show, list(arguments))
+
+
+def printed(columns: list[str], rows: list[list[str]], *arguments: str, **settings: Any) -> Result:
     @click.command()
     @tabular
     def show(as_json: bool) -> None:
@@ -87,10 +100,41 @@ def test_a_long_sentence_is_folded_and_a_long_ref_keeps_both_its_ends() -> None:
     assert "01-29" in text
 
 
-def test_an_id_is_shown_in_full_while_anything_else_can_be_narrowed() -> None:
+def test_an_id_is_shown_by_its_end_and_in_full_with_wide() -> None:
     id = new_id()
 
-    assert id in printed(["id", "ref", "state"], [[id, REF, "Live"]]).output
+    assert id[-SHORT_ID:] in printed(["id", "ref", "state"], [[id, REF, "Live"]]).output.split()
+    assert id in printed(["id", "ref", "state"], [[id, REF, "Live"]], "--wide").output.split()
+
+
+def test_ids_with_a_common_end_are_shown_as_long_as_they_need_to_differ() -> None:
+    ids = [f"0193a5b2-7c00-7abc-8def-{n:04x}00000abc" for n in (1, 2)]
+    others = [f"0193a5b2-7c00-7abc-{n:04x}-000100000abc" for n in (1, 2)]
+
+    assert [id[-12:] for id in ids] == printed(["id"], [[id] for id in ids]).output.split()[1:]
+    assert others == printed(["id"], [[id] for id in others]).output.split()[1:]
+
+
+def test_an_id_among_the_rows_of_a_ref_stays_whole() -> None:
+    id = new_id()
+
+    assert id in printed(["key"], [[id]], shorten_ids=False).output
+
+
+def test_a_record_is_shown_by_columns_and_a_cut_text_says_where_the_rest_is() -> None:
+    error = "no orders " * 30
+    columns = (Column("job run", "id"), Column("refs"), Column("error", text=headline), Column("at", wide_only=True))
+    record = {"id": "1", "refs": ["a", "b", "c", "d"], "error": f"{error}\nTraceback", "at": None}
+
+    narrow = listed([record], columns).output
+    wide = listed([record], columns, "--wide").output
+    as_json = listed([record], columns, "--json").output
+
+    assert "a, b, c and 1 more" in narrow
+    assert narrow.splitlines()[-1] == "A text that ends with … is longer; --wide and --json show all of it."
+    assert f"a, b, c, d  {error}Traceback  -" in wide
+    assert "…" not in wide
+    assert json.loads(as_json) == [record]
 
 
 def test_wide_shows_every_column_in_full() -> None:
@@ -113,3 +157,35 @@ def test_no_table_of_any_command_is_wider_than_100_characters(project: Project) 
         assert done.code in (0, 1, 2), done
         lines = [line for line in done.out.splitlines() if not line.startswith("Warning: ")]
         assert max(map(len, lines or [""])) <= MAX_WIDTH, (arguments, done.out)
+
+
+@pytest.mark.long
+def test_every_command_takes_the_ids_that_tables_print(project: Project) -> None:
+    day, other = "orders@2024-01-29", "orders@2024-01-30"
+
+    def short(*command: str) -> str:
+        """The first id of the last row of a table."""
+        return project.call(*command).out.splitlines()[-1].removeprefix("*").split()[0]
+
+    def answer(*command: str) -> Any:
+        return project.ask(*command)
+
+    built = answer("build", day)["request_id"]
+    first = short("history", day)
+    project.call("build", day, "--rebuild")
+    project.call("want", "create", other)
+    want = short("want", "list")
+    project.claim("orders@2024-02-01")
+    job_run = short("job-run", "list", "--limit", "1")
+    taint = answer("taint", "--instance", short("history", day), "--reason", "wrong")["taint_id"]
+
+    assert len(first) == len(want) == len(job_run) == SHORT_ID
+    assert answer("want", "show", want)[0]["refs"] == [other]
+    assert answer("explain", want)["state"] == "Idle"
+    assert answer("receipt", day, "--instance", first)["uuid"].endswith(first)
+    assert first in answer("manifest", "show", first)["instance_uuid"]
+    assert answer("untaint", taint[-SHORT_ID:])["taint_id"] == taint
+    assert answer("revert", day, "--to", first)["uuid"].endswith(first)
+    assert answer("ledger", "list", "--request", built[-SHORT_ID:])[0]["requester"] == built
+    assert answer("want", "cancel", want)[0]["state"] == "Canceled"
+    assert answer("job-run", "cancel", job_run)[0]["id"].endswith(job_run)

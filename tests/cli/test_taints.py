@@ -179,7 +179,7 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
     assert file["rows"] == 2
     assert file["checksum"]
     assert [name for name, _ in made_of[DAY]["schema"]] == ["day", "amount"]
-    assert uuid(project, DAY) in project.call("receipt", MONTH).out
+    assert uuid(project, DAY)[-8:] in project.call("receipt", MONTH).out
     assert "1 ref built from it stays live, and stale" in project.call("taint", DAY, "--reason", "wrong").out
     missing = project.call("receipt", "orders@2024-02-01", "--json")
     assert (missing.code, missing.json["error"]["type"]) == (2, "NoReceipt")

@@ -41,6 +41,7 @@ from databuild_dagster.model.need import (
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref, partition_key_of
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.store.queries.ids import IdKind, may_be_id
 from databuild_dagster.store.queries.wants import WantView
 from databuild_dagster.store.rebuild import as_it_was
 
@@ -99,6 +100,8 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
     ref that cannot be wanted `InvalidRef`, `UnknownAsset` or `UnknownPartition`.
     """
     following = _Following(engine, from_log_alone=from_log_alone)
+    if may_be_id(name) and engine.queries.dataset(name) is None:
+        name = engine.queries.full_id(IdKind.WANT, name)
     if wants := engine.queries.wants_named(name):
         return _of_wants(engine, name, wants, following)
     ref = _known_ref(engine, name)
@@ -125,8 +128,6 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
 
 def _known_ref(engine: Engine, name: str) -> Ref:
     """A ref with a history can be explained, even if no job builds it any more."""
-    if len(name) == 36 and name.count("-") == 4 and engine.queries.dataset(name) is None:
-        engine.queries.known_wants(name)
     ref = parse_ref(name)
     if engine.queries.states([ref])[ref] is None and not engine.queries.wanted([ref])[ref].n_open_wants:
         _check_wantable(engine, ref)

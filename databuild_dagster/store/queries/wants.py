@@ -15,7 +15,8 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, dataset_range, grouped
+from databuild_dagster.store.queries.ids import IdKind, IdQueries
 from databuild_dagster.store.schema import BITS, PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
@@ -166,7 +167,7 @@ _ASKER = Selection(
 _LAST_WANT = Selection(LastWant, "w")
 
 
-class WantQueries(Asking):
+class WantQueries(IdQueries):
     """Wants, open and ended."""
 
     def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
@@ -197,12 +198,8 @@ class WantQueries(Asking):
         return want.rows(self._all(sql, name, name))
 
     def known_wants(self, name: str) -> list[WantView]:
-        """`wants_named`, at least one. Raises `NotFound`, with near names."""
-        found = self.wants_named(name)
-        if not found:
-            names = [known for want in self.wants() for known in (want.id, want.request_id)]
-            raise NotFound(kind="want or request", name=name, names=names)
-        return found
+        """The wants of a want id or request id, in full or by its end. Raises as `full_id`."""
+        return self.wants_named(self.full_id(IdKind.WANT, name))
 
     def wants_of_ref(self, ref: Ref) -> list[WantView]:
         """Every want that ever named a ref (rule 5.6)."""

@@ -1,0 +1,89 @@
+"""Ids in full or by their end, as tables print them (rule 2.3).
+
+The ids of one moment begin alike (UUIDv7), so their ends tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.wording import SHORT_ID, few_of
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.schema import PREFIX
+
+_FULL = 36
+_ID = re.compile(rf"[0-9a-f-]{{{SHORT_ID},{_FULL}}}")
+#: Candidates that an error names, and the newest ids among which near ones are looked for.
+_MAX_CANDIDATES = 5
+_MAX_NEAR = 100
+
+
+class IdKind(Enum):
+    """The entity that an id names; the value is its name in messages."""
+
+    WANT = "want or request"
+    #: Also a Dagster run that asked for refs.
+    REQUEST = "request"
+    JOB_RUN = "job run"
+    INSTANCE = "instance"
+    TAINT = "taint"
+
+
+#: The column with the ids of each kind; that of requests has one id several times.
+_COLUMNS = {
+    IdKind.WANT: (("wants", "want_id"), ("wants", "request_id")),
+    IdKind.REQUEST: (("wants", "request_id"), ("launches", "dagster_run_id"), ("delegations", "requester")),
+    IdKind.JOB_RUN: (("job_runs", "job_run_id"),),
+    IdKind.INSTANCE: (("instances", "uuid"),),
+    IdKind.TAINT: (("taints", "taint_id"),),
+}
+
+
+class AmbiguousId(Refused):
+    """{name!r} is the end of several ids of a {kind}: {candidates}."""
+
+    hint = "Give more of its end, or the whole id."
+
+
+def may_be_id(text: str) -> bool:
+    """The text has the form of an id or of the end of one."""
+    return _ID.fullmatch(text) is not None
+
+
+class IdQueries(Asking):
+    """Ids by their ends."""
+
+    def full_id(self, kind: IdKind, text: str) -> str:
+        """The id that a text names in full or by its last characters.
+
+        An end is compared with every id of the kind. Raises `NotFound` with near ids, and `AmbiguousId`.
+        """
+        found = self._ids(kind, "=", text)
+        if not found and may_be_id(text) and len(text) < _FULL:
+            found = self._ids(kind, "LIKE", f"%{text}")
+        if not found:
+            raise NotFound(kind=kind.value, name=text, names=self._newest(kind))
+        if len(found) > 1:
+            few = few_of(sorted(found), _MAX_CANDIDATES)
+            raise AmbiguousId(kind=kind.value, name=text, candidates=few)
+        return found.pop()
+
+    def _ids(self, kind: IdKind, is_like: str, pattern: str) -> set[str]:
+        """The ids of a kind that compare so with a pattern."""
+        return {
+            id
+            for table, column in _COLUMNS[kind]
+            for (id,) in self._all(f"SELECT DISTINCT {column} FROM {PREFIX}{table} WHERE {column} {is_like} ?", pattern)
+        }
+
+    def _newest(self, kind: IdKind) -> list[str]:
+        """The newest ids of a kind, from the tables whose rows are numbered."""
+        return [
+            id
+            for table, column in _COLUMNS[kind]
+            if table != "delegations"
+            for (id,) in self._all(f"SELECT {column} FROM {PREFIX}{table} ORDER BY id DESC LIMIT ?", _MAX_NEAR)
+            if id is not None
+        ]

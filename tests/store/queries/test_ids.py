@@ -1,0 +1,77 @@
+"""An id is named in full or by its last characters (rule 2.3)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.wording import SHORT_ID
+from databuild_dagster.store.queries.ids import AmbiguousId, IdKind
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+
+@pytest.fixture
+def world():
+    world = World([dataset(name) for name in "abcdefgh"])
+    yield world
+    world.store.close()
+
+
+def test_each_kind_of_id_is_found_by_its_end(world):
+    world.live("a")
+    want = world.want("b")
+    world.taint("a")
+    instance = world.queries.instance(world.uuid("a"))
+    (taint,) = world.queries.taints_of(instance.uuid)
+    (known,) = world.queries.wants_named(want)
+
+    for kind, id in (
+        (IdKind.WANT, want),
+        (IdKind.WANT, known.request_id),
+        (IdKind.REQUEST, known.request_id),
+        (IdKind.JOB_RUN, instance.job_run),
+        (IdKind.INSTANCE, instance.uuid),
+        (IdKind.TAINT, taint.taint_id),
+    ):
+        assert world.queries.full_id(kind, id) == id
+        assert world.queries.full_id(kind, id[-SHORT_ID:]) == id
+
+
+def test_an_end_that_several_ids_have_is_refused_with_the_candidates(world):
+    numbers = count(1)
+    world.engine.new_id = lambda: f"0193a5b2-7c00-7abc-{next(numbers):04x}-000000000abc"
+    world.engine.handle(c.CreateWants(wants=tuple((name,) for name in "abcdefg")))
+    wants = [want.id for want in world.queries.wants()]
+
+    with pytest.raises(AmbiguousId) as refused:
+        world.queries.full_id(IdKind.WANT, "00000abc")
+
+    assert refused.value.message.endswith(" and 3 more.")
+    assert wants[-1] in refused.value.message
+    assert world.queries.full_id(IdKind.WANT, wants[0][-17:]) == wants[0]
+
+
+@pytest.mark.parametrize("kind", list(IdKind))
+def test_an_unknown_id_is_refused_with_ids_like_it(world, kind):
+    world.live("a")
+    world.taint("a")
+    (known, *_) = world.queries._newest(kind)
+    mistyped = known[:-1] + ("0" if known[-1] != "0" else "1")
+
+    with pytest.raises(NotFound) as refused:
+        world.queries.full_id(kind, mistyped)
+
+    assert refused.value.message == f"There is no {kind.value} {mistyped!r}."
+    assert known in refused.value.advice
+
+
+def test_a_text_that_is_shorter_or_no_id_names_none(world):
+    want = world.want("a")
+
+    for text in ("", want[-4:], "%", "_" * SHORT_ID, "a@b"):
+        with pytest.raises(NotFound):
+            world.queries.full_id(IdKind.WANT, text)
