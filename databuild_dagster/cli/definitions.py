@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.process import printing_to_stderr
-from databuild_dagster.cli.state import the_instance
+from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.commands import Command
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
 if TYPE_CHECKING:
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.authoring.location import CodeLocation
     from databuild_dagster.bindings.building.deployment import Deployment
     from databuild_dagster.engine.engine import Engine, Outcome
+    from databuild_dagster.model.commands import Command
     from databuild_dagster.model.datasets import DatasetSpec
     from databuild_dagster.model.errors import AssetTaken
     from databuild_dagster.warehouse.layout import Warehouse
+
+T = TypeVar("T")
 
 
 def load(where: Where) -> list[CodeLocation]:
@@ -109,10 +112,15 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
 def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:
     """Handle a command; load the definitions if it names an asset that is not registered yet."""
+    return with_definitions(lambda: engine.handle(command, actor=this_user()), where, lambda: engine)
+
+
+def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:
+    """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset."""
     if where.named:
-        register_all(engine, load(where))
+        register_all(engine(), load(where))
     try:
-        return engine.handle(command, actor=this_user())
+        return ask()
     except UnknownAsset as unknown:
         if where.named:
             raise
@@ -122,5 +130,5 @@ def handle_with_definitions(engine: Engine, command: Command, where: Where) -> O
             locations = load(where)
         except CannotLoad as cannot:
             raise unknown from cannot
-        register_all(engine, locations)
-        return engine.handle(command, actor=this_user())
+        register_all(engine(), locations)
+        return ask()

@@ -7,7 +7,8 @@ from itertools import groupby
 
 import click
 
-from databuild_dagster.cli.options import as_of, common, moment
+from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
 from databuild_dagster.cli.output import STYLES, count, emit, picked, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
@@ -20,8 +21,9 @@ MAX_LINES = 30
 @click.command("explain")
 @click.argument("ref_or_want", metavar="REF|WANT")
 @as_of
+@definitions
 @common
-def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
+def explain(ref_or_want: str, as_of: str | None, where: Where, as_json: bool) -> None:
     """Explain why REF is or is not being built now.
 
     Every line below another one is the cause of that one; the deepest is the first cause. With --as-of, as it was
@@ -30,7 +32,7 @@ def explain(ref_or_want: str, as_of: str | None, as_json: bool) -> None:
     engine = the_engine()
     then = moment(engine.queries, as_of)
     if then.seq is None or then.at is None:
-        explanation = explanation_of(engine, ref_or_want)
+        explanation = with_definitions(lambda: explanation_of(engine, ref_or_want), where, lambda: engine)
     else:
         explanation = explain_as_of(engine, ref_or_want, then.seq, then.at)
     if as_json:

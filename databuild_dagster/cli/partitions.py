@@ -1,10 +1,11 @@
-"""`databuild partitions` and `show`: what readers see, and what was there before. Loads no user code."""
+"""`databuild partitions` and `show`: what readers see, and what was there before. Loads user code for an unknown asset only."""
 
 from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import REF, as_of, common, moment, tabular
+from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
 from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.state import the_engine, the_instance, the_queries
 from databuild_dagster.model.errors import UnknownPartition
@@ -37,12 +38,13 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
 )
 @click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
 @as_of
+@definitions
 @tabular
-def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, as_json: bool) -> None:
+def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, where: Where, as_json: bool) -> None:
     """List every partition of ASSET with its state."""
     queries = the_queries()
     then = moment(queries, as_of)
-    dataset = queries.known_dataset(asset)
+    dataset = with_definitions(lambda: queries.known_dataset(asset), where)
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
@@ -73,11 +75,12 @@ def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
 @click.command()
 @click.argument("ref", type=REF)
 @as_of
+@definitions
 @common
-def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
+def show(ref: Ref, as_of: str | None, where: Where, as_json: bool) -> None:
     """Show what readers of REF see: its instance and files."""
     queries = the_queries()
-    canonical = canonical_of(queries, ref)
+    canonical = with_definitions(lambda: canonical_of(queries, ref), where)
     if (then := moment(queries, as_of)).seq is not None:
         canonical = queries.canonical_at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
@@ -100,7 +103,7 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
         "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None if now else None,
         "taints": "; ".join(_taints(queries, canonical.uuid)) or None if now else None,
         "instance": canonical.uuid,
-        "previous": details["previous_uuid"],
+        "previous": _previous(queries, details["previous_uuid"]),
         "job run": canonical.job_run,
         "live since": when(canonical.live_at),
         "retry at": when(canonical.retry_at),
@@ -115,6 +118,12 @@ def show(ref: Ref, as_of: str | None, as_json: bool) -> None:
     for name, value in lines.items():
         if value is not None:
             click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def _previous(queries: Queries, uuid: str | None) -> str | None:
+    """A failed attempt is no earlier data, so it is marked."""
+    instance = queries.instance(uuid) if uuid else None
+    return f"{uuid} (never live)" if instance is not None and instance.live_at is None else uuid
 
 
 def _taints(queries: Queries, uuid: str) -> list[str]:

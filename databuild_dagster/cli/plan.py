@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from databuild_dagster.cli.options import REF, common
+from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.options import REF, Where, common, definitions
 from databuild_dagster.cli.output import count, emit, picked, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
@@ -31,13 +32,14 @@ MAX_WIDTH = 10_000
 
 @click.command("plan")
 @click.argument("refs", type=REF, nargs=-1, required=True)
+@definitions
 @common
-def plan(refs: tuple[Ref, ...], as_json: bool) -> None:
+def plan(refs: tuple[Ref, ...], where: Where, as_json: bool) -> None:
     """Show what `databuild build REFS` would do, and why.
 
     build: launched. join: another build has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
     """
-    annotated = annotated_plan(refs)
+    annotated = with_definitions(lambda: annotated_plan(refs), where)
     reads = _reads(annotated)
     if as_json:
         emit({**as_dict(annotated), "reads": [_as_json(read_set) for read_set in reads]})

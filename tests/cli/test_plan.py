@@ -141,7 +141,19 @@ def test_a_ref_that_cannot_be_wanted_cannot_be_planned(
     assert words in done.json["error"]["hint"]
 
 
-def test_a_home_that_nothing_was_loaded_in_says_what_to_do(project: Project) -> None:
+def test_a_fresh_project_is_registered_by_the_first_question_about_it(project: Project) -> None:
+    """Rule 5.7: `build` is not the only command that finds the definitions."""
+    planned = project.ask("plan", JANUARY)
+
+    assert actions(planned)[JANUARY] == "build"
+    assert "nothing has built it yet" in project.call("show", JANUARY).out
+    assert project.call("explain", JANUARY).code == 0
+
+
+def test_a_folder_without_definitions_says_what_registers_an_asset(project: Project) -> None:
+    (project.folder / "workspace.yaml").unlink()
+    (project.folder / "definitions.py").unlink()
+
     done = project.call("plan", JANUARY)
 
     assert done.code == 2

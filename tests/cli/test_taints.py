@@ -150,6 +150,7 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
     project.tick_until_idle()
 
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
+    assert "(never live)" in project.call("show", DAY).out, "the failed attempt is no earlier data"
     assert {each["state"] for each in project.ask("want", "show", told["request_id"])} == {"Successful"}
     refused = project.call("retry", MONTH, "--json")
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToRetry")
