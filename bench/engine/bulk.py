@@ -22,8 +22,8 @@ from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.rebuild import rebuild
-from databuild_dagster.store.schema import PREFIX
 
 #: Refs of a batch.
 BATCH = 1_000

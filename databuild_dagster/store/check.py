@@ -16,6 +16,7 @@ from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.codec import decode, unknown_fields
 from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.format import EVENTS
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.rebuild import differences
 from databuild_dagster.store.store import Store
@@ -52,7 +53,7 @@ def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Qu
     """The questions that the existing tables can answer."""
     if deep:
         yield partial(_damage, database)
-    if schema.events.name not in gone:
+    if EVENTS not in gone:
         yield audit
     if gone.isdisjoint(schema.metadata.tables):
         yield violations
@@ -89,7 +90,7 @@ def _unreadable(entity: str, why: object) -> Violation:
     rebuild = (
         "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
     )
-    remedy = "restore the last copy of the database" if entity == schema.events.name else rebuild
+    remedy = "restore the last copy of the database" if entity == EVENTS else rebuild
     return Violation("rule 3.4", entity, f"cannot be read ({why}): {remedy}")
 
 
@@ -109,7 +110,7 @@ def _differences(connection: Connection) -> list[Violation]:
 
 def _stopped(connection: Connection, broken: IllegalMove) -> Iterator[Violation]:
     seq = broken.facts["seq"]
-    for (name,) in connection.execute(f"SELECT type FROM {schema.events.name} WHERE seq = ?", (seq,)):
+    for (name,) in connection.execute(f"SELECT type FROM {EVENTS} WHERE seq = ?", (seq,)):
         why = f"the log does not fold: {name} at seq {seq} stops it. {broken.message}"
         yield Violation("I5", f"seq {seq}", why)
 

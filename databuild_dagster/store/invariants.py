@@ -26,8 +26,8 @@ from databuild_dagster.model.states import (
     WantState,
 )
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.schema import BITS, one_of
-from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.format import BITS, one_of
+from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.work.meta_entries import from_stored
 
 

@@ -15,8 +15,8 @@ from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
-from databuild_dagster.store.schema import BITS, one_of
-from databuild_dagster.store.schema import PREFIX as P
+from databuild_dagster.store.format import BITS, one_of
+from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 

@@ -12,7 +12,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.codec import decode, encode
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 
 _APPEND = (
     f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.meta_storage import LAST, Batch, CompactedRevision, Entry, check_key
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.work.meta_entries import from_stored
 

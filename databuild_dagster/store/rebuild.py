@@ -20,6 +20,7 @@ from databuild_dagster.model.events import Event
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -81,8 +82,8 @@ def rebuild(store: Store) -> int:
         for table in schema.PROJECTIONS:
             _copy(scratch.database.connection(), work.connection, table)
         work.connection.executemany(
-            f"UPDATE {schema.meta.name} SET value = ? WHERE key = ?",
-            [(str(schema.LOG_VERSION), "log_version"), (str(schema.PROJECTION_VERSION), "projection_version")],
+            f"UPDATE {META} SET value = ? WHERE key = ?",
+            [(str(LOG_VERSION), "log_version"), (str(PROJECTION_VERSION), "projection_version")],
         )
         return n_events
 

@@ -11,10 +11,10 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Held, left_by
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import BITS
+from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.asking import dataset_range
-from databuild_dagster.store.schema import BITS
-from databuild_dagster.store.schema import PREFIX as P
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.work.taints import OLDEST_OPEN, POINTINGS

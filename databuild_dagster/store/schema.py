@@ -8,7 +8,7 @@ runs of a launch, and the instances of a job run, need no index either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -19,30 +19,7 @@ from databuild_dagster.model import rows
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-
-#: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
-#: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
-#: SLAs, reverts, arcs; 3 removals and the meta storage.
-LOG_VERSION = 3
-#: Version of the projections; with another one the tables have to be computed again.
-PROJECTION_VERSION = 8
-
-PREFIX = "databuild_"
-
-#: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
-#: are left for the seq.
-BITS = 20
-
-
-def first_id(seq: int) -> int:
-    """The least row id of an event."""
-    return seq << BITS
-
-
-def end_of_event(row_id: int) -> int:
-    """Above every id of the same event's rows."""
-    return first_id((row_id >> BITS) + 1)
-
+from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, PREFIX, SESSION_COLUMNS, SESSIONS
 
 metadata = sa.MetaData()
 
@@ -58,12 +35,6 @@ _TYPES: dict[type, sa.types.TypeEngine[Any]] = {
 def _in(column: str, states: type[Enum]) -> sa.CheckConstraint:
     # Not IN: for more than two values SQLite makes a table of them, with every row that it checks (10 µs a statement).
     return sa.CheckConstraint(" OR ".join(f"{column} = '{state.value}'" for state in states))
-
-
-def one_of(states: Iterable[Enum], *others: str) -> str:
-    """A list of states and other words for SQL's `IN`, in one order, so that a statement is one text in every process."""
-    values = "', '".join(sorted([*(state.value for state in states), *others]))
-    return f"('{values}')"
 
 
 def _table(
@@ -137,14 +108,6 @@ def _guards(*verbs: str, dropped: str, refused: str, only_next: str) -> tuple[st
     )
 
 
-#: Tables outside the log (`heartbeats`), which no transaction locks: in a file beside SQLite's, or beside PostgreSQL's tables,
-#: where they survive a crash: the judge takes a launch without a heartbeat for lost.
-HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
-SESSIONS, SESSION_COLUMNS = (
-    PREFIX + "sessions",
-    "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "
-    "PRIMARY KEY (dagster_run_id, address))",
-)
 #: By database, the statements that make the tables outside the log and the triggers that keep it append-only.
 GUARDS = {
     "sqlite": _guards(

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from databuild_dagster.store import log, schema
+from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
+from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 
@@ -40,12 +41,12 @@ class Store:
                 )
             self._create(connection)
         log_version, tables_version = found = self.versions()
-        if log_version > schema.LOG_VERSION or tables_version > schema.PROJECTION_VERSION:
+        if log_version > LOG_VERSION or tables_version > PROJECTION_VERSION:
             raise NewerStore(url=self.database.place, found=_named(found), known=_named(self.known_versions))
         if check_projections and found != self.known_versions:
             raise OlderProjection(url=self.database.place, found=_named(found), known=_named(self.known_versions))
 
-    known_versions = (schema.LOG_VERSION, schema.PROJECTION_VERSION)
+    known_versions = (LOG_VERSION, PROJECTION_VERSION)
 
     def versions(self) -> tuple[int, int]:
         """The versions of the log and of the tables that are computed from it."""
@@ -54,13 +55,13 @@ class Store:
         return found
 
     def _versions(self, connection: Connection) -> tuple[int, int] | None:
-        if not self.database.has_table(connection, schema.meta.name):
+        if not self.database.has_table(connection, META):
             return None
-        found = dict(connection.execute(f"SELECT key, value FROM {schema.meta.name}").fetchall())
+        found = dict(connection.execute(f"SELECT key, value FROM {META}").fetchall())
         try:
             return int(found["log_version"]), int(found["projection_version"])
         except (KeyError, ValueError):
-            why = f"its table {schema.meta.name} does not have its version"
+            why = f"its table {META} does not have its version"
             raise ForeignDatabase(url=self.database.place, why=why) from None
 
     def _create(self, connection: Connection) -> None:
@@ -70,9 +71,9 @@ class Store:
             if self._versions(connection) is None:
                 for statement in self.database.ddl():
                     connection.execute(statement)
-                versions = {"log_version": schema.LOG_VERSION, "projection_version": schema.PROJECTION_VERSION}
+                versions = {"log_version": LOG_VERSION, "projection_version": PROJECTION_VERSION}
                 connection.executemany(
-                    f"INSERT INTO {schema.meta.name} (key, value) VALUES (?, ?)",
+                    f"INSERT INTO {META} (key, value) VALUES (?, ?)",
                     [(key, str(value)) for key, value in versions.items()],
                 )
             self.database.commit(connection)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from databuild_dagster.store import schema
 from databuild_dagster.store.backends.base import Connection, Database
+from databuild_dagster.store.format import EVENTS, META
 from databuild_dagster.store.invariants import Violation
 
 _CREATE = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW|TRIGGER) (?:IF NOT EXISTS )?(\w+)(?:.* ON (\w+))?")
@@ -65,7 +66,7 @@ def _parts(database: Database) -> tuple[_Part, ...]:
 
 
 def _is_log(part: _Part) -> bool:
-    return part.name in (schema.events.name, schema.meta.name)
+    return part.name in (EVENTS, META)
 
 
 def _lacking_columns(database: Database, connection: Connection, table: str) -> list[str]:

@@ -9,8 +9,8 @@ from databuild_dagster.engine.follower import Cursor, LogFollower, all_touched, 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.store import log
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.rebuild import rebuild
-from databuild_dagster.store.schema import PREFIX
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -22,6 +22,7 @@ from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.heartbeats import Heartbeats
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
@@ -102,7 +103,7 @@ class Deck:
         self.reader = Store("sqlite://")
         for store in (self.onlooker, self.reader):
             # Only so that the file can be emptied between two seeds; that the log refuses it is tested elsewhere.
-            store._connection().execute(f"DROP TRIGGER {schema.PREFIX}events_no_delete")
+            store._connection().execute(f"DROP TRIGGER {PREFIX}events_no_delete")
             store._connection().execute("PRAGMA synchronous = OFF")
 
     def emptied(self) -> None:

@@ -16,8 +16,9 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import ended_of
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store import log, schema
+from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
@@ -280,6 +281,6 @@ class World:
         """(requester, ref, the ref's state) of each delegation that has not ended (rule 8.3)."""
         with self.deck.onlooker.reading() as connection:
             return connection.execute(
-                f"""SELECT d.requester, r.ref, r.state FROM {schema.PREFIX}delegations d
-                JOIN {schema.PREFIX}refs r ON r.id = d.ref_id WHERE d.outcome = 'waiting'"""
+                f"""SELECT d.requester, r.ref, r.state FROM {PREFIX}delegations d
+                JOIN {PREFIX}refs r ON r.id = d.ref_id WHERE d.outcome = 'waiting'"""
             ).fetchall()

@@ -21,6 +21,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.check import check
 from databuild_dagster.store.codec import decode, encode
 from databuild_dagster.store.errors import OlderProjection
+from databuild_dagster.store.format import LOG_VERSION, PROJECTION_VERSION
 from databuild_dagster.store.rebuild import migrate, rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.support import golden, story
@@ -204,7 +205,7 @@ def test_the_command_line_brings_an_older_home_to_today(recorded, with_older_tab
 
     assert isinstance(refused.exception, OlderProjection)
     assert "databuild log migrate" in str(refused.exception)
-    versions = [schema.LOG_VERSION, schema.PROJECTION_VERSION]
+    versions = [LOG_VERSION, PROJECTION_VERSION]
     answer = json.loads(migrated.output)
     assert (answer["events"], answer["after"]) == (len(recorded.log), versions)
     assert json.loads(again.output) == {"before": versions, "after": versions, "events": None}

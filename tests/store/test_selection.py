@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.selection import Selection
 from tests.support.catalog import dataset
 from tests.support.world import World

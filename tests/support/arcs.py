@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.store import Store
 
 

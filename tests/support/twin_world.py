@@ -14,6 +14,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store import schema
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.meta_entries import from_stored
 
 from .model_world import ModelWorld, differences
@@ -54,7 +55,7 @@ class TwinWorld(World):
     def _tables(self) -> dict[str, set[tuple[Any, ...]]]:
         with self.store.reading() as connection:
             tables = {
-                table.name.removeprefix(schema.PREFIX): {
+                table.name.removeprefix(PREFIX): {
                     tuple(row)
                     for row in connection.execute(f"SELECT {', '.join(table.columns.keys())} FROM {table.name}")
                 }

@@ -43,7 +43,6 @@ from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, Instance
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.ids import IdKind, may_be_id
 from databuild_dagster.store.queries.wants import WantView
-from databuild_dagster.store.rebuild import as_it_was
 
 _S = InstanceState
 
@@ -117,6 +116,9 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
     now; `OnlyLater` for one that was unknown then.
     """
     try:
+        # A fold makes tables, by SQLAlchemy, whose import would slow every other question.
+        from databuild_dagster.store.rebuild import as_it_was
+
         with as_it_was(engine.store, seq) as store:
             then = Engine(store, engine.catalog, clock=lambda: at, new_id=engine.new_id)
             return explain(then, name, from_log_alone=True)

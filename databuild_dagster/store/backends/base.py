@@ -9,11 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn, Protocol
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from databuild_dagster.store.errors import NotOneFile
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 
 class Keys(list[Any]):
@@ -88,9 +89,21 @@ class Database(ABC):
     def aside(self) -> AbstractContextManager[Connection]:
         """A connection that never waits for the log: each statement is a transaction."""
 
-    @abstractmethod
     def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
-        """The statements that make tables; by default all of an empty database."""
+        """The statements that make tables, as SQLAlchemy writes them; by default all of an empty database."""
+        # SQLAlchemy takes 0.3 s to import, and most processes make no table.
+        import sqlalchemy as sa
+
+        from databuild_dagster.store.schema import metadata
+
+        statements: list[str] = []
+
+        def keep(statement: sa.Executable, *_: object, **__: object) -> None:
+            statements.append(str(statement.compile(dialect=engine.dialect)))  # type: ignore[attr-defined]
+
+        engine = sa.create_mock_engine(f"{self.dialect}://", keep)
+        metadata.create_all(engine, tables, checkfirst=False)
+        return statements
 
     @abstractmethod
     def raise_trouble(self, error: BaseException) -> NoReturn:
@@ -136,14 +149,3 @@ class Database(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-
-
-def statements_of(tables: Sequence[sa.Table] | None, metadata: sa.MetaData, dialect: sa.Dialect) -> list[str]:
-    """The DDL of a dialect, as SQLAlchemy writes it."""
-    statements: list[str] = []
-
-    def keep(statement: sa.Executable, *_: object, **__: object) -> None:
-        statements.append(str(statement.compile(dialect=dialect)))  # type: ignore[attr-defined]
-
-    metadata.create_all(sa.create_mock_engine(f"{dialect.name}://", keep), tables, checkfirst=False)
-    return statements

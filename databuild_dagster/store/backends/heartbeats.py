@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from databuild_dagster.store import schema
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.store.schema import HEARTBEATS, SESSIONS
+from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS
 
 _BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
@@ -29,8 +28,8 @@ _NOTE_SESSION = (
 _READ_SESSIONS = f"SELECT dagster_run_id, address, holder, at FROM {SESSIONS} ORDER BY at"
 _FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address = ?"
 
-_CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {schema.HEARTBEAT_COLUMNS} WITHOUT ROWID"
-_CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {schema.SESSION_COLUMNS} WITHOUT ROWID"
+_CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT ROWID"
+_CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
 
 #: Heartbeats deleted at once.
 MAX_FORGOTTEN = 10_000

@@ -1,28 +1,37 @@
-"""From a url to the database that it names."""
+"""From a url to the database that it names. A database is imported on use, and a file's url needs no SQLAlchemy."""
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from urllib.parse import unquote
 
 from databuild_dagster.store.backends.base import Database
 from databuild_dagster.store.errors import UnsupportedDatabase
 
+_FILE = "sqlite:///"
+
 
 def database_of(url: str) -> Database:
     """Raises `UnsupportedDatabase`, `MissingDriver`, `StoreUnusable`."""
+    if url.startswith(_FILE):
+        return _sqlite(url, unquote(url.removeprefix(_FILE).partition("?")[0]))
+    import sqlalchemy as sa
+
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
         # The text after an @ is not a password.
         raise UnsupportedDatabase(url=url.rpartition("@")[2]) from None
     backend = parsed.get_backend_name()
-    # Loaded on use: one needs a driver that most installations lack, the other locks by the kernel.
     if backend == "sqlite":
-        from databuild_dagster.store.backends.sqlite import SqliteDatabase
-
-        return SqliteDatabase(url, parsed)
+        return _sqlite(url, parsed.database or "")
     if backend == "postgresql":
         from databuild_dagster.store.backends.postgres import PostgresDatabase
 
         return PostgresDatabase(url, parsed)
     raise UnsupportedDatabase(url=parsed.render_as_string(hide_password=True))
+
+
+def _sqlite(url: str, path: str) -> Database:
+    from databuild_dagster.store.backends.sqlite import SqliteDatabase
+
+    return SqliteDatabase(url, path)

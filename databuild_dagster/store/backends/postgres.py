@@ -16,13 +16,12 @@ from itertools import islice
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql as dialect
 
 from databuild_dagster.model.wording import one_line
-from databuild_dagster.store import schema
-from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys, statements_of
+from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
 from databuild_dagster.store.errors import MissingDriver, StoreUnusable
+from databuild_dagster.store.format import META
 
 try:
     import psycopg
@@ -61,8 +60,8 @@ FEW_ROWS = 4
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: A snapshot waits until tables are swapped: an earlier one would find the new tables empty. The lock itself takes none.
-_SHARE = f"LOCK TABLE {schema.meta.name} IN ACCESS SHARE MODE"
-_EXCLUDE = f"LOCK TABLE {schema.meta.name} IN ACCESS EXCLUSIVE MODE"
+_SHARE = f"LOCK TABLE {META} IN ACCESS SHARE MODE"
+_EXCLUDE = f"LOCK TABLE {META} IN ACCESS EXCLUSIVE MODE"
 #: A query that checks the connection.
 _PING = "SELECT 1"
 _TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = 0"
@@ -332,9 +331,6 @@ class PostgresDatabase(Database):
     def apart(self, connection: Connection) -> Iterator[None]:
         with _ours(connection).raw.transaction():
             yield
-
-    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
-        return statements_of(tables, schema.metadata, dialect.dialect())
 
     def raise_trouble(self, error: BaseException) -> NoReturn:
         if isinstance(error, _TROUBLE):

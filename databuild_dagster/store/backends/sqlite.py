@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite as dialect
 
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from databuild_dagster.store import schema
-from databuild_dagster.store.backends.base import Connection, Database, Keys, statements_of
+from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
+from databuild_dagster.store.format import EVENTS
 
 #: The wait of a statement for a writer without our lock, such as a backup.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -85,10 +83,9 @@ class SqliteDatabase(Database):
     dialect = "sqlite"
     errors = (sqlite3.Error,)
 
-    def __init__(self, url: str, parsed: sa.URL) -> None:
+    def __init__(self, url: str, path: str) -> None:
         self.url = self.place = url
-        named = parsed.database and parsed.database != ":memory:"
-        self.path = os.path.abspath(str(parsed.database)) if named else None
+        self.path = os.path.abspath(path) if path not in ("", ":memory:") else None
         self._local = threading.local()
         self._shared: sqlite3.Connection | None = None
         self._aside = FileAside(None if self.path is None else f"{self.path}.heartbeats")
@@ -174,9 +171,6 @@ class SqliteDatabase(Database):
     def aside(self) -> AbstractContextManager[Connection]:
         return self._aside.aside()
 
-    def ddl(self, tables: Sequence[sa.Table] | None = None) -> list[str]:
-        return statements_of(tables, schema.metadata, dialect.dialect())
-
     def raise_trouble(self, error: BaseException) -> NoReturn:
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
@@ -226,7 +220,7 @@ class SqliteDatabase(Database):
             with closing(_connect(self.path)) as ours, closing(sqlite3.connect(path)) as copy:
                 # All pages in one step: a step reads one state of a WAL database, and holds up no writer.
                 ours.backup(copy)
-                (n_events,) = copy.execute(f"SELECT count(*) FROM {schema.events.name}").fetchone()
+                (n_events,) = copy.execute(f"SELECT count(*) FROM {EVENTS}").fetchone()
                 return int(n_events)
         except BaseException as error:
             os.unlink(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from databuild_dagster.store.schema import BITS
+from databuild_dagster.store.format import BITS
 from databuild_dagster.store.store import Store
 
 #: The largest seq whose row ids fit into the database's integers.

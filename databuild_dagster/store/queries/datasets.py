@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from databuild_dagster.model.datasets import DatasetSpec, dataset_from
 from databuild_dagster.model.errors import UnknownAsset
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
-from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.selection import Selection
 
 

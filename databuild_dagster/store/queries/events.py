@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.events import Event
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
-from databuild_dagster.store.schema import PREFIX
 
 
 class Change(NamedTuple):

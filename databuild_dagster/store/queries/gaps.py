@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.selection import Selection
 
 

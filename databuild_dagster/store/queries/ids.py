@@ -10,8 +10,8 @@ from enum import Enum
 
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.wording import SHORT_ID, few_of
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
-from databuild_dagster.store.schema import PREFIX
 
 _FULL = 36
 _ID = re.compile(rf"[0-9a-f-]{{{SHORT_ID},{_FULL}}}")

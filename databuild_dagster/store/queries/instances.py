@@ -11,8 +11,8 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.schema import PREFIX
 from databuild_dagster.store.selection import Selection
 
 

@@ -10,8 +10,8 @@ from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import BITS, PREFIX
 from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.schema import BITS, PREFIX
 from databuild_dagster.store.selection import Selection
 
 

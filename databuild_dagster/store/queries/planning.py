@@ -9,8 +9,8 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import Asking, grouped
-from databuild_dagster.store.schema import PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
 

@@ -15,9 +15,9 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, dataset_range, grouped
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
-from databuild_dagster.store.schema import BITS, PREFIX, one_of
 from databuild_dagster.store.selection import Selection
 
 

@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import ArcRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.schema import PREFIX, end_of_event
+from databuild_dagster.store.format import PREFIX, end_of_event
 from databuild_dagster.store.work.row_sets import Lookup, Shape
 from databuild_dagster.store.work.tables import Tables
 

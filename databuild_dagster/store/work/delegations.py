@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.rows import DelegationRow
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.builds import BuildWork
 from databuild_dagster.store.work.row_sets import Lookup
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.row_sets import Lookup
 from databuild_dagster.store.work.tables import Tables
 

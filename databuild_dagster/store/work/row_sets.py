@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 
 K = TypeVar("K")
 S = TypeVar("S", bound=str)

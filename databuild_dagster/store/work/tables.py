@@ -13,7 +13,7 @@ from typing import Any
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.schema import BITS, PREFIX, first_id
+from databuild_dagster.store.format import BITS, PREFIX, first_id
 from databuild_dagster.store.work.row_sets import Lookup, R, RowSet, Shape
 
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"

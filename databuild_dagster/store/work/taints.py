@@ -8,7 +8,7 @@ from operator import itemgetter
 from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.schema import BITS, PREFIX
+from databuild_dagster.store.format import BITS, PREFIX
 from databuild_dagster.store.work.row_sets import Lookup, Shape
 from databuild_dagster.store.work.tables import Tables
 

@@ -10,7 +10,7 @@ from databuild_dagster.model.rows import WantRow
 from databuild_dagster.model.states import WantState
 from databuild_dagster.model.view import Openness
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.schema import PREFIX
+from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.row_sets import Lookup, Shape
 from databuild_dagster.store.work.tables import Tables
 

@@ -26,6 +26,7 @@ from databuild_dagster.store.errors import (
     StoreUnusable,
     UnsupportedDatabase,
 )
+from databuild_dagster.store.format import LOG_VERSION, PROJECTION_VERSION
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import Store, open_store
@@ -83,7 +84,7 @@ def test_a_store_is_made_with_its_folder_when_it_is_not_there(tmp_path):
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
     """Rule 3.4: what we do not understand we do not write to."""
-    set_meta(on_disk, "log_version", str(schema.LOG_VERSION + 1))
+    set_meta(on_disk, "log_version", str(LOG_VERSION + 1))
 
     with pytest.raises(NewerStore, match="pip install --upgrade"):
         open_store(on_disk.store.url)
@@ -92,7 +93,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
 def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
     """Rule 3.4"""
     on_disk.live("a")
-    set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION - 1))
+    set_meta(on_disk, "projection_version", str(PROJECTION_VERSION - 1))
     with pytest.raises(OlderProjection, match="databuild log migrate"):
         open_store(on_disk.store.url)
 
@@ -186,7 +187,7 @@ def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
     with pytest.raises(ForeignDatabase, match="does not have its version"):
         open_store(on_disk.store.url)
 
-    set_meta(on_disk, "projection_version", str(schema.PROJECTION_VERSION))
+    set_meta(on_disk, "projection_version", str(PROJECTION_VERSION))
 
 
 def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):

@@ -1,0 +1,49 @@
+"""The format of the database: versions, names and row ids.
+
+Every statement needs them, and most processes make no table; so this module imports no SQLAlchemy, which `schema` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+#: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
+#: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
+#: SLAs, reverts, arcs; 3 removals and the meta storage.
+LOG_VERSION = 3
+#: Version of the projections; with another one the tables have to be computed again.
+PROJECTION_VERSION = 8
+
+PREFIX = "databuild_"
+#: The tables of the log: the versions, and the events.
+META, EVENTS = PREFIX + "meta", PREFIX + "events"
+
+#: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
+#: are left for the seq.
+BITS = 20
+
+#: Tables outside the log (`heartbeats`), which no transaction locks: in a file beside SQLite's, or beside PostgreSQL's tables,
+#: where they survive a crash: the judge takes a launch without a heartbeat for lost.
+HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
+SESSIONS, SESSION_COLUMNS = (
+    PREFIX + "sessions",
+    "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "
+    "PRIMARY KEY (dagster_run_id, address))",
+)
+
+
+def first_id(seq: int) -> int:
+    """The least row id of an event."""
+    return seq << BITS
+
+
+def end_of_event(row_id: int) -> int:
+    """Above every id of the same event's rows."""
+    return first_id((row_id >> BITS) + 1)
+
+
+def one_of(states: Iterable[Enum], *others: str) -> str:
+    """A list of states and other words for SQL's `IN`, in one order, so that a statement is one text in every process."""
+    values = "', '".join(sorted([*(state.value for state in states), *others]))
+    return f"('{values}')"
