@@ -16,7 +16,7 @@ from databuild_dagster.cli.operation_progress import (
     shown,
     trouble_of,
 )
-from databuild_dagster.cli.operation_run import run_here
+from databuild_dagster.cli.operation_run import TIMEOUT, check_timeout, run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, picked, table, when
 from databuild_dagster.cli.state import the_engine
@@ -103,10 +103,12 @@ def show(operation: str, where: Where, as_json: bool) -> None:
 @click.command()
 @click.argument("operation")
 @click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
+@TIMEOUT
 @definitions
 @tabular
-def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
+def watch(operation: str, local: bool, timeout: float | None, where: Where, as_json: bool) -> None:
     """Follow OPERATION to its end."""
+    check_timeout(local=local, timeout=timeout)
     id = OperationId.parse(operation)
     manager = DistributedOperationManager(the_engine())
     view = manager.operation(id)
@@ -116,7 +118,7 @@ def watch(operation: str, local: bool, where: Where, as_json: bool) -> None:
             if local and view.state is OperationState.RUNNING:
                 _run_here(following, where)
             else:
-                follow_to_end(following)
+                follow_to_end(following, timeout)
     except KeyboardInterrupt:
         detached(id, is_local=local)
     finished(manager.operation(id), as_json=as_json)

@@ -20,7 +20,7 @@ from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
-from databuild_dagster.engine.orchestrator_notes import last_tick
+from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
@@ -31,8 +31,6 @@ REFRESHES_PER_SECOND = 2
 #: Partitions in the live table, and failed ones in the summary.
 MAX_ROWS = 15
 MAX_FAILED = 20
-#: How long an orchestrator may be late before it is said that none is at work.
-LATE_SECONDS = 30.0
 #: Seconds without a taken job after which the orchestrator is looked for.
 PATIENCE_SECONDS = 2.0
 #: Retried jobs that are reported at a time.
@@ -156,29 +154,35 @@ def shown(following: Following) -> Iterator[None]:
         yield
 
 
-def follow_to_end(following: Following) -> None:
-    """Wait while other processes run it; bounded by the operation. Says once if no orchestrator runs."""
+def follow_to_end(following: Following, timeout_seconds: float | None = None) -> None:
+    """Wait while other processes run the operation, and say once that no orchestrator ticks.
+
+    Leaves with exit code 1 after the timeout; the operation continues.
+    """
     wait = threading.Event().wait
-    has_complained = False
+    idle_since, has_complained = 0.0, False
     while (tracked := following.look()) is not None:
         following.tell()
-        is_untouched = not tracked.taken and not tracked.done
-        if is_untouched and not has_complained and following.seconds > PATIENCE_SECONDS and not _is_at_work(following):
-            has_complained = True
+        if tracked.taken:
+            idle_since = following.seconds
+        if not has_complained and following.seconds - idle_since > PATIENCE_SECONDS:
+            for absence in absences_of(following.manager.engine, [following.id.dataset]):
+                has_complained = True
+                click.echo(
+                    f"{following.id} waits: {absence.sentence}. `databuild operation watch {following.id} --local` runs its "
+                    "jobs in a process of your own.",
+                    err=True,
+                )
+        if timeout_seconds is not None and following.seconds >= timeout_seconds:
             click.echo(
-                "No orchestrator is at work that would have its jobs run: start `databuild dev`, or run them in a process "
-                f"of your own: `databuild operation watch {following.id} --local`.",
-                err=True,
+                f"{following.id} has not ended after {timeout_seconds:.0f} s. {_goes_on(following.id)}", err=True
             )
+            raise Exit(FAILED)
         wait(LOOK_SECONDS)
 
 
-def _is_at_work(following: Following) -> bool:
-    """Whether the dataset's code location has an orchestrator, as far as the store can tell."""
-    engine = following.manager.engine
-    dataset = engine.queries.dataset(following.id.dataset)
-    ticked = None if dataset is None else last_tick(engine, dataset.location)
-    return ticked is not None and engine.clock() - ticked.next_at <= LATE_SECONDS
+def _goes_on(id: OperationId) -> str:
+    return f"It continues: `databuild operation watch {id}` shows it, `databuild operation cancel {id}` ends it."
 
 
 # The end
@@ -196,12 +200,8 @@ def finished(view: OperationView, *, as_json: bool) -> None:
 
 def detached(id: OperationId, *, is_local: bool) -> None:
     """Ctrl-C ends the looking on, and not the operation."""
-    done = "The jobs that this process had are given back. " if is_local else ""
-    click.echo(
-        f"{done}{id} goes on without us: `databuild operation watch {id}` shows it, "
-        f"`databuild operation cancel {id}` ends it.",
-        err=True,
-    )
+    given_back = " The jobs of this process are free for others." if is_local else ""
+    click.echo(f"Stopped waiting for {id}.{given_back} {_goes_on(id)}", err=True)
     raise Exit(INTERRUPTED)
 
 

@@ -18,7 +18,7 @@ import click
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
-from databuild_dagster.cli.options import Where, definitions, tabular
+from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
 from databuild_dagster.cli.process import printing_to_stderr
 from databuild_dagster.engine.holders import this_user
@@ -41,6 +41,16 @@ TYPES: dict[str, dict[str, Leaf | Branch]] = {
         "TYPE": Leaf("", "Run an operation of another registered type."),
     }
 }
+
+
+#: Of `run` and `watch`.
+TIMEOUT = click.option(
+    "--timeout",
+    type=DURATION,
+    default=None,
+    metavar="DURATION",
+    help="Stop waiting after this time, with exit code 1; the operation continues.",
+)
 
 
 class InvalidArgument(InvalidRequest):
@@ -75,6 +85,7 @@ class How:
     partitions: tuple[str, ...] | None
     local: bool
     wait: bool
+    timeout: float | None
     where: Where
     as_json: bool
 
@@ -84,7 +95,7 @@ def operation_command(function: F) -> F:
 
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
-        common_options = {name: options.pop(name) for name in ("local", "where", "as_json")}
+        common_options = {name: options.pop(name) for name in ("local", "timeout", "where", "as_json")}
         how = How(dataset, _keys(dataset, partitions), wait=not no_wait, **common_options)
         return function(*args, how=how, **options)
 
@@ -92,6 +103,7 @@ def operation_command(function: F) -> F:
         tabular,
         definitions,
         click.option("--no-wait", is_flag=True, help="Start the operation and print its id; the daemon runs it."),
+        TIMEOUT,
         click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),
         click.option(
             "--partitions",
@@ -129,7 +141,8 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     from databuild_dagster.bindings.building.operations import manager_of, operation_resources
 
     if how.local and not how.wait:
-        raise InvalidRequest(what="--no-wait", value=True, why="with --local, this process is who runs the jobs")
+        raise click.UsageError("--local and --no-wait exclude each other: with --local, this process runs the jobs.")
+    check_timeout(local=how.local, timeout=how.timeout)
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
@@ -147,10 +160,17 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
             if how.local:
                 run_here(manager, resources, following)
             else:
-                follow_to_end(following)
+                follow_to_end(following, how.timeout)
     except KeyboardInterrupt:
         detached(id, is_local=how.local)
     finished(manager.operation(id), as_json=how.as_json)
+
+
+def check_timeout(*, local: bool, timeout: float | None) -> None:
+    if local and timeout is not None:
+        raise click.UsageError(
+            "--local and --timeout exclude each other: --timeout limits the wait for other processes."
+        )
 
 
 def run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:

@@ -62,7 +62,7 @@ def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tup
     if path is not None:
         constraints += _from_file(path)
     if not constraints:
-        raise InvalidRequest(what="the list of rules", value=[], why="give at least one, as in --not-null COLUMN")
+        raise click.UsageError("No rule was given. Give at least one, such as --not-null COLUMN, or --rules FILE.")
     run_operation("validate", {"constraints": constraints, "taint": taint, "samples": samples}, how)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -14,7 +15,7 @@ from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.orchestrator_notes import Absence, absence_of
+from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
@@ -54,6 +55,27 @@ class AssetStatus:
         return {"asset": self.asset, **{name: self.counts[name] for name in NAMES}}
 
 
+class _Orchestrator(NamedTuple):
+    location: str
+    last_tick: LastTick | None
+    absence: Absence | None
+
+    @property
+    def sentence(self) -> str:
+        if self.absence is not None:
+            return f"Warning: {self.absence.sentence}."
+        assert self.last_tick is not None, "it ticks"
+        return f"The orchestrator of {self.location} ticks, last at {when(self.last_tick.at)}."
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "location": self.location,
+            "ticks": self.absence is None,
+            "last_tick_at": None if self.last_tick is None else when(self.last_tick.at),
+            "why_not": None if self.absence is None else self.absence.sentence,
+        }
+
+
 @click.command("status")
 @tabular
 def status(as_json: bool) -> None:
@@ -68,14 +90,14 @@ def status(as_json: bool) -> None:
     wants = engine.queries.wants(ASKED_WANTS, most=MAX_WANTS)
     n_wants = engine.queries.n_wants(ASKED_WANTS)
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
-    absences = {location: absence_of(engine, location) for location in locations}
+    orchestrators = [_Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
     if as_json:
-        emit(_as_json(assets, wants, n_wants, absences))
+        emit(_as_json(assets, wants, n_wants, orchestrators))
         return
     _print_assets(assets)
     _print_wants(wants, n_wants)
-    for location, absence in absences.items():
-        click.echo(f"The orchestrator of {location} ticks." if absence is None else f"Warning: {absence.sentence}.")
+    for orchestrator in orchestrators:
+        click.echo(orchestrator.sentence)
 
 
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
@@ -120,19 +142,11 @@ def _print_wants(wants: list[WantView], n_wants: int) -> None:
 
 
 def _as_json(
-    assets: list[AssetStatus], wants: list[WantView], n_wants: int, absences: dict[str, Absence | None]
+    assets: list[AssetStatus], wants: list[WantView], n_wants: int, orchestrators: list[_Orchestrator]
 ) -> dict[str, object]:
     return {
         "assets": [asset.as_dict() for asset in assets],
         "open_wants": n_wants,
         "wants": [picked(want, "id", "refs", "state") for want in wants],
-        "orchestrators": [
-            {
-                "location": location,
-                "ticks": absence is None,
-                "last_tick_at": None if absence is None else when(absence.last_tick_at),
-                "why_not": None if absence is None else absence.sentence,
-            }
-            for location, absence in absences.items()
-        ],
+        "orchestrators": [orchestrator.as_dict() for orchestrator in orchestrators],
     }

@@ -16,6 +16,7 @@ from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPa
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.wants import WantFilter
 
 
 @click.command()
@@ -69,6 +70,7 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
     preview = engine.preview(command, actor=this_user())
     refs = list(preview.tainted)
     wants = [change.entity for change in preview.changes if change.kind == "wants" and change.before == "Successful"]
+    n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
     by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
     if as_json:
         emit({"would_taint": len(refs), "by_dataset": by_dataset, "refs": refs, "wants_reopened": wants})
@@ -76,8 +78,10 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
     table(("dataset", "would be tainted"), by_dataset.items(), empty="No canonical instance would be tainted.")
     for ref in refs:
         click.echo(ref)
+    of_job_runs = len(wants) - n_asked
+    and_more = f", and {of_job_runs} that job runs recorded for inputs" if of_job_runs else ""
     click.echo(
-        f"{count(len(refs), 'ref')} would be tainted, {count(len(wants), 'want')} opened again. Nothing was done."
+        f"{count(len(refs), 'ref')} would be tainted, {count(n_asked, 'want')} opened again{and_more}. Nothing was done."
     )
 
 

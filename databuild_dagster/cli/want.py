@@ -9,14 +9,15 @@ import click
 from databuild_dagster.cli.definitions import handle_with_definitions
 from databuild_dagster.cli.explain import cause_lines
 from databuild_dagster.cli.options import DURATION, INSTANT, REF, Where, as_of, common, definitions, moment, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, picked, shown, when
+from databuild_dagster.cli.output import Column, answer, count, emit, listing, picked, shown, when
 from databuild_dagster.cli.partitions import canonical_of
-from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.engine.why.explain import Cause, explain
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
@@ -90,12 +91,19 @@ def create(
         rebuild=rebuild,
         fresh=fresh,
     )
-    outcome = handle_with_definitions(the_engine(), command, where)
-    wants = the_queries().wants_named(outcome.request_id or "")
-    if as_json:
-        emit([_as_json(want) for want in wants])
-        return
-    click.echo(f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.")
+    engine = the_engine()
+    outcome = handle_with_definitions(engine, command, where)
+    wants = engine.queries.wants_named(outcome.request_id or "")
+    sentence = f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}."
+    answer([_as_json(want) for want in wants], sentence, as_json=as_json)
+    _warn_of_absences(engine, wants)
+
+
+def _warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
+    """Name the locations of open wants whose orchestrator does not tick (rule 11.4)."""
+    assets = {asset_of(ref) for want in wants if want.state in OPEN_WANTS for ref in want.refs}
+    for absence in absences_of(engine, assets) if assets else ():
+        click.echo(f"Warning: {absence.sentence}.", err=True)
 
 
 @click.command("list")
@@ -132,7 +140,8 @@ def list_wants(
 
     Wants that job runs recorded for their inputs are left out without --derivative or --source "job run".
     """
-    queries = the_queries()
+    engine = the_engine()
+    queries = engine.queries
     which = WantFilter(
         open_only=not every and not states,
         derivative=derivative or source is not None,
@@ -147,6 +156,8 @@ def list_wants(
         _check_names(queries, which)
     empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
     listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+    if as_of is None:
+        _warn_of_absences(engine, wants)
 
 
 def _check_names(queries: Queries, which: WantFilter) -> None:

@@ -7,13 +7,13 @@ ones.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.wording import when
 
@@ -21,6 +21,8 @@ from databuild_dagster.engine.wording import when
 KEEP_SECONDS = 7 * 24 * 3600.0
 #: A process removes older ones this often.
 FORGET_EVERY_SECONDS = 3600.0
+#: An orchestrator that is silent for longer, and for two intervals, is absent (rule 11.4).
+MIN_SILENCE_SECONDS = 60.0
 
 
 class LastTick(NamedTuple):
@@ -35,50 +37,52 @@ class LastTick(NamedTuple):
 class Absence(NamedTuple):
     """An orchestrator that does not tick, as far as the store can tell."""
 
-    #: None if it never ticked, or not in `KEEP_SECONDS`.
-    last_tick_at: float | None
+    location: str
     sentence: str
 
 
 def note_tick(engine: Engine, location: str, limits: TickLimits, interval_seconds: float = 0.0) -> None:
-    """Note a tick within these limits, and the interval to the next one; 0 if it is not known.
+    """Note a tick of the location's orchestrator, the interval to its next one, and its limits.
 
-    A command that ticks beside a regular orchestrator keeps the orchestrator's limits, which are those of the next tick.
+    A tick without an interval, of `build` or `tick`, promises no other tick. Only its limits are noted, and only while no
+    orchestrator ticks.
     """
-    now = engine.clock()
-    names = [_name(location)]
-    if interval_seconds or not _is_expected(engine, location, now):
-        names.append(_limits_name(location, limits))
-    engine.heartbeats.beat(names, now)
     if interval_seconds:
+        now = engine.clock()
+        engine.heartbeats.beat([_name(location), _limits_name(location, limits)], now)
         engine.heartbeats.beat([_next_name(location)], now + interval_seconds)
-
-
-def _is_expected(engine: Engine, location: str, now: float) -> bool:
-    """Whether a regular orchestrator is due, or late by a lease at most."""
-    next_at = engine.heartbeats.last([_next_name(location)]).get(_next_name(location))
-    return next_at is not None and now - next_at <= LEASE_SECONDS
+    elif absence_of(engine, location) is not None:
+        engine.heartbeats.beat([_limits_name(location, limits)], engine.clock())
 
 
 def last_tick(engine: Engine, location: str) -> LastTick | None:
-    """The last tick for the location; None if there was none in `KEEP_SECONDS`."""
+    """The last tick of the location's orchestrator; None if there was none in `KEEP_SECONDS`."""
     noted = engine.heartbeats.last([_name(location), _next_name(location)])
     at = noted.get(_name(location))
     return None if at is None else LastTick(at, max(at, noted.get(_next_name(location), at)))
 
 
 def absence_of(engine: Engine, location: str) -> Absence | None:
-    """None while the location's orchestrator ticks, or is late by a lease at most."""
+    """None while the location's orchestrator ticks: its last tick is two intervals old, or `MIN_SILENCE_SECONDS`."""
     ticked, now = last_tick(engine, location), engine.clock()
     if ticked is None:
-        return Absence(None, f"no orchestrator of location {location!r} has ticked here: `databuild dev` runs one")
-    if now - ticked.next_at <= LEASE_SECONDS:
+        never = f"no orchestrator of location {location!r} has ticked here, so nothing builds for it: `databuild dev` runs one"
+        return Absence(location, never)
+    if now - ticked.at <= max(MIN_SILENCE_SECONDS, 2 * (ticked.next_at - ticked.at)):
         return None
     return Absence(
-        ticked.at,
-        f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {now - ticked.at:.0f} s ago: "
-        "it is not running (`databuild dev` runs it), or busy with a launch of its own",
+        location,
+        f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {now - ticked.at:.0f} s ago, so nothing "
+        "builds for it: it is not running (`databuild dev` runs it), or busy with a launch of its own",
     )
+
+
+def absences_of(engine: Engine, assets: Iterable[str]) -> list[Absence]:
+    """The absences of the locations that build these assets, by name."""
+    datasets = engine.queries.datasets()
+    specs = [spec for spec in datasets.values() if spec.asset in set(assets) and spec.kind.is_built]
+    found = [absence_of(engine, location) for location in sorted({spec.location for spec in specs})]
+    return [absence for absence in found if absence is not None]
 
 
 def limits_of(engine: Engine, location: str) -> TickLimits:

@@ -166,7 +166,11 @@ def test_a_report_that_finds_something_wrong_is_exit_code_1(project: Project) ->
         ),
         (
             ("operation", "run", "rows", "orders", "--arg", "{}", "--local", "--no-wait"),
-            "this process is who runs the jobs",
+            "with --local, this process runs the jobs",
+        ),
+        (
+            ("operation", "run", "rows", "orders", "--arg", "{}", "--local", "--timeout", "5s"),
+            "--local and --timeout exclude each other",
         ),
         (("operation", "show", "orders.rows.99"), "There is no operation 'orders.rows.99'"),
         (("operation", "watch", "nonsense"), "There is no operation 'nonsense'"),
@@ -363,15 +367,25 @@ def test_types_that_cannot_be_registered_are_refused_as_the_definitions_load(
 def test_a_missing_orchestrator_is_reported_and_ctrl_c_detaches(project: Project) -> None:
     """Another command runs the jobs then."""
     process = project.start("operation", "run", "rows", "orders", "--arg", "{}", "--json")
-    wait_for_line(process, "No orchestrator is at work")
+    wait_for_line(process, "no orchestrator of location")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=MAX_SECONDS)
 
     (running,) = project.ask("operation", "list")
     assert process.returncode == 130
-    assert f"{running['id']} goes on without us: `databuild operation watch {running['id']}`" in err
+    assert f"It continues: `databuild operation watch {running['id']}`" in err
     done = project.call("operation", "watch", running["id"], "--local", "--json")
     assert (done.code, done.json["state"], done.json["done"]) == (0, "success", 3)
+
+
+def test_a_wait_ends_after_its_timeout_and_the_operation_continues(project: Project) -> None:
+    done = project.call("operation", "run", "rows", "orders", "--arg", "{}", "--timeout", "1s")
+
+    (running,) = project.ask("operation", "list")
+    assert done.code == 1
+    assert f"{running['id']} has not ended after 1 s. It continues: `databuild operation watch" in done.err
+    assert project.call("operation", "watch", running["id"], "--timeout", "1s").code == 1
+    project.call("operation", "cancel", running["id"])
 
 
 def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project: Project) -> None:

@@ -97,6 +97,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
         (("validate", "orders", "--range", "n"), "it has no = between the column and the rest"),
         (("validate", "orders", "--range", "n=a:b"), "cannot be compared with a column of long"),
         (("validate", "orders", "--unique", ","), "it names no column"),
+        (("validate", "orders"), "No rule was given. Give at least one, such as --not-null COLUMN"),
         (("validate", "orders", "--rules", "nowhere.yaml"), "nowhere.yaml cannot be read as rules"),
         (("validate", "orders", "--rules", "definitions.py"), "definitions.py"),
         (("validate", "orders", "--rules", "torn.yaml"), "torn.yaml cannot be read as rules"),

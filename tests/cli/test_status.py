@@ -2,7 +2,10 @@
 
 import pytest
 
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.status import ASKED_WANTS, MAX_ASSETS, MAX_WANTS
+from databuild_dagster.engine.orchestrator_notes import note_tick
+from databuild_dagster.engine.tick_pass import TickLimits
 
 from .conftest import Project
 
@@ -73,14 +76,21 @@ def test_status_shows_an_open_want(project: Project) -> None:
 
 
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:
+    """Rule 11.4: one tick of a command is none."""
+    created = project.call("want", "create", "revenue@2024-01-01")
     project.call("tick")
-    location = project.ask("status")["orchestrators"][0]
+    (absent,) = project.ask("status")["orchestrators"]
+    name = absent["location"]
+    with project.own_process(), open_instance(project.home) as instance:
+        note_tick(engine_for(instance), name, TickLimits(), interval_seconds=5.0)
 
     done = project.call("status")
 
-    assert f"The orchestrator of {location['location']} ticks." in done.out
-    assert location["ticks"] is True
-    assert location["why_not"] is None
+    assert (absent["ticks"], absent["last_tick_at"]) == (False, None)
+    assert absent["why_not"].startswith(f"no orchestrator of location {name!r} has ticked here")
+    assert f"Warning: {absent['why_not']}." in created.err
+    assert f"The orchestrator of {name} ticks, last at " in done.out
+    assert "Warning" not in project.call("want", "list").err
 
 
 def test_status_before_anything_is_registered_says_what_registers(project: Project) -> None:

@@ -1,34 +1,51 @@
-"""Whether an orchestrator ticks, by the notes that its ticks leave (rule 11.1)."""
+"""Whether an orchestrator ticks, by the notes that its ticks leave (rule 11.4)."""
 
-from databuild_dagster.engine.judge import LEASE_SECONDS
-from databuild_dagster.engine.orchestrator_notes import absence_of, note_tick
+import pytest
+
+from databuild_dagster.engine.orchestrator_notes import (
+    MIN_SILENCE_SECONDS,
+    absence_of,
+    absences_of,
+    last_tick,
+    limits_of,
+    note_tick,
+)
 from databuild_dagster.engine.tick_pass import TickLimits
+from tests.support.catalog import dataset
 
 HERE = "shop"
-INTERVAL_SECONDS = 30.0
 
 
 def test_an_orchestrator_that_never_ticked_is_absent(world):
-    absence = absence_of(world.engine, HERE)
-
-    assert absence.last_tick_at is None
-    assert absence.sentence == "no orchestrator of location 'shop' has ticked here: `databuild dev` runs one"
-
-
-def test_an_orchestrator_may_be_late_by_a_lease(world):
-    note_tick(world.engine, HERE, TickLimits(), INTERVAL_SECONDS)
-
-    world.clock.turn(INTERVAL_SECONDS + LEASE_SECONDS)
-
-    assert absence_of(world.engine, HERE) is None
+    assert last_tick(world.engine, HERE) is None
+    assert absence_of(world.engine, HERE).sentence == (
+        "no orchestrator of location 'shop' has ticked here, so nothing builds for it: `databuild dev` runs one"
+    )
 
 
-def test_an_orchestrator_that_is_later_than_a_lease_is_absent(world):
+@pytest.mark.parametrize(("interval_seconds", "silence"), [(5.0, MIN_SILENCE_SECONDS), (300.0, 600.0)])
+def test_an_orchestrator_is_absent_after_two_intervals_and_a_minute(world, interval_seconds, silence):
     begun = world.clock.now
-    note_tick(world.engine, HERE, TickLimits(), INTERVAL_SECONDS)
+    note_tick(world.engine, HERE, TickLimits(), interval_seconds)
 
-    world.clock.turn(INTERVAL_SECONDS + LEASE_SECONDS + 1)
+    world.clock.turn(silence)
+    assert absence_of(world.engine, HERE) is None
+    world.clock.turn(1)
 
-    absence = absence_of(world.engine, HERE)
-    assert absence.last_tick_at == begun
-    assert "it is not running (`databuild dev` runs it), or busy with a launch of its own" in absence.sentence
+    assert last_tick(world.engine, HERE).at == begun
+    assert "it is not running (`databuild dev` runs it), or busy" in absence_of(world.engine, HERE).sentence
+
+
+def test_a_single_tick_of_a_command_is_no_orchestrator(world):
+    note_tick(world.engine, HERE, TickLimits(launches=7))
+
+    assert absence_of(world.engine, HERE) is not None
+    assert limits_of(world.engine, HERE).launches == 7
+
+
+def test_absences_are_those_of_the_locations_that_build_the_assets(make_world):
+    world = make_world(dataset("sales"), dataset("report"), dataset("else", location="there"))
+    note_tick(world.engine, "there", TickLimits(), 5.0)
+
+    assert [absence.location for absence in absences_of(world.engine, ["sales", "report", "else"])] == ["here"]
+    assert absences_of(world.engine, ["else"]) == []
