@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--partitions",
     multiple=True,
-    metavar="KEY|FIRST..LAST",
+    metavar="KEY|FROM..TO",
     help="Only this partition, which must have files. Repeatable.",
 )
 @click.option(

@@ -14,11 +14,12 @@ from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, che
 from databuild_dagster.bindings.declare.file_patterns import FilePattern
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
+from databuild_dagster.bindings.registry.selections import refs_named
 from databuild_dagster.data.arrival_errors import ListedTwice, LiveAlready, NoFiles, NotAdoptable, SaidToBeWrong
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.errors import BeingBuilt, UnknownPartition
+from databuild_dagster.model.errors import BeingBuilt
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
@@ -28,8 +29,6 @@ from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 from databuild_dagster.warehouse.threads import in_threads
 
-#: Separates the first and the last key of a range.
-RANGE = ".."
 #: The kinds of datasets whose partitions are not recorded by adoption.
 _NOT_ADOPTABLE = {
     DatasetKind.PLAIN: "a plain Dagster asset",
@@ -89,7 +88,7 @@ class Adopter:
     ) -> Adoption:
         """Record partitions as live from files that match, all or none; the named ones, or all that have files.
 
-        Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
+        Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `InvalidSelection`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
         `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and errors of
         listing and reading the files, with nothing recorded.
         """
@@ -118,28 +117,9 @@ class Adopter:
     # Partitions and files
 
     def _named(self, partitions: Sequence[str]) -> list[Ref]:
-        """The refs of keys and of ranges `FIRST..LAST`, each once. Raises `UnknownPartition`."""
-        asset = self.dataset.asset
-        refs: dict[Ref, None] = {}
-        for named in partitions:
-            first, dots, last = named.partition(RANGE)
-            ends = [named] if not dots or self._why_not(named) is None else [first, last]
-            for key in ends:
-                if why := self._why_not(key):
-                    raise UnknownPartition(ref=make_ref(asset, key), why=why, asset=asset)
-            if len(ends) == 1:
-                refs[make_ref(asset, named)] = None
-                continue
-            existing = refs_of_dataset(self.dataset, self.instance)
-            at, until = (existing.index(make_ref(asset, key)) for key in ends)
-            if at > until:
-                why = f"the range {named} ends before it begins."
-                raise UnknownPartition(ref=make_ref(asset, last), why=why, asset=asset)
-            refs.update(dict.fromkeys(existing[at : until + 1]))
-        return list(refs)
-
-    def _why_not(self, key: str) -> str | None:
-        return self.engine.catalog.why_not(self.dataset, key)
+        """The refs of keys and ranges (rule 2.5), each once. Raises `UnknownPartition`, `InvalidSelection`."""
+        names = [make_ref(self.dataset.asset, named) for named in partitions]
+        return list(dict.fromkeys(ref for name in names for ref in refs_named(self.dataset, name, self.instance)))
 
     def _found(
         self, pattern: FilePattern, refs: Sequence[Ref], adoption: Adoption, *, all_or_none: bool

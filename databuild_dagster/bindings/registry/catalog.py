@@ -34,6 +34,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, NoLots, lot_keys_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.model.errors import near_names
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.wording import few_of
 
@@ -92,7 +93,9 @@ class DagsterCatalog:
             text = f"{dataset.asset} has no partitions, so it takes no partition key."
             return None if partition_key is None else text
         if partition_key is None:
-            return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY."
+            return (
+                f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY, or @* for all."
+            )
         if (dataset.partitions, partition_key) in self._existing:
             return None
         with partition_loading_context(dynamic_partitions_store=self._instance):
@@ -101,8 +104,8 @@ class DagsterCatalog:
             ):
                 why_not = None
             else:
-                why_not = _why_no_key(partitions, partition_key)
-        if why_not is None and not _is_dynamic(partitions) and len(self._existing) < MAX_REMEMBERED:
+                why_not = why_no_key(partitions, partition_key)
+        if why_not is None and not is_dynamic(partitions) and len(self._existing) < MAX_REMEMBERED:
             self._existing.add((dataset.partitions, partition_key))
         return why_not
 
@@ -279,7 +282,7 @@ def _mapped(
     if not isinstance(upstream, TimeWindowPartitionsDefinition):
         keys.sort()  # Dagster keeps them in a set.
     ends = not _grows(upstream) or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))
-    return [*keys, *absent], ends and not absent and not _is_dynamic(upstream)
+    return [*keys, *absent], ends and not absent and not is_dynamic(upstream)
 
 
 def _is_one_to_one(
@@ -301,7 +304,8 @@ def _never_exists(partitions: PartitionsDefinition, key: str) -> bool:
     return start < partitions.start or (partitions.end is not None and start >= partitions.end)
 
 
-def _why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
+def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
+    """One sentence why a key is none of the definition, with the nearest one; None if it is one."""
     if _has(partitions, key):
         return None
     match partitions:
@@ -311,7 +315,8 @@ def _why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
             return f"{key!r} is not among the dynamic partitions {partitions.name!r}; add it to them first."
         case StaticPartitionsDefinition():
             keys = partitions.get_partition_keys()
-            return f"{key!r} is not one of its partitions: {few_of(keys)}."
+            near = near_names(key, keys)
+            return f"{key!r} is not one of its partitions{f'; did you mean {near}?' if near else f': {few_of(keys)}.'}"
         case MultiPartitionsDefinition():
             dimensions = "|".join(partitions.partition_dimension_names)
             return f"{key!r} is not a key of its dimensions; write {dimensions} with a key of each."
@@ -353,9 +358,9 @@ def _grows(partitions: PartitionsDefinition) -> bool:
     return isinstance(partitions, TimeWindowPartitionsDefinition) and partitions.end is None
 
 
-def _is_dynamic(partitions: PartitionsDefinition) -> bool:
+def is_dynamic(partitions: PartitionsDefinition) -> bool:
     if isinstance(partitions, MultiPartitionsDefinition):
-        return any(_is_dynamic(dimension.partitions_def) for dimension in partitions.partitions_defs)
+        return any(is_dynamic(dimension.partitions_def) for dimension in partitions.partitions_defs)
     return isinstance(partitions, DynamicPartitionsDefinition)
 
 

@@ -1,0 +1,183 @@
+"""Ranges of partitions of registered datasets: inclusive, in the order of Dagster's definition (rule 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.bindings.registry.selections import refs_named, select_refs
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.errors import Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.refs import parse_ref
+from databuild_dagster.model.selections import InvalidSelection
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+daily = dg.DailyPartitionsDefinition("2024-02-27", end_date="2024-03-03")
+hourly = dg.HourlyPartitionsDefinition("2024-11-02-22:00", end_date="2024-11-03-04:00")
+regions = dg.StaticPartitionsDefinition(["us", "eu", "v1..v2", "asia"])
+without_weekends = dg.TimeWindowPartitionsDefinition(
+    start="2024-03-01", end="2024-03-12", fmt="%Y-%m-%d", cron_schedule="0 0 * * 1-5"
+)
+both = dg.MultiPartitionsDefinition({"region": regions, "day": daily})
+#: Only dynamic partitions ask for one.
+NO_INSTANCE: Any = None
+ONE_DIMENSION = {"daily": daily, "hourly": hourly, "regions": regions, "without_weekends": without_weekends}
+
+
+def registered(partitions: dg.PartitionsDefinition[Any] | None) -> DatasetSpec:
+    return DatasetSpec(
+        asset="a", job="a", location="tests", kind=DatasetKind.OURS, partitions=partitions_text(partitions), inputs=()
+    )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def selected(partitions: dg.PartitionsDefinition[Any] | None, text: str, instance: Any = None) -> list[str]:
+    refs = refs_named(registered(partitions), parse_ref(f"a@{text}"), instance)
+    return [ref.removeprefix("a@") for ref in refs]
+
+
+def refusal(partitions: dg.PartitionsDefinition[Any] | None, text: str, instance: Any = None) -> Refused:
+    with pytest.raises(Refused) as refused:
+        selected(partitions, text, instance)
+    return refused.value
+
+
+@pytest.mark.parametrize("partitions", ONE_DIMENSION.values(), ids=ONE_DIMENSION)
+@given(data=st.data())
+def test_a_range_is_a_slice_of_the_definition(partitions: dg.PartitionsDefinition[Any], data: st.DataObject) -> None:
+    keys = list(partitions.get_partition_keys())
+    first = data.draw(st.integers(0, len(keys) - 1))
+    last = data.draw(st.integers(first, len(keys) - 1))
+
+    assert selected(partitions, f"{keys[first]}..{keys[last]}") == keys[first : last + 1]
+    assert selected(partitions, "*") == keys
+    assert selected(partitions, keys[first]) == [keys[first]]
+
+
+@given(data=st.data())
+def test_every_dimension_takes_a_range_of_its_own(data: st.DataObject) -> None:
+    texts, slices = [], []
+    for dimension in both.partitions_defs:
+        keys = list(dimension.partitions_def.get_partition_keys())
+        first = data.draw(st.integers(0, len(keys) - 1))
+        last = data.draw(st.integers(first, len(keys) - 1))
+        texts.append(f"{keys[first]}..{keys[last]}")
+        slices.append(keys[first : last + 1])
+
+    found = selected(both, "|".join(texts))
+
+    assert found == ["|".join(keys) for keys in product(*slices)]
+    assert found == [key for key in both.get_partition_keys() if key in found], "in the order of the definition"
+
+
+def test_dimensions_mix_keys_ranges_and_stars() -> None:
+    assert selected(both, "2024-02-28..2024-02-29|eu") == ["2024-02-28|eu", "2024-02-29|eu"]
+    assert selected(both, "2024-02-28|*") == [f"2024-02-28|{region}" for region in ("us", "eu", "v1..v2", "asia")]
+    assert selected(both, "2024-02-28|v1..v2") == ["2024-02-28|v1..v2"]
+    assert selected(both, "*") == list(both.get_partition_keys())
+
+
+@pytest.mark.parametrize(
+    ("partitions", "text", "kind", "words"),
+    [
+        (daily, "2024-03-02..2024-02-28", InvalidSelection, "2024-03-02 comes after 2024-02-28"),
+        (daily, "2024-2-28..2024-03-02", InvalidSelection, "write 2024-02-28"),
+        (daily, "2024-02-28..2024-03-09", InvalidSelection, "its partitions end with 2024-03-02"),
+        (daily, "2024-02-28..", InvalidSelection, "which look like 2024-02-27"),
+        (daily, "soon", UnknownPartition, "which look like 2024-02-27"),
+        (regions, "us..asi", InvalidSelection, "did you mean asia?"),
+        (both, "2024-02-28..2024-02-29", InvalidSelection, "its dimensions are day|region"),
+        (both, "2024-02-28|eu..2024-02-29|eu", InvalidSelection, "its dimensions are day|region"),
+        (None, "*", UnknownPartition, "a has no partitions"),
+    ],
+)
+def test_what_names_no_partition_is_refused(
+    partitions: dg.PartitionsDefinition[Any] | None, text: str, kind: type[Refused], words: str
+) -> None:
+    refused = refusal(partitions, text)
+
+    assert type(refused) is kind
+    assert words in refused.message
+
+
+def test_dynamic_partitions_are_named_one_by_one(instance: dg.DagsterInstance) -> None:
+    tails = dg.DynamicPartitionsDefinition(name="tails")
+    instance.add_dynamic_partitions("tails", ["N1", "N1..N2"])
+
+    assert selected(tails, "N1..N2", instance) == ["N1..N2"]
+    assert "dynamic partitions have no order" in refusal(tails, "*", instance).message
+    assert "dynamic partitions have no order" in refusal(tails, "N1..N3", instance).message
+
+
+def test_an_open_ended_definition_ends_now(instance: dg.DagsterInstance) -> None:
+    growing = dg.DailyPartitionsDefinition("2024-01-01")
+
+    assert selected(growing, "*", instance) == list(growing.get_partition_keys())
+    assert "has not passed yet" in refusal(growing, "2024-01-01..9999-01-01", instance).message
+
+
+NAMES = ("never_built", "source", "broken", "behind_broken", "distrusted", "outdated", "waits")
+
+
+@pytest.fixture
+def world() -> World:
+    """An asset in each state that a selection may ask for. `outdated` is live, and its input was built again since."""
+    inputs = {"behind_broken": ("broken",), "outdated": ("source",), "waits": ("never_built",)}
+    world = World([dataset(name, *inputs.get(name, ())) for name in NAMES])
+    world.live("source", "distrusted")
+    world.fail("broken")
+    world.miss("behind_broken", "broken")
+    world.taint("distrusted")
+    world.succeed("outdated", inputs=["source"])
+    world.taint("source")
+    world.live("source")
+    world.miss("waits", "never_built")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("only", "refs"),
+    [
+        (["missing"], ["never_built"]),
+        (["failed"], ["broken", "behind_broken"]),
+        (["tainted"], ["distrusted"]),
+        (["stale"], ["outdated"]),
+        (["waiting"], ["waits"]),
+        (["live"], ["source", "outdated"]),
+        (["missing", "stale"], ["never_built", "outdated"]),
+    ],
+)
+def test_only_keeps_the_refs_in_one_of_its_states(world: World, only: list[str], refs: list[str]) -> None:
+    names = [parse_ref(name) for name in NAMES]
+
+    assert select_refs(world.queries, NO_INSTANCE, names, only) == tuple(refs)
+
+
+def test_a_selection_of_nothing_is_refused(world: World) -> None:
+    with pytest.raises(InvalidSelection) as refused:
+        select_refs(world.queries, NO_INSTANCE, [parse_ref("source"), parse_ref("waits")], ["failed", "missing"])
+
+    assert refused.value.message == "source, waits selects no partition: none of 2 refs is failed or missing."
+
+
+def test_every_ref_is_selected_once_and_an_unknown_name_is_refused(world: World) -> None:
+    source = parse_ref("source")
+
+    assert select_refs(world.queries, NO_INSTANCE, [source, source]) == ("source",)
+    with pytest.raises(UnknownAsset, match="Did you mean source?"):
+        select_refs(world.queries, NO_INSTANCE, [parse_ref("sourc@*")])
+    with pytest.raises(UnknownPartition):
+        select_refs(world.queries, NO_INSTANCE, [parse_ref("source@1")])
