@@ -9,7 +9,7 @@ import click
 
 from databuild_dagster.cli.building import Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.options import REF, Where, common, definitions, tabular
+from databuild_dagster.cli.options import Selection, Where, common, definitions, selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_stderr
 from databuild_dagster.cli.progress import follow
@@ -18,11 +18,10 @@ from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.model.refs import Ref
 
 
 @click.command()
-@click.argument("refs", type=REF, nargs=-1, required=True)
+@selection
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
 @click.option("--comment", default="", help="The reason, shown in the list of wants.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
@@ -30,7 +29,7 @@ from databuild_dagster.model.refs import Ref
 @definitions
 @tabular
 def build(
-    refs: tuple[Ref, ...], priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
+    selection: Selection, priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
 ) -> None:
     """Build REFS and what they need, and wait for the end.
 
@@ -38,6 +37,7 @@ def build(
     """
     with printing_to_stderr():
         workshop = _workshop(where)
+        refs = selection.refs(workshop.engine.queries)
         first_seq = workshop.engine.queries.head().seq
         with follow(workshop.engine, refs, first_seq) as progress:
             built = build_refs(

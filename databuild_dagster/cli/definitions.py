@@ -11,7 +11,6 @@ import click
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.process import printing_to_stderr
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
     from databuild_dagster.bindings.building.deployment import Deployment
-    from databuild_dagster.engine.engine import Engine, Outcome
-    from databuild_dagster.model.commands import Command
+    from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import DatasetSpec
     from databuild_dagster.model.errors import AssetTaken
     from databuild_dagster.warehouse.layout import Warehouse
@@ -108,11 +106,6 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
             root = location.deployment.warehouse or warehouse_of(instance)
             return DeployedDataset(engine, instance, dataset, Warehouse(root), location.deployment)
     raise NotLoaded(asset=asset, location=dataset.location)
-
-
-def handle_with_definitions(engine: Engine, command: Command, where: Where) -> Outcome:
-    """Handle a command; load the definitions if it names an asset that is not registered yet."""
-    return with_definitions(lambda: engine.handle(command, actor=this_user()), where, lambda: engine)
 
 
 def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:

@@ -8,9 +8,10 @@ from itertools import groupby
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
-from databuild_dagster.cli.options import Where, as_of, common, definitions, moment
+from databuild_dagster.cli.options import Selection, Where, as_of, common, definitions, moment, one_by_one, selection
 from databuild_dagster.cli.output import STYLES, count, emit, picked, shown
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
 
@@ -19,22 +20,30 @@ MAX_LINES = 30
 
 
 @click.command("explain")
-@click.argument("ref_or_want", metavar="REF|WANT")
+@selection(metavar="REF|WANT...")
 @as_of
 @definitions
 @common
-def explain(ref_or_want: str, as_of: str | None, where: Where, as_json: bool) -> None:
-    """Explain why REF is or is not being built now.
+def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool) -> None:
+    """Explain why REFS are or are not being built now.
 
     Every line below another one is the cause of that one; the deepest is the first cause. With --as-of, as it was
     then, as far as the log tells; the log is folded up to there for it, which takes as long as `databuild log rebuild`.
     """
     engine = the_engine()
     then = moment(engine.queries, as_of)
-    if then.seq is None or then.at is None:
-        explanation = with_definitions(lambda: explanation_of(engine, ref_or_want), where, lambda: engine)
-    else:
-        explanation = explain_as_of(engine, ref_or_want, then.seq, then.at)
+
+    def explanations() -> list[Explanation]:
+        names = selection.refs(engine.queries)
+        if then.seq is None or then.at is None:
+            return [explanation_of(engine, name) for name in names]
+        return [explain_as_of(engine, name, then.seq, then.at) for name in names]
+
+    for explanation in one_by_one(with_definitions(explanations, where, lambda: engine), as_json=as_json):
+        _tell(explanation, then, as_json=as_json)
+
+
+def _tell(explanation: Explanation, then: Moment, *, as_json: bool) -> None:
     if as_json:
         emit(as_dict(explanation))
         return

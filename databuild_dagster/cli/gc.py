@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import click
 from click.core import ParameterSource
 
-from databuild_dagster.cli.options import DURATION, tabular
+from databuild_dagster.cli.options import DURATION, REF, Selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table
+from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.selections import may_be_selection
+from databuild_dagster.store.queries.queries import Queries
 
 WEEK_SECONDS = 7 * 24 * 3600.0
 
 
 @click.command()
-@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.argument("names", type=REF, nargs=-1, metavar="[DATASET|RANGE]...")
 @click.option(
     "--keep",
     type=click.IntRange(0),
@@ -45,7 +49,7 @@ WEEK_SECONDS = 7 * 24 * 3600.0
 @click.pass_context
 def gc(
     context: click.Context,
-    datasets: tuple[str, ...],
+    names: tuple[Ref, ...],
     keep: int,
     older_than: float | None,
     tainted: bool,
@@ -56,9 +60,10 @@ def gc(
 ) -> None:
     """Remove replaced data, or what failed attempts left.
 
-    Without --leftovers: the data of instances that newer ones replaced, of DATASETs or of all. Data that readers see,
-    that a running job run or operation may read, and files from outside stay. Removed data can neither be reverted to
-    nor read --as-of.
+    Of all datasets, or of those named and of ranges of partitions: ASSET@FROM..TO, or ASSET@KEY.
+
+    Without --leftovers: the data of instances that newer ones replaced. Data that readers see, that a running job run or
+    operation may read, and files from outside stay. Removed data can neither be reverted to nor read --as-of.
 
     With --leftovers: files of failed, canceled and lost attempts; data that is live, or was, stays. A removal that was
     interrupted is finished.
@@ -69,12 +74,23 @@ def gc(
     given = [name for name in ("keep", "older_than", "tainted") if source_of(name) is ParameterSource.COMMANDLINE]
     if leftovers and given:
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
-    cleaner = Cleaner(the_engine(), the_warehouse())
+    engine = the_engine()
+    cleaner = Cleaner(engine, the_warehouse())
+    scope = _scope(engine.queries, names)
     if leftovers:
-        plan = cleaner.plan_clean(datasets)
+        plan = cleaner.plan_clean(scope)
     else:
-        plan = cleaner.plan_gc(datasets, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
+        plan = cleaner.plan_gc(scope, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
     _carry_out(cleaner, plan, orphans=orphans, yes=yes, as_json=as_json)
+
+
+def _scope(queries: Queries, names: Sequence[Ref]) -> tuple[Ref, ...]:
+    """Datasets as they are named, and the refs of ranges. Raises `UnknownPartition`, `InvalidSelection`."""
+    refs = tuple(name for name in names if partition_key_of(name) is not None)
+    for ref in refs:
+        if not may_be_selection(ref):
+            canonical_of(queries, ref)
+    return *(name for name in names if name not in refs), *Selection(refs, frozenset()).refs(queries)
 
 
 def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:

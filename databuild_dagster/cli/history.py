@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from databuild_dagster.cli.options import REF, tabular
+from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
@@ -26,15 +26,20 @@ SHOWN_ASKERS: Final = 3
 
 
 @click.command()
-@click.argument("ref", type=REF)
+@selection
 @tabular
-def history(ref: Ref, as_json: bool) -> None:
-    """List every instance of REF, newest last.
+def history(selection: Selection, as_json: bool) -> None:
+    """List every instance of REFS, newest last.
 
     For each: who asked for it, what built it, from which inputs, and why it is in its state. The star marks the canonical
     one, which readers see.
     """
     queries = the_queries()
+    for ref in one_by_one(selection.refs(queries), as_json=as_json, titled=True):
+        _history(queries, ref, as_json=as_json)
+
+
+def _history(queries: Queries, ref: Ref, *, as_json: bool) -> None:
     canonical_of(queries, ref)
     instances = queries.history(ref)
     askers = who_asked(queries, [instance.uuid for instance in instances])

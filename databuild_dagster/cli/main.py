@@ -41,12 +41,12 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "plan": Leaf("plan:plan", "Show what `databuild build REFS` would do, and why."),
     },
     "Find out": {
-        "explain": Leaf("explain:explain", "Explain why REF is or is not being built now."),
+        "explain": Leaf("explain:explain", "Explain why REFS are or are not being built now."),
         "partitions": Leaf("partitions:partitions", "List every partition of ASSET with its state."),
-        "show": Leaf("partitions:show", "Show what readers of REF see: its instance and files."),
-        "history": Leaf("history:history", "List every instance of REF, newest last."),
+        "show": Leaf("partitions:show", "Show what readers of REFS see: instances and files."),
+        "history": Leaf("history:history", "List every instance of REFS, newest last."),
         "read": Leaf("read:read", "Print the rows of REF."),
-        "receipt": Leaf("receipt:receipt", "Show what the instance of REF was made of."),
+        "receipt": Leaf("receipt:receipt", "Show what the instances of REFS were made of."),
     },
     "Correct": {
         "taint": Leaf("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),

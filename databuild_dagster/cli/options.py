@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from databuild_dagster.cli.output import WIDE
+from databuild_dagster.cli.output import WIDE, count, shown
+from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.model.refs import Ref, parse_ref
+from databuild_dagster.model.selections import SELECTABLE, may_be_selection
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -29,6 +33,77 @@ class RefType(click.ParamType[Ref]):
 
 
 REF = RefType()
+#: The refs of a selection that are printed before anything is done.
+SHOWN_REFS = 5
+
+
+class States(click.ParamType[frozenset[str]]):
+    """States with commas between them, of which one is enough."""
+
+    name = "states"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        words = [word.strip().lower() for word in value.split(",")]
+        if unknown := [word for word in words if word not in SELECTABLE]:
+            self.fail(f"{unknown[0]!r} is no state; write one or more of {','.join(SELECTABLE)}.", param, ctx)
+        return frozenset(words)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Refs as a user names them: `ASSET@KEY`, `ASSET@FROM..TO`, `ASSET@*`, and states (rule 2.5)."""
+
+    names: tuple[Ref, ...]
+    only: frozenset[str]
+
+    def refs(self, queries: Queries) -> tuple[Ref, ...]:
+        """The refs; those of a range or of states are printed first. Raises what `select_refs` raises.
+
+        Refs alone are passed on as they are: they need neither Dagster nor a question to the store.
+        """
+        if not self.only and not any(map(may_be_selection, self.names)):
+            return self.names
+        from databuild_dagster.bindings.registry.catalog import LateInstance
+        from databuild_dagster.bindings.registry.selections import select_refs
+
+        refs = select_refs(queries, LateInstance(the_instance), self.names, self.only)
+        click.echo(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.", err=True)
+        return refs
+
+
+def one_by_one(subjects: Sequence[T], *, as_json: bool, titled: bool = False) -> Iterator[T]:
+    """Each subject of several answers: an empty line is between two of them, and a title above if asked for.
+
+    With `as_json` each answer is a line, and nothing is between them.
+    """
+    for place, subject in enumerate(subjects):
+        if place and not as_json:
+            click.echo("")
+        if titled and len(subjects) > 1 and not as_json:
+            click.secho(str(subject), bold=True)
+        yield subject
+
+
+def selection(function: F | None = None, *, required: bool = True, metavar: str | None = None) -> Any:
+    """REFS and --only, passed on as one `selection`."""
+    if function is None:
+        return lambda function: selection(function, required=required, metavar=metavar)
+
+    @wraps(function)
+    def wrapped(*args: Any, refs: tuple[Ref, ...], only: frozenset[str], **options: Any) -> Any:
+        return function(*args, selection=Selection(refs, only), **options)
+
+    wrapped.__doc__ = f"{function.__doc__}\n\n    REFS are ASSET@KEY, ASSET@FROM..TO, ASSET@* or ASSET."
+    option = click.option(
+        "--only",
+        type=States(),
+        default=frozenset(),
+        metavar="STATE[,STATE]",
+        help=f"Only REFS in one of these states: {', '.join(SELECTABLE)}.",
+    )
+    return click.argument("refs", type=REF, nargs=-1, required=required, metavar=metavar)(option(wrapped))
 
 
 class Duration(click.ParamType[float]):

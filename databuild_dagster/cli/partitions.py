@@ -5,9 +5,22 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
-from databuild_dagster.cli.options import REF, Where, as_of, common, definitions, moment, tabular
+from databuild_dagster.cli.options import (
+    REF,
+    Selection,
+    Where,
+    as_of,
+    common,
+    definitions,
+    moment,
+    one_by_one,
+    selection,
+    tabular,
+)
 from databuild_dagster.cli.output import emit, picked, table, when
-from databuild_dagster.cli.state import the_engine, the_instance, the_queries
+from databuild_dagster.cli.state import the_instance, the_queries
+from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
@@ -30,7 +43,7 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
 
 
 @click.command()
-@click.argument("asset")
+@click.argument("name", type=REF, metavar="ASSET|RANGE")
 @click.option(
     "--state",
     type=click.Choice([*(state.value for state in InstanceState), "missing"], case_sensitive=False),
@@ -40,16 +53,24 @@ _NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, Stor
 @as_of
 @definitions
 @tabular
-def partitions(asset: str, state: str | None, outdated: bool, as_of: str | None, where: Where, as_json: bool) -> None:
-    """List every partition of ASSET with its state."""
+def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, where: Where, as_json: bool) -> None:
+    """List every partition of ASSET with its state.
+
+    RANGE is ASSET@FROM..TO; a key or * may be in its place.
+    """
     queries = the_queries()
     then = moment(queries, as_of)
+    asset = asset_of(name)
     dataset = with_definitions(lambda: queries.known_dataset(asset), where)
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
+    from databuild_dagster.bindings.registry.selections import refs_named
 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
     known = {partition.ref: partition for partition in seen}
-    refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
+    if partition_key_of(name) is None:
+        refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
+    else:
+        refs = refs_named(dataset, name, LateInstance(the_instance))
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
@@ -73,15 +94,22 @@ def _is_outdated(canonical: Canonical, code_version: str | None) -> bool:
 
 
 @click.command()
-@click.argument("ref", type=REF)
+@selection
 @as_of
 @definitions
 @common
-def show(ref: Ref, as_of: str | None, where: Where, as_json: bool) -> None:
-    """Show what readers of REF see: its instance and files."""
+def show(selection: Selection, as_of: str | None, where: Where, as_json: bool) -> None:
+    """Show what readers of REFS see: instances and files."""
     queries = the_queries()
-    canonical = with_definitions(lambda: canonical_of(queries, ref), where)
-    if (then := moment(queries, as_of)).seq is not None:
+    found = with_definitions(lambda: [canonical_of(queries, ref) for ref in selection.refs(queries)], where)
+    then = moment(queries, as_of)
+    for canonical in one_by_one(found, as_json=as_json):
+        _show(queries, canonical, then, as_json=as_json)
+
+
+def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool) -> None:
+    ref = canonical.ref
+    if then.seq is not None:
         canonical = queries.canonical_at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
             click.echo(f"{ref} was missing as of {then.shown}.")
@@ -135,10 +163,17 @@ def canonical_of(queries: Queries, ref: Ref) -> Canonical:
     asset = asset_of(ref)
     dataset = queries.known_dataset(asset)
     canonical = queries.canonical([ref])[ref]
-    # Only now is Dagster worth its import: what has an instance has a key that was right.
-    if canonical.state is None and (why := the_engine().catalog.why_not(dataset, partition_key_of(ref))):
+    # What has an instance has a key that was right.
+    if canonical.state is None and (why := why_not(dataset, partition_key_of(ref))):
         raise UnknownPartition(ref=ref, why=why, asset=asset)
     return canonical
+
+
+def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
+    """One sentence why the key is not a partition, None if it is. Only now is Dagster worth its import."""
+    from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
+
+    return DagsterCatalog(LateInstance(the_instance)).why_not(dataset, partition_key)
 
 
 def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from databuild_dagster.cli.definitions import with_definitions
-from databuild_dagster.cli.options import REF, Where, common, definitions
+from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, picked, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
@@ -31,15 +31,16 @@ MAX_WIDTH = 10_000
 
 
 @click.command("plan")
-@click.argument("refs", type=REF, nargs=-1, required=True)
+@selection
 @definitions
 @common
-def plan(refs: tuple[Ref, ...], where: Where, as_json: bool) -> None:
+def plan(selection: Selection, where: Where, as_json: bool) -> None:
     """Show what `databuild build REFS` would do, and why.
 
     build: launched. join: another build has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
     """
-    annotated = with_definitions(lambda: annotated_plan(refs), where)
+    queries = the_queries()
+    annotated = with_definitions(lambda: annotated_plan(selection.refs(queries)), where)
     reads = _reads(annotated)
     if as_json:
         emit({**as_dict(annotated), "reads": [_as_json(read_set) for read_set in reads]})

@@ -12,9 +12,9 @@ import click
 
 from databuild_dagster.cli.options import REF, as_of, moment, tabular
 from databuild_dagster.cli.output import count, emit, table
-from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.cli.partitions import why_not
+from databuild_dagster.cli.state import the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
-from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
@@ -37,7 +37,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
     """Print the rows of REF."""
     queries = the_queries()
-    one = readable_ref(queries, ref, moment(queries, as_of), _why_not, allow_tainted=allow_tainted)
+    one = readable_ref(queries, ref, moment(queries, as_of), why_not, allow_tainted=allow_tainted)
     found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)
     rows = found.to_pylist()
     if as_json:
@@ -54,11 +54,6 @@ def _matching(one: Readable, where: str, limit: int | None) -> Any:
     found = read_table(one.warehouse, [manifest])
     rows = matching_rows(found, wanted) if manifest.files else found
     return rows if limit is None else rows.slice(0, limit)
-
-
-def _why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """Only now is Dagster worth its import."""
-    return the_engine().catalog.why_not(dataset, partition_key)
 
 
 def _plain(value: Any) -> Any:

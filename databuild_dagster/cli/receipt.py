@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from databuild_dagster.cli.options import REF, tabular
+from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
@@ -31,16 +31,22 @@ class NoReceipt(Refused):
 
 
 @click.command()
-@click.argument("ref", type=REF)
+@selection
 @click.option("--instance", "uuid", metavar="UUID", help="Use this instance of REF instead of the canonical one.")
 @tabular
-def receipt(ref: Ref, uuid: str | None, as_json: bool) -> None:
-    """Show what the instance of REF was made of.
+def receipt(selection: Selection, uuid: str | None, as_json: bool) -> None:
+    """Show what the instances of REFS were made of.
 
     That is every instance it was built from, directly or not, with code and environment, down to files from outside.
     """
     queries = the_queries()
-    uuid = queries.full_id(IdKind.INSTANCE, uuid) if uuid else canonical_of(queries, ref).uuid
+    uuid = queries.full_id(IdKind.INSTANCE, uuid) if uuid else None
+    for ref in one_by_one(selection.refs(queries), as_json=as_json, titled=True):
+        _receipt(queries, ref, uuid, as_json=as_json)
+
+
+def _receipt(queries: Queries, ref: Ref, uuid: str | None, *, as_json: bool) -> None:
+    uuid = uuid or canonical_of(queries, ref).uuid
     lineage = queries.lineage(uuid) if uuid is not None else []
     if not lineage or all(entry.uuid != uuid or entry.ref != ref or entry.live_at is None for entry in lineage):
         raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import click
 
-from databuild_dagster.cli.options import REF, common, tabular
+from databuild_dagster.cli.options import REF, Selection, common, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import check_data_of
@@ -20,7 +20,7 @@ from databuild_dagster.store.queries.wants import WantFilter
 
 
 @click.command()
-@click.argument("refs", type=REF, nargs=-1)
+@selection(required=False)
 @click.option("--reason", required=True, help="What is wrong with the data.")
 @click.option("--downstream", is_flag=True, help="Also what was built from them, or will be, by recorded inputs.")
 @click.option(
@@ -29,16 +29,17 @@ from databuild_dagster.store.queries.wants import WantFilter
 @click.option("--dry-run", is_flag=True, help="Show what would be tainted, and which wants would open again.")
 @tabular
 def taint(
-    refs: tuple[Ref, ...], reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
+    selection: Selection, reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
     """Mark the data of REFS as wrong; open wants rebuild it.
 
     An open want is one within its TTL.
     """
-    if not refs and not uuids:
+    if not selection.names and (selection.only or not uuids):
         raise click.UsageError("Name a REF, or an instance with --instance.")
     engine = the_engine()
     uuids = tuple(engine.queries.full_id(IdKind.INSTANCE, uuid) for uuid in uuids)
+    refs = selection.refs(engine.queries) if selection.names else ()
     command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
     if dry_run:
         _preview(engine, command, as_json=as_json)
@@ -123,16 +124,16 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 
 
 @click.command()
-@click.argument("refs", type=REF, nargs=-1, required=True)
+@selection
 @click.option("--reason", default="", help="What was repaired.")
 @common
-def retry(refs: tuple[Ref, ...], reason: str, as_json: bool) -> None:
+def retry(selection: Selection, reason: str, as_json: bool) -> None:
     """Retry what failed behind REFS.
 
     Wants that failed because of it are recorded again.
     """
     engine = the_engine()
-    outcome = engine.handle(RetryRefs(refs=refs, reason=reason), actor=this_user())
+    outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
     wants = engine.queries.wants_named(outcome.request_id or "")
     opened = engine.queries.tainted_by(outcome.taint_id or "")
     answer(

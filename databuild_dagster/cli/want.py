@@ -6,13 +6,25 @@ from typing import NamedTuple
 
 import click
 
-from databuild_dagster.cli.definitions import handle_with_definitions
+from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.explain import cause_lines
-from databuild_dagster.cli.options import DURATION, INSTANT, REF, Where, as_of, common, definitions, moment, tabular
+from databuild_dagster.cli.options import (
+    DURATION,
+    INSTANT,
+    REF,
+    Selection,
+    Where,
+    as_of,
+    common,
+    definitions,
+    moment,
+    selection,
+    tabular,
+)
 from databuild_dagster.cli.output import Column, answer, count, emit, listing, picked, shown, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.engine.why.explain import Cause, explain
@@ -44,7 +56,7 @@ COLUMNS = (
 
 
 @click.command("create")
-@click.argument("refs", type=REF, nargs=-1, required=True)
+@selection
 @click.option("--together", is_flag=True, help="Record one want for all REFS instead of one per ref.")
 @click.option(
     "--ttl",
@@ -68,7 +80,7 @@ COLUMNS = (
 @definitions
 @common
 def create(
-    refs: tuple[Ref, ...],
+    selection: Selection,
     together: bool,
     ttl: float | None,
     sla: float | None,
@@ -81,18 +93,23 @@ def create(
     as_json: bool,
 ) -> None:
     """Record wants for REFS; the orchestrator builds them."""
-    command = CreateWants(
-        wants=(refs,) if together else tuple((ref,) for ref in refs),
-        ttl_seconds=ttl,
-        sla_seconds=sla,
-        data_timestamp=data_timestamp,
-        priority=priority,
-        comment=comment,
-        rebuild=rebuild,
-        fresh=fresh,
-    )
     engine = the_engine()
-    outcome = handle_with_definitions(engine, command, where)
+
+    def create_them() -> Outcome:
+        refs = selection.refs(engine.queries)
+        command = CreateWants(
+            wants=(refs,) if together else tuple((ref,) for ref in refs),
+            ttl_seconds=ttl,
+            sla_seconds=sla,
+            data_timestamp=data_timestamp,
+            priority=priority,
+            comment=comment,
+            rebuild=rebuild,
+            fresh=fresh,
+        )
+        return engine.handle(command, actor=this_user())
+
+    outcome = with_definitions(create_them, where, lambda: engine)
     wants = engine.queries.wants_named(outcome.request_id or "")
     sentence = f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}."
     answer([_as_json(want) for want in wants], sentence, as_json=as_json)

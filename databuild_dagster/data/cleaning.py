@@ -9,7 +9,7 @@ between the first and the last step, and the next clean-up finishes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
@@ -109,23 +109,23 @@ class Cleaner:
 
     # Files of failed attempts
 
-    def plan_clean(self, assets: Sequence[str] = ()) -> Plan:
-        """The files of attempts that never became live, of these datasets or of all. Raises `UnknownAsset`."""
-        self._check_known(assets)
-        plan = Plan(unfinished=self._unfinished(assets))
+    def plan_clean(self, scope: Collection[str] = ()) -> Plan:
+        """The files of attempts that never became live, of these datasets and refs or of all. Raises `UnknownAsset`."""
+        scope, assets = frozenset(scope), self._assets_of(scope)
+        plan = Plan(unfinished=self._unfinished(scope))
         seen = {stored.uuid for stored in plan.unfinished}
         for warehouse in self._warehouses:
-            stored = find_stored(warehouse, assets or self._removals.assets())
+            stored = find_stored(warehouse, assets)
             known = self._removals.of_uuids(folder.uuid for folder in stored.folders)
             remains = WarehouseRemains(self._engine, warehouse.root)
             for folder in stored.folders:
                 found = known.get(folder.uuid)
-                if found is None or not _is_of(found.ref, assets) or not _is_its(folder, warehouse, found):
+                if found is None or not _is_of(found.ref, scope) or not _is_its(folder, warehouse, found):
                     continue
                 if found.uuid not in seen:
                     self._take_in(plan, found, folder, warehouse, remains)
                 seen.add(found.uuid)
-            if not assets:
+            if not scope:
                 handled = set(_folders(plan.going))
                 odd = [folder for folder in stored.folders if _is_odd(folder, known.get(folder.uuid))]
                 now = self._engine.clock()
@@ -160,15 +160,18 @@ class Cleaner:
     # Superseded instances
 
     def plan_gc(
-        self, assets: Sequence[str] = (), *, keep: int, older_than_seconds: float, tainted: bool = False
+        self, scope: Collection[str] = (), *, keep: int, older_than_seconds: float, tainted: bool = False
     ) -> Plan:
-        """Superseded instances, but for the newest `keep` of each ref and for those that readers saw within
-        `older_than_seconds`. With `tainted` also tainted instances without a successor. Raises `UnknownAsset`."""
-        self._check_known(assets)
-        plan = Plan(tainted=tainted, unfinished=self._unfinished(assets))
+        """Superseded instances of these datasets and refs or of all, but for the newest `keep` of each ref and for those
+        that readers saw within `older_than_seconds`. With `tainted` also tainted instances without a successor. Raises
+        `UnknownAsset`."""
+        scope, assets = frozenset(scope), self._assets_of(scope)
+        plan = Plan(tainted=tainted, unfinished=self._unfinished(scope))
         now = self._engine.clock()
-        for asset in assets or self._removals.assets():
-            for _, instances in groupby(self._removals.of_dataset(asset), key=lambda found: found.ref):
+        for asset in assets:
+            for ref, instances in groupby(self._removals.of_dataset(asset), key=lambda found: found.ref):
+                if not _is_of(ref, scope):
+                    continue
                 n_earlier = 0
                 for found in instances:
                     held = found.held
@@ -265,14 +268,17 @@ class Cleaner:
     def _warehouses(self) -> list[Warehouse]:
         return warehouses_of(self._engine.queries, self._default)
 
-    def _unfinished(self, assets: Sequence[str]) -> list[Stored]:
-        return [stored for stored in self._removals.unfinished() if _is_of(stored.ref, assets)]
+    def _unfinished(self, scope: Collection[str]) -> list[Stored]:
+        return [stored for stored in self._removals.unfinished() if _is_of(stored.ref, scope)]
 
-    def _check_known(self, assets: Sequence[str]) -> None:
-        known = self._removals.assets() if assets else []
+    def _assets_of(self, scope: Collection[str]) -> list[str]:
+        """The datasets of a scope of datasets and refs, or all. Raises `UnknownAsset`."""
+        known = self._removals.assets()
+        assets = sorted({asset_of(Ref(name)) for name in scope})
         for asset in assets:
             if asset not in known:
                 raise UnknownAsset(asset=asset, names=known)
+        return assets or known
 
 
 def _folders(going: Iterable[Going]) -> dict[str, Going]:
@@ -289,8 +295,8 @@ def _succeeds(what: str, do: Callable[[], None], done: Done) -> bool:
     return True
 
 
-def _is_of(ref: Ref, assets: Sequence[str]) -> bool:
-    return not assets or asset_of(ref) in assets
+def _is_of(ref: Ref, scope: Collection[str]) -> bool:
+    return not scope or ref in scope or asset_of(ref) in scope
 
 
 def _is_its(folder: Folder, warehouse: Warehouse, found: Removable) -> bool:

@@ -182,7 +182,7 @@ class BeingBuilt(Refused):
 class NothingToTaint(Refused):
     """{ref} has nothing to taint: it is {state}."""
 
-    hint = f"It will be built when it is wanted: {_WANT}."
+    hint = f"It will be built when it is wanted: {_WANT}. Of a range, --only live taints the others."
 
 
 class CannotRevert(Refused):
@@ -194,7 +194,9 @@ class CannotRevert(Refused):
 class NothingToRetry(Refused):
     """{ref} is {state}, so there is nothing to retry."""
 
-    hint = f"A retry opens refs that failed, or whose inputs failed; see {_SHOW}."
+    hint = (
+        f"A retry opens refs that failed, or whose inputs failed; see {_SHOW}. Of a range, --only failed selects them."
+    )
 
 
 class NothingToUntaint(Refused):

@@ -94,6 +94,8 @@ def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(pr
     both = project.ask("gc", *ANY_TIME, "--keep", "0")
     assert {each["uuid"] for each in both["instances"]} == {first, second}
     assert {each["why"] for each in both["instances"]} == {"superseded"}
+    assert project.ask("gc", f"{DAY}..2024-01-31", *ANY_TIME, "--keep", "0") == both
+    assert project.ask("gc", "orders@2024-01-30..2024-01-31", *ANY_TIME, "--keep", "0")["instances"] == []
     assert project.n_events() == seq
 
     project.ask("gc", *ANY_TIME, "--yes")
@@ -205,6 +207,8 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
     [
         (("gc", "--leftovers", "nobody"), "UnknownAsset"),
         (("gc", "nobody"), "UnknownAsset"),
+        (("gc", "orders@2024-1-29"), "UnknownPartition"),
+        (("gc", "orders@2024-01-31..2024-01-29"), "InvalidSelection"),
         (("gc", "--keep", "-1"), "BadParameter"),
         (("gc", "--older-than", "soon"), "BadParameter"),
     ],

@@ -16,10 +16,12 @@ from pydantic import Field, PrivateAttr
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import register_deployed
+from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import AnyRef, parse_ref
+from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
+from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
@@ -147,6 +149,7 @@ class Wants(ConfigurableResource[Any]):
     ) -> str:
         """Create a want for each ref; returns the request's id. Raises a subclass of `Refused`, and then creates none.
 
+        `sales@2024-01-01..2024-01-31` and `sales@*` are all refs of the range (rule 2.5).
         The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `source` and `source_id`
         name the requester, for example a sensor. A second call with the same `command_id` returns the same request.
         """
@@ -154,7 +157,7 @@ class Wants(ConfigurableResource[Any]):
         engine = self._engine()
         outcome = engine.handle(
             CreateWants(
-                wants=tuple((parse_ref(ref),) for ref in refs),
+                wants=tuple((ref,) for ref in self._selected(engine, refs)),
                 source=source,
                 source_id=source_id,
                 comment=comment,
@@ -176,6 +179,13 @@ class Wants(ConfigurableResource[Any]):
     def status(self, name: str) -> Sequence[WantView]:
         """The wants of a request id, or the want of a want id."""
         return self._engine().queries.wants_named(name)
+
+    def _selected(self, engine: Engine, refs: Refs) -> Sequence[Ref]:
+        names = [parse_ref(ref) for ref in refs]
+        if not any(map(may_be_selection, names)):
+            return names
+        assert self._instance is not None, "the engine is that of the instance"
+        return select_refs(engine.queries, self._instance, names)
 
     def _engine(self) -> Engine:
         assert self._instance is not None, "Dagster sets the resource up before it is used"

@@ -63,6 +63,23 @@ def test_the_sla_of_a_scheduled_want_counts_from_the_time_of_its_data(deploy: De
     assert (want.source_id, event.actor) == ("at_six", "schedule at_six")
 
 
+def test_a_sensor_wants_a_range_of_partitions(deploy: Deploy) -> None:
+    """Rule 2.5"""
+    daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+
+    @databuild_asset(partitions_def=daily)
+    def days() -> pd.DataFrame:
+        return pd.DataFrame({"n": [1]})
+
+    sensor = want_sensor(name="news", refs=lambda _: ["days@2024-01-30..2024-01-31", "report"])
+    site = deploy(report, days, sensors=[sensor])
+
+    tick(site, sensor)
+
+    wanted = {ref for want in site.engine.queries.wants() for ref in want.refs}
+    assert wanted == {"days@2024-01-30", "days@2024-01-31", "report"}
+
+
 def test_the_sla_of_a_sensors_want_counts_from_its_recording(deploy: Deploy) -> None:
     """Rule 5.5"""
     sensor = sensed(sla_seconds=HOUR)

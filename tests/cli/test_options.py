@@ -1,0 +1,134 @@
+"""Selections on the command line: ranges, `*` and `--only`, in every command that takes refs (rule 2.5)."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+
+from databuild_dagster.cli.groups import Branch
+from databuild_dagster.cli.main import SECTIONS, cli
+from databuild_dagster.cli.options import REF
+
+from .conftest import Done, Project
+
+pytestmark = pytest.mark.long
+
+DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
+RANGE = "orders@2024-01-29..2024-01-31"
+
+#: Command to the option or argument by which it takes a ref; one alone, for the reason given.
+ONE_REF = {
+    "read": "rows of different partitions may differ in columns",
+    "revert": "an instance belongs to one ref",
+    "want list": "a filter",
+    "ledger list": "a filter",
+    "gc": "names of datasets and ranges, by arguments of its own",
+    "partitions": "a dataset or a range, by an argument of its own",
+}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli)
+    for entries in SECTIONS.values():
+        for name, entry in entries.items():
+            command = cli.get_command(context, name)
+            assert command is not None
+            if not isinstance(entry, Branch):
+                yield name, command
+                continue
+            assert isinstance(command, click.Group)
+            for lower in command.list_commands(context):
+                below = command.get_command(context, lower)
+                assert below is not None
+                yield f"{name} {lower}", below
+
+
+def test_every_command_that_takes_refs_takes_selections() -> None:
+    taking: dict[str, list[click.Parameter]] = {}
+    for name, command in commands():
+        if refs := [parameter for parameter in command.params if parameter.type is REF]:
+            taking[name] = refs
+    with_only = {name for name, command in commands() if any("--only" in option.opts for option in command.params)}
+
+    assert taking.keys() - ONE_REF.keys() == with_only
+    assert with_only == {
+        "build", "want create", "plan", "explain", "show", "history", "receipt", "taint", "retry",
+    }  # fmt: skip
+
+
+def lines(done: Done) -> list[Any]:
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def selected(done: Done) -> str:
+    (line,) = [line for line in done.err.splitlines() if line.startswith("Selected ")]
+    return line
+
+
+def test_a_range_is_built_corrected_and_wanted_by_state(project: Project) -> None:
+    project.fail("2024-01-30")
+
+    built = project.call("build", RANGE, "--json")
+    assert (built.code, built.json["refs"]) == (1, {"live": 2, "failed": 1})
+    assert selected(built) == f"Selected 3 refs: {', '.join(DAYS)}."
+
+    tainted = project.call("taint", RANGE, "--only", "live", "--reason", "wrong", "--json")
+    assert tainted.json["refs"] == [DAYS[0], DAYS[2]]
+    retried = project.call("retry", "orders@*", "--only", "failed", "--json")
+    assert retried.json["opened"] == [DAYS[1]]
+    wanted = project.call("want", "create", "orders@*", "--only", "missing,tainted", "--json")
+    assert len(wanted.json) == 32
+    assert selected(wanted).endswith("orders@2024-02-01, orders@2024-02-02 and 27 more.")
+
+    with project.recording_nothing():
+        none = project.call("want", "create", RANGE, "--only", "stale")
+        assert (none.code, none.out) == (2, "")
+        assert f"{RANGE} selects no partition: none of 3 refs is stale." in none.err
+
+
+def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> None:
+    project.build(RANGE)
+
+    with project.recording_nothing():
+        shown = lines(project.call("show", RANGE, "--json"))
+        assert [answer["ref"] for answer in shown] == DAYS
+        assert [answer["ref"] for answer in lines(project.call("receipt", RANGE, "--json"))] == DAYS
+        assert [answer["ref"] for answer in lines(project.call("explain", RANGE, "--json"))] == DAYS
+        histories = lines(project.call("history", RANGE, "--json"))
+        assert [instance["uuid"] for (instance,) in histories] == [answer["canonical"]["uuid"] for answer in shown]
+        assert [partition["ref"] for partition in project.ask("partitions", RANGE)] == DAYS
+        planned = project.call("plan", "orders@2024-01-31..2024-02-01", "--only", "missing", "--json")
+        assert [job["ref"] for job in planned.json["jobs"]] == ["orders@2024-02-01"]
+
+        text = project.call("history", RANGE).out
+        assert [line for line in text.splitlines() if line.startswith("orders@")] == DAYS
+        assert project.call("show", RANGE).out.count("\n\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["order@2024-01-29..2024-01-31"], "Did you mean orders?"),
+        (["orders@2024-01-31..2024-01-29"], "2024-01-31 comes after 2024-01-29"),
+        (["orders@2024-1-29..2024-01-31"], "write 2024-01-29"),
+        (["orders@2024-01-29..soon"], "'soon' is not a key of its partitions, which look like 2024-01-29"),
+        (["wrong_type@*"], "wrong_type has no partitions"),
+        (["orders@*", "--only", "failed"], "orders@* selects no partition: none of 32 refs is failed."),
+        (["orders@*", "--only", "broken"], "'broken' is no state; write one or more of missing,failed,tainted,stale"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [["build"], ["want", "create"], ["plan"], ["show"], ["explain"], ["taint", "--reason", "wrong"], ["retry"]],
+    ids=" ".join,
+)
+def test_a_wrong_selection_is_refused_before_anything_is_recorded(
+    known_project: Project, command: list[str], arguments: list[str], words: str
+) -> None:
+    done = known_project.call(*command, *arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
