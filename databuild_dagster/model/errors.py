@@ -27,6 +27,7 @@ _JOB_RUNS = "`databuild job-run list`"
 _OPERATIONS = "`databuild operation list`"
 _PARTITIONS = "`databuild partitions {asset}`"
 _SHOW = "`databuild show {ref}`"
+_UNTAINT = "`databuild untaint TAINT`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
 #: By kind of what is not found, the command that lists what there is.
@@ -189,6 +190,12 @@ class CannotRevert(Refused):
     """{ref} cannot go back to instance {uuid}: {why}."""
 
     hint = f"See {_HISTORY}."
+
+
+class AlreadyCanonical(CannotRevert):
+    """{ref} points to instance {uuid} already."""
+
+    hint = f"If a taint is wrong, {_UNTAINT} removes it; {_HISTORY} shows the taints."
 
 
 class NothingToRetry(Refused):

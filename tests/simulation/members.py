@@ -601,7 +601,7 @@ def _revert(me: Member, deed: Deed) -> c.Command | None:
         (ref, instance.uuid)
         for ref in _of_states(me, *set(InstanceState) - LEASED)
         for instance in me.queries.history(ref)
-        if instance.live_at is not None and not (instance.canonical and instance.state is InstanceState.LIVE)
+        if instance.live_at is not None and not instance.canonical
     ]
     if not old:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from databuild_dagster.model.errors import (
     UnknownPartition,
 )
 from databuild_dagster.model.refs import PartitionRef, Ref, checked_job_run_id, derive_partition_uuid
+from databuild_dagster.model.removals import left_by
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
@@ -148,6 +150,14 @@ class Deciding:
     def canonical_of(self, ref: RefRow) -> InstanceRow | None:
         """The canonical instance of a ref."""
         return None if ref.canonical_id is None else self.view.instances_by_id([ref.canonical_id])[ref.canonical_id]
+
+    def left_seqs(self, instances: Collection[InstanceRow]) -> dict[int, int]:
+        """Instance to the event since which no reader begins with it (`left_by`)."""
+        pointings: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for ref_id, seq, instance_id in self.view.pointings({instance.ref_id for instance in instances}):
+            pointings[ref_id].append((seq, instance_id))
+        moved_by = self.view.moved_by([instance.id for instance in instances])
+        return {row.id: left_by(row.id, pointings[row.ref_id], moved_by[row.id]) for row in instances}
 
     def builder_of(self, ref: RefRow) -> str:
         """The job run that made the canonical instance of a ref."""

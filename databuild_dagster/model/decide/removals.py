@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.removals import REMOVED, Held, left_by, why_kept
+from databuild_dagster.model.removals import REMOVED, Held, why_kept
 from databuild_dagster.model.rows import InstanceRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
@@ -43,10 +41,7 @@ def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
     view = deciding.view
     refs = view.refs_by_id({instance.ref_id for instance in instances})
     job_runs = view.job_runs_by_id({instance.job_run_id for instance in instances})
-    pointings: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for ref_id, seq, instance_id in view.pointings(refs):
-        pointings[ref_id].append((seq, instance_id))
-    moved_by = view.moved_by([instance.id for instance in instances])
+    left_seqs = deciding.left_seqs(instances)
     building_since = view.building_since()
     operated = operated_on({asset_of(ref.ref) for ref in refs.values()}, lambda keys: view.meta_entries(keys).values())
     found = {}
@@ -63,7 +58,7 @@ def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
             job_run_has_ended=job_runs[instance.job_run_id].state not in OPEN_JOB_RUNS,
             is_wanted=ref.n_open_wants > 0,
             is_operated_on=instance.uuid in operated,
-            left_seq=left_by(instance.id, pointings[ref.id], moved_by[instance.id]),
+            left_seq=left_seqs[instance.id],
             building_since=building_since,
         )
     return found

@@ -5,7 +5,14 @@ from __future__ import annotations
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
-from databuild_dagster.model.errors import BeingBuilt, CannotRevert, InvalidRequest, NothingToTaint, NothingToUntaint
+from databuild_dagster.model.errors import (
+    AlreadyCanonical,
+    BeingBuilt,
+    CannotRevert,
+    InvalidRequest,
+    NothingToTaint,
+    NothingToUntaint,
+)
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, TaintRow
@@ -80,16 +87,13 @@ def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
 
 
 def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list[e.Fact]:
-    """Raises `NothingToUntaint` when no canonical instance would change."""
+    """Raises `NothingToUntaint` for a taint that acts on no canonical instance and on no build to come (rule 7.1)."""
     named = [command.taint_id]
     taint = deciding.found(deciding.view.taints(named), named, TaintRow)[command.taint_id]
     if taint.canceled_at is not None:
         raise NothingToUntaint(taint_id=command.taint_id, why="it is canceled already")
     instances = deciding.view.instances_by_id(deciding.view.instances_of_taint(taint.id))
     refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
-    if taint.downstream and instances:
-        # It would spread to builds from them that have not ended.
-        return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
     why = [] if instances else ["no instance carries it"]
     for instance in instances.values():
         ref = refs[instance.ref_id]
@@ -102,15 +106,25 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
         elif ref.canonical_id is not None:
             replaced_by = deciding.view.instances_by_id([ref.canonical_id])[ref.canonical_id].uuid
             why.append(f"{ref.ref} was replaced by instance {replaced_by}")
+    if taint.downstream and _may_be_read(list(instances.values()), deciding):
+        return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
     raise NothingToUntaint(taint_id=command.taint_id, why="; ".join(why[:3]))
 
 
+def _may_be_read(instances: list[InstanceRow], deciding: Deciding) -> bool:
+    """A job run that has not ended began while readers saw one of them, so its outputs may be built from it (rule 7.3)."""
+    building_since = deciding.view.building_since()
+    return building_since is not None and any(seq > building_since for seq in deciding.left_seqs(instances).values())
+
+
 def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.Fact]:
-    """Rule 7.4. Raises `BeingBuilt`; `CannotRevert` for an instance that readers must not see."""
+    """Rule 7.4. Raises `BeingBuilt`, `AlreadyCanonical`; `CannotRevert` for an instance that readers must not see."""
     ref = deciding.existing_refs([command.ref])[command.ref]
     instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
     if instance is None or ref is None or instance.ref_id != ref.id:
         raise CannotRevert(ref=command.ref, uuid=command.uuid, why="it has no such instance")
+    if ref.canonical_id == instance.id:
+        raise AlreadyCanonical(ref=command.ref, uuid=command.uuid)
     if ref.leased:
         raise BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
     why = None
@@ -118,8 +132,6 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
         why = "it was never live"
     elif instance.manifest_state == REMOVED:
         why = "its data was removed"
-    elif ref.canonical_id == instance.id and instance.state is InstanceState.LIVE:
-        why = "readers see it already"
     elif not command.force and (bad := _tainted_input(instance, deciding)) is not None:
         why = f"it was built from instance {bad}, which a downstream taint covers; `force` reverts to it all the same"
     if why is not None:

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import (
+    AlreadyCanonical,
     BeingBuilt,
     CannotRevert,
     InvalidRequest,
     NotFound,
     NothingToRetry,
+    NothingToUntaint,
 )
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.states import InstanceState, WantState
@@ -174,18 +176,46 @@ def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed
     assert world.queries.overdue_wants(world.clock.now, 10)[1] == [want]
 
 
-def test_a_downstream_taint_can_be_taken_back_whoever_carries_it(world):
-    """Rule 7.3: else it would go on to late finishers for ever."""
+def superseded_with_a_downstream_taint(world):
+    """Instances of a, b and c that a downstream taint covers and that other instances have replaced; the taint."""
     chain(world)
     old = world.uuid("a")
     world.taint("a", "b", "c")
     for ref in "abc":
         world.succeed(ref)
-    taint_id = taint(world, uuids=(old,))
+    return taint(world, uuids=(old,))
+
+
+def test_a_downstream_taint_that_reaches_nothing_to_come_is_not_taken_back(world):
+    """Rule 7.1: no canonical instance carries it, and no build can."""
+    taint_id = superseded_with_a_downstream_taint(world)
+
+    with pytest.raises(NothingToUntaint):
+        world.untaint(taint_id)
+
+
+def test_a_downstream_taint_that_a_running_build_may_inherit_is_taken_back(world):
+    """Rules 7.1, 7.3: the build began while readers saw the tainted instance."""
+    world.live("a")
+    read = world.uuid("a")
+    job_run = world.job_run("b")
+    world.taint("a")
+    world.succeed("a")
+    taint_id = taint(world, uuids=(read,))
 
     world.untaint(taint_id)
+    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
 
-    assert [each.canceled_at is not None for each in world.queries.taints_of(old)] == [False, True]
+    assert world.state("b") is LIVE
+
+
+def test_a_build_that_began_after_the_replacement_does_not_keep_a_downstream_taint_in_force(world):
+    """Rule 7.1: it cannot have read what was replaced."""
+    taint_id = superseded_with_a_downstream_taint(world)
+    world.job_run("e")
+
+    with pytest.raises(NothingToUntaint):
+        world.untaint(taint_id)
 
 
 # Reverting
@@ -407,3 +437,16 @@ def test_a_downstream_taint_covers_what_was_built_from_it(data):
         assert world.state(ref) is expected
     assert world.check() == []
     world.close()
+
+
+def test_a_revert_to_the_canonical_instance_is_refused_and_names_untaint(world):
+    """Rule 7.4"""
+    uuid = world.succeed("a")
+    world.taint("a")
+    before = world.seq
+
+    with pytest.raises(AlreadyCanonical) as refused:
+        world.handle(c.RevertCanonical(ref="a", uuid=uuid))
+
+    assert "`databuild untaint" in refused.value.advice
+    assert (world.seq, world.state("a")) == (before, TAINTED)
