@@ -152,8 +152,10 @@ class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
     #: "wait", "unbuildable", "cycle" or "too_many_misses".
     verdict: str = "wait"
     reason: str = ""
-    #: The refs of the cycle, this one first; the others are failed by the same event.
+    #: In version 1 only: the refs of the cycle, this one first; the others are failed by the same event.
     cycle: tuple[Ref, ...] = ()
+    #: Of an output that does not wait: the missing refs that exist. The job run found them, and its next one is held for them.
+    learned: tuple[Ref, ...] = ()
 
 
 class RunMissFact(msgspec.Struct, frozen=True):
@@ -169,6 +171,8 @@ class JobRunDepMissed(Fact, frozen=True, tag="JobRunDepMissed"):
     misses: tuple[RunMissFact, ...]
     #: The time of the retry for inputs that are live by now (rule 6.5).
     retry_at: float
+    #: Refs that waited before and lie on a cycle that the misses close, with the cycle spelled out (rule 6.7). None in version 1.
+    cycles: dict[Ref, str] | None = None
 
 
 class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -61,9 +61,11 @@ def touched_refs(event: e.Event) -> Touched:
             # Readers saw the rows of a compaction before.
             made = tuple(Made(lot.job_run_id, lot.ref, lot.manifest) for lot in arrivals if lot.same_as is None)
             return Touched(frozenset(lot.ref for lot in arrivals), published=made)
-        case e.JobRunDepMissed(misses=misses):
-            cycles = frozenset(ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
-            return Touched(cycles, job_runs=tuple(miss.job_run_id for miss in misses))
+        case e.JobRunDepMissed(misses=misses, cycles=cycles):
+            before = (ref for miss in misses for impact in miss.impacted for ref in impact.cycle)
+            return Touched(
+                frozenset(before if cycles is None else cycles), job_runs=tuple(miss.job_run_id for miss in misses)
+            )
         case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
             return Touched(job_runs=tuple(failure.job_run_id for failure in failures))
         case e.JobRunCanceled(job_run_ids=job_run_ids):

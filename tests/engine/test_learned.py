@@ -134,6 +134,19 @@ def test_what_waited_is_launched_when_its_learned_input_fails(world):
     assert launched(world, "a")
 
 
+def test_an_output_that_failed_at_its_miss_has_learned_the_inputs_that_exist(world):
+    """Rule 6.3: it needs one input that nothing can build, and one that is built later."""
+    world.miss("c", "d", "nothing")
+    assert world.state("c") is _I.FAILED
+    world.taint("c")
+    world.want("c")
+
+    world.start("d")
+    assert not launched(world, "c")
+    world.succeed("d")
+    assert launched(world, "c")
+
+
 def test_another_code_version_forgets_what_was_learned(world):
     """Rule 6.3: other code may read something else."""
     world.taint("b")
@@ -394,7 +407,7 @@ def what_was_learned(world):
                 for miss in misses:
                     for impact in miss.impacted:
                         if miss.job_run_id in begun:
-                            learned[impact.ref] = set(impact.missing) if impact.verdict == "wait" else set()
+                            learned[impact.ref] = set(impact.missing if impact.verdict == "wait" else impact.learned)
     return learned
 
 

@@ -282,7 +282,6 @@ SAID_ONCE = {
     "JobRunStarted.made_with.versions.python",
     "DatasetRegistered.location",
     "JobRunDepMissed.retry_at",
-    "JobRunDepMissed.misses.impacted.cycle",
     "PartitionDelegated.delegations.job_run_id",
     "ArcFired.up_to_seq",
     "ArcFired.firings.lots",

@@ -94,7 +94,7 @@ def test_an_event_names_its_type_and_version_beside_its_payload(on_disk):
     """Rule 3.1, HOUSE_STYLE 9: the stored shape lives for ever."""
     for _, _, name, version, _, _, payload in on_disk.queries.raw_events(0, 1000):
         assert json.loads(payload)["type"] == name
-        assert version == 1
+        assert version == (2 if name == "JobRunDepMissed" else 1)
 
 
 #: Stored in the first version, and to be read for ever. A line is never changed; a new version gets a line of its own.
@@ -162,6 +162,15 @@ def test_what_the_first_version_stored_can_be_read(name, payload):
     fact = codec.decode(name, 1, payload)
 
     assert json.loads(payload).items() <= json.loads(codec.encode(fact)[2]).items()
+
+
+def test_the_second_version_of_a_dep_miss_is_known_by_its_cycles():
+    """Rules 3.6, 6.7: the fold treats version 1 as it did."""
+    first = dict(STORED)["JobRunDepMissed"]
+    second = '{"type":"JobRunDepMissed","misses":[{"job_run_id":"j","impacted":[{"ref":"a","missing":["b"],"verdict":"cycle","learned":["b"]}]}],"retry_at":1005.0,"cycles":{"b":"a → b → a"}}'
+
+    assert codec.decode("JobRunDepMissed", 1, first).cycles is None
+    assert codec.encode(codec.decode("JobRunDepMissed", 2, second)) == ("JobRunDepMissed", 2, second)
 
 
 def test_every_event_type_has_a_stored_example():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from databuild_dagster.model import events as e
 from databuild_dagster.model.fold.births import keep_manifest, keep_origin
 from databuild_dagster.model.fold.folding import Folding
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
 from databuild_dagster.model.wording import few_of
@@ -62,7 +63,7 @@ def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
     job_runs = {row.job_run_id: row for row in folding.job_runs(miss.job_run_id for miss in fact.misses)}
     instances = folding.outputs(job_runs.values())
     impacts = [impact for miss in fact.misses for impact in miss.impacted]
-    missing = view.ensure_refs(ref for impact in impacts if impact.verdict == "wait" for ref in impact.missing)
+    missing = view.ensure_refs(ref for impact in impacts for ref in _learned(impact))
     for miss in fact.misses:
         job_run = job_runs[miss.job_run_id]
         impacted = {impact.ref: impact for impact in miss.impacted}
@@ -78,12 +79,23 @@ def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
             if job_run.started_at is not None:
                 # The orchestrator finds declared inputs only, and those are known.
                 ref.learned_id = instance.id
+            learned = [missing[text] for text in _learned(impact)]
             if impact.verdict == "wait":
-                _wait(folding, instance, ref, [missing[text] for text in impact.missing], fact.retry_at)
+                _wait(folding, instance, ref, learned, fact.retry_at)
             else:
+                folding.remember(instance, learned)
                 instance.reason = impact.reason
                 folding.move_instance(instance, _VERDICTS[impact.verdict])
-    _fail_cycles(folding, impacts)
+    _fail_on_cycles(folding, _cycles_before(impacts) if fact.cycles is None else fact.cycles)
+
+
+def _learned(impact: e.ImpactFact) -> tuple[Ref, ...]:
+    return impact.missing if impact.verdict == "wait" else impact.learned
+
+
+def _cycles_before(impacts: list[e.ImpactFact]) -> dict[Ref, str]:
+    """Version 1 named one cycle per output."""
+    return {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
 
 
 def _describe(miss: e.RunMissFact) -> str:
@@ -107,14 +119,13 @@ def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[Re
         folding.move_instance(instance, InstanceCause.MISSED)
 
 
-def _fail_cycles(folding: Folding, impacts: list[e.ImpactFact]) -> None:
-    on_cycle = {text: impact.reason for impact in impacts for text in impact.cycle[1:]}
-    refs = folding.view.refs(on_cycle)
+def _fail_on_cycles(folding: Folding, cycles: Mapping[Ref, str]) -> None:
+    refs = folding.view.refs(cycles)
     instances = folding.view.instances_by_id(ref.canonical_id for ref in refs.values() if ref.canonical_id is not None)
     for ref in refs.values():
         instance = instances[ref.canonical_id] if ref.canonical_id is not None else None
         if instance is not None and instance.state is InstanceState.UPSTREAM_BUILDING:
-            instance.reason = on_cycle[ref.ref]
+            instance.reason = cycles[ref.ref]
             folding.move_instance(instance, InstanceCause.ON_CYCLE)
 
 

@@ -429,8 +429,8 @@ def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     world.miss("b", "a")
 
     assert world.states("a", "b") == [_I.FAILED] * 2
-    assert "b → a → b" in world.canonical("b").reason
-    assert "b → a → b" in world.canonical("a").reason
+    assert "a → b → a" in world.canonical("b").reason
+    assert "a → b → a" in world.canonical("a").reason
     assert [world.want_state(want) for want in wants] == [_W.FAILED] * 2
 
 
@@ -443,7 +443,7 @@ def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
     world.miss("c", "e", "a")
 
     assert world.states("a", "b", "c", "d") == [_I.FAILED] * 3 + [_I.UPSTREAM_FAILED]
-    assert "c → a → b → c" in world.canonical("b").reason
+    assert "a → b → c → a" in world.canonical("b").reason
     assert world.open_wants("e") == []
 
 
@@ -464,6 +464,29 @@ def test_a_cycle_between_outputs_of_one_job_run_is_found(world):
     world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("right",), "right": ("left",)}),)))
 
     assert world.states("left", "right") == [_I.FAILED] * 2
+
+
+@pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
+def test_the_order_of_a_miss_does_not_decide_which_refs_of_a_cycle_fail(world, order):
+    """Rule 6.7"""
+    world.start("left", "right", together=True)
+    other = {"left": "right", "right": "left"}
+
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {ref: (other[ref],) for ref in order}),)))
+
+    assert world.states("left", "right") == [_I.FAILED] * 2
+    assert {world.canonical(ref).reason for ref in order} == {"a cycle of dep misses: left → right → left"}
+
+
+def test_of_two_cycles_that_one_miss_closes_each_ref_names_its_shortest(world):
+    """Rule 6.7"""
+    world.miss("a", "b")
+
+    world.miss("b", "a", "b")
+
+    assert world.states("a", "b") == [_I.FAILED] * 2
+    assert world.canonical("a").reason == "a cycle of dep misses: a → b → a"
+    assert world.canonical("b").reason == "a cycle of dep misses: b → b"
 
 
 def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):

@@ -209,7 +209,7 @@ def test_a_downstream_taint_that_a_running_build_may_inherit_is_taken_back(world
     assert world.state("b") is LIVE
 
 
-def test_a_build_that_began_after_the_replacement_does_not_keep_a_downstream_taint_in_force(world):
+def test_a_build_that_began_after_the_replacement_keeps_no_downstream_taint(world):
     """Rule 7.1: it cannot have read what was replaced."""
     taint_id = superseded_with_a_downstream_taint(world)
     world.job_run("e")
