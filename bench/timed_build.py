@@ -11,29 +11,26 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Where
+from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.state import the_instance
-from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.cli.tally import Tally
 from databuild_dagster.model.refs import parse_ref
 
 EVENT_LOG_WRITES = ("store_event", "store_event_batch")
 RUN_WRITES = ("add_run", "handle_run_event", "add_run_tags")
 
 
-class Silent:
+class Silent(BuildProgress):
     """Shows nothing."""
 
-    def launching(self, job: str, n_partitions: int) -> None: ...
-
-    def waiting(self, jobs: Sequence[str]) -> None: ...
-
-    def coordinated(self, done: Coordination) -> None: ...
+    def say(self, text: str) -> None: ...
 
 
 class Clock:
@@ -72,10 +69,9 @@ def main() -> None:
             setattr(storage, name, clock.around(getattr(storage, name)))
     loaded = time.perf_counter() - began
 
-    first_seq = workshop.engine.queries.head().seq
-    built = build_refs(
-        workshop, refs, priority=0, comment="bench", rebuild=False, progress=Silent(), first_seq=first_seq
-    )
+    queries = workshop.engine.queries
+    progress = Silent(workshop.engine, Tally(queries, refs, queries.head().seq))
+    built = build_refs(workshop, refs, priority=0, comment="bench", rebuild=False, progress=progress)
 
     assert not built.not_live, built.not_live[:3]
     close_sessions()

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
-from databuild_dagster.cli.building import Built, Workshop, build_refs
+from databuild_dagster.cli.building import MAX_EXPLAINED, AssetDone, Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, table
-from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_stderr
-from databuild_dagster.cli.progress import follow
-from databuild_dagster.cli.state import the_instance
+from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
+from databuild_dagster.cli.progress import BuildProgress, SparkJobs
+from databuild_dagster.cli.state import dagster_home, the_instance
+from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import few_of
+
+#: Log files of builds that are kept.
+MAX_LOGS = 20
+#: Assets of the last line, and refs of a command to copy.
+MAX_NAMED = 5
 
 
 @click.command()
@@ -34,30 +46,43 @@ def build(
     """Build REFS and what they need, and wait for the end.
 
     What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
+    On a terminal, what Dagster, Spark and the assets print goes to the file logs/build-TIME.log of the Dagster home.
     """
-    with printing_to_stderr():
+    home = dagster_home()
+    with _printing_apart(home) as log, ExitStack() as display:
         workshop = _workshop(where)
         refs = selection.refs(workshop.engine.queries)
-        first_seq = workshop.engine.queries.head().seq
-        with follow(workshop.engine, refs, first_seq) as progress:
-            built = build_refs(
-                workshop,
-                refs,
-                priority=priority,
-                comment=comment,
-                rebuild=rebuild,
-                fresh=fresh,
-                progress=progress,
-                first_seq=first_seq,
-            )
+        workshop.has_log = log is not None
+        tally = Tally(workshop.engine.queries, refs, workshop.engine.queries.head().seq)
+        spark = None if log is None else display.enter_context(SparkJobs(home).watched())
+        progress = BuildProgress(workshop.engine, tally, spark)
+        display.enter_context(progress.shown(screen(), is_alone=log is not None))
+        built = build_refs(
+            workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
+        )
     if as_json:
         emit(built.as_json())
     else:
-        _summarize(built)
+        _summarize(built, refs, log)
     if built.interrupted:
         raise Exit(INTERRUPTED)
     if built.not_live:
         raise Exit(FAILED)
+
+
+@contextmanager
+def _printing_apart(home: Path) -> Iterator[Path | None]:
+    """Send what others print to a file where a person reads a terminal, else to stderr; yields the file."""
+    if not screen().is_terminal:
+        with printing_to_stderr():
+            yield None
+        return
+    folder = home / "logs"
+    for old in sorted(folder.glob("build-*.log"))[: -MAX_LOGS + 1]:
+        old.unlink(missing_ok=True)
+    log = folder / f"build-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    with printing_to_file(log):
+        yield log
 
 
 @click.command("tick")
@@ -133,7 +158,7 @@ def _workshop(where: Where) -> Workshop:
     return Workshop.opened(instance, locations)
 
 
-def _summarize(built: Built) -> None:
+def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
     if built.not_live:
         rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in built.not_live]
         table(("ref", "state", "why"), rows, empty="")
@@ -141,14 +166,34 @@ def _summarize(built: Built) -> None:
     for hint in built.hints:
         click.echo(hint)
     if built.interrupted:
-        click.echo(
-            "Interrupted: the want is taken back; what is live stays so, and the same command goes on from there."
-        )
-    done = f"{built.live} of {count(built.live + len(built.not_live), 'ref')} live"
+        again = f"databuild build {' '.join(refs)}" if len(refs) <= MAX_NAMED else "run the same command"
+        click.echo(f"Interrupted: the want is taken back, and what is live stays live. To continue: {again}")
+    if built.for_others:
+        named = [f"{ref}{f' for {who}' if who else ''}" for ref, who in built.for_others.items()]
+        click.echo(f"Built for others, not for this command: {few_of(named, MAX_EXPLAINED)}.")
+    n_refs = built.live + len(built.not_live)
     reused = f" ({built.reused} before)" if built.reused else ""
-    runs = (
-        f"{count(built.succeeded, 'job run')} succeeded, {count(built.dep_missed, 'dep miss', 'dep misses')}, {built.failed} failed"
-        if built.launches or built.dep_missed
-        else "nothing to build"
-    )
-    click.echo(f"{done}{reused}; {runs}; {built.seconds:.1f} s.")
+    if built.launches or built.not_live:
+        parts = few_of([_in_words(done) for done in built.assets], MAX_NAMED)
+        doing = f" in {built.seconds:.1f} s{': ' if parts else ''}{parts}."
+    else:
+        doing = f"; nothing to build; {built.seconds:.1f} s."
+    if built.canceled:
+        doing += f" {count(built.canceled, 'job run')} canceled."
+    if log is not None and (built.failed or (built.not_live and not built.interrupted)):
+        doing += f" Log: {_short(log)}"
+    click.echo(f"{built.live} of {count(n_refs, 'ref')} live{reused}{doing}")
+
+
+def _in_words(done: AssetDone) -> str:
+    """For example: orders 31 (2.1 s), or orders 2 live, 1 failed (2.1 s)."""
+    found = +done.counts
+    named = {"waiting": "not built"}
+    words = ", ".join(f"{n} {named.get(name, name)}" for name, n in found.items())
+    only_live = str(found["live"]) if set(found) == {"live"} else words
+    return f"{done.asset} {only_live}" + (f" ({done.seconds:.1f} s)" if done.seconds else "")
+
+
+def _short(path: Path) -> str:
+    """Relative to the working directory, if it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

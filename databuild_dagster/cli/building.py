@@ -14,13 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
+from databuild_dagster.cli.history import asked_by
+from databuild_dagster.cli.output import picked
 from databuild_dagster.cli.process import heed_no_more_interrupts
+from databuild_dagster.cli.progress import BuildProgress
+from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.model import events as e
+from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
+#: Refs of others with the names of those who asked for them.
+MAX_EXPLAINED = 3
 #: One launch after another: two Dagster runs in one process deadlock.
 ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
 
@@ -56,6 +62,8 @@ class Workshop:
     locations: list[CodeLocation]
     #: Of all locations, by row id, as they were registered when this process began.
     datasets: Mapping[int, DatasetSpec]
+    #: Whether Dagster's lines are printed: there is a file for them.
+    has_log: bool = False
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
@@ -72,7 +80,7 @@ class Workshop:
     def tick(self, progress: Progress | None = None) -> TickReport:
         """One tick for every location, and the launches that it gave, executed here."""
         from databuild_dagster.bindings.claims.launcher import OrderCollector
-        from databuild_dagster.bindings.orchestration.inprocess import execute_order
+        from databuild_dagster.bindings.orchestration.inprocess import QUIET, execute_order
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
         from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 
@@ -91,7 +99,8 @@ class Workshop:
                     progress.launching(order.job, len(order.partition_keys))
                 # Alive from here on: making the Dagster run takes a moment in which nothing else says so.
                 self.engine.beat([order.launch_id])
-                for _ in execute_order(self.instance, location.repository, order):
+                log_level = "DEBUG" if self.has_log else QUIET
+                for _ in execute_order(self.instance, location.repository, order, log_level=log_level):
                     pass
         return whole
 
@@ -114,6 +123,14 @@ class NotLive(NamedTuple):
     why: str
 
 
+class AssetDone(NamedTuple):
+    """An asset of a build: its refs by column, and the seconds of its launches."""
+
+    asset: str
+    counts: Counter[str]
+    seconds: float
+
+
 @dataclass
 class Built:
     """What became of a request."""
@@ -126,6 +143,11 @@ class Built:
     succeeded: int = 0
     dep_missed: int = 0
     failed: int = 0
+    canceled: int = 0
+    #: The assets of the request and of its inputs, as far as something was built or is not live.
+    assets: list[AssetDone] = field(default_factory=list)
+    #: Refs that this process built although the request did not need them, the first of them with who asked for it.
+    for_others: dict[Ref, str | None] = field(default_factory=dict)
     seconds: float = 0.0
     interrupted: bool = False
     #: What to do about what is not live.
@@ -136,8 +158,9 @@ class Built:
         return {
             "request_id": self.request_id,
             "refs": {"live": self.live, "failed": len(self.not_live)},
-            "job_runs": {"succeeded": self.succeeded, "dep_missed": self.dep_missed, "failed": self.failed},
+            "job_runs": picked(self, "succeeded", "dep_missed", "failed", "canceled"),
             "launches": self.launches,
+            "for_others": list(self.for_others),
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
         }
@@ -151,13 +174,9 @@ def build_refs(
     comment: str,
     rebuild: bool,
     fresh: bool = False,
-    progress: Progress,
-    first_seq: int,
+    progress: BuildProgress,
 ) -> Built:
-    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded.
-
-    `first_seq` is where the log ended before: the events after it are counted.
-    """
+    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
     began = time.monotonic()
@@ -180,7 +199,8 @@ def build_refs(
         built.interrupted = True
         heed_no_more_interrupts()
         _clean_up(engine, built.request_id)
-    _count_job_runs(engine, first_seq, built)
+    progress.end()
+    _count(engine, progress.tally, built)
     _tell_refs(engine, refs, built)
     built.seconds = time.monotonic() - began
     workshop.keep_copies()
@@ -234,24 +254,22 @@ def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> Non
         return
 
 
-def _count_job_runs(engine: Engine, first_seq: int, built: Built) -> None:
-    """What this process buffered or started, by how it ended."""
-    seq, me = first_seq, this_process()
-    job_runs: set[str] = set()
-    while page := engine.queries.events(seq):
-        for event in page:
-            match event.fact:
-                case e.JobRunBuffered(owner=owner, runs=runs) if owner == me:
-                    job_runs.update(run.job_run_id for run in runs)
-                case e.JobRunStarted(holder=holder, job_run_ids=started) if holder == me:
-                    # Buffered by another, which did not live to start it.
-                    job_runs.update(started)
-        seq = page[-1].seq
-    found = engine.queries.job_runs_named(job_runs).values() if job_runs else ()
-    built.launches = len({run.launch_id for run in found if run.started_at is not None})
-    states = Counter(run.state for run in found)
-    built.succeeded, built.dep_missed = states[JobRunState.SUCCEEDED], states[JobRunState.DEP_MISSED]
-    built.failed = states[JobRunState.FAILED] + states[JobRunState.LOST]
+def _count(engine: Engine, tally: Tally, built: Built) -> None:
+    """What this process buffered or started, by how it ended, and each asset."""
+    outcomes = Counter(tally.outcomes.values())
+    built.launches = sum(launch.is_ours and launch.started_at is not None for launch in tally.launches.values())
+    built.succeeded, built.dep_missed = outcomes[JobRunState.SUCCEEDED], outcomes[JobRunState.DEP_MISSED]
+    built.failed = outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST]
+    built.canceled = outcomes[JobRunState.CANCELED]
+    seconds = tally.seconds(engine.now())
+    for asset, counts in tally.count().items():
+        if asset in seconds or set(+counts) != {"live"}:
+            built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))
+    built.for_others = dict.fromkeys(tally.for_others())
+    if named := list(built.for_others)[:MAX_EXPLAINED]:
+        uuids = {ref: canonical.uuid or "" for ref, canonical in engine.queries.canonical(named).items()}
+        askers = who_asked(engine.queries, uuids.values())
+        built.for_others |= {ref: asked_by(ref, askers[uuid]) for ref, uuid in uuids.items()}
 
 
 def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:

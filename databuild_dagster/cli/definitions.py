@@ -6,10 +6,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import click
-
 from databuild_dagster.cli.options import Where
-from databuild_dagster.cli.process import printing_to_stderr
+from databuild_dagster.cli.process import printing_to_stderr, say
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 
@@ -66,9 +64,9 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
             datasets, taken[name] = registered.datasets, registered.taken
         left = [(repository, name) for repository, name in left if taken[name]]
     for refusal in chain.from_iterable(taken.values()):
-        click.echo(f"Warning: {refusal}", err=True)
+        say(f"Warning: {refusal}")
     for sentence in unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded]):
-        click.echo(f"Warning: {sentence}", err=True)
+        say(f"Warning: {sentence}")
     return datasets
 
 

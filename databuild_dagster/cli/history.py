@@ -55,7 +55,7 @@ def _history(queries: Queries, ref: Ref, *, as_json: bool) -> None:
             instance.seq,
             when(instance.at),
             when(instance.live_at),
-            _asked_by(ref, askers[instance.uuid]),
+            asked_by(ref, askers[instance.uuid]),
             instance.actor,
             instance.job_run,
             instance.previous_uuid,
@@ -86,7 +86,7 @@ def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) ->
     }
 
 
-def _asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
+def asked_by(ref: Ref, askers: Sequence[Asker]) -> str | None:
     """Those who asked by themselves; a want of a job run only says that something needed it."""
     themselves = [asker for asker in askers if asker.source != DERIVATIVE] or list(askers)
     return few_of(list(dict.fromkeys(_asker_in_words(ref, asker) for asker in themselves)), SHOWN_ASKERS) or None

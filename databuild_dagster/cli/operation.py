@@ -13,12 +13,12 @@ from databuild_dagster.cli.operation_progress import (
     detail_of,
     finished,
     follow_to_end,
-    shown,
     trouble_of,
 )
 from databuild_dagster.cli.operation_run import TIMEOUT, check_timeout, run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import count, emit, picked, table, when
+from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
@@ -114,7 +114,7 @@ def watch(operation: str, local: bool, timeout: float | None, where: Where, as_j
     view = manager.operation(id)
     following = Following(manager, id)
     try:
-        with shown(following):
+        with following.shown(screen(), is_alone=False):
             if local and view.state is OperationState.RUNNING:
                 _run_here(following, where)
             else:

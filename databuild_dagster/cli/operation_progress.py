@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
+from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import absences_of
@@ -27,7 +25,6 @@ from databuild_dagster.model.operations.states import JobState, OperationState
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5
-REFRESHES_PER_SECOND = 2
 #: Partitions in the live table, and failed ones in the summary.
 MAX_ROWS = 15
 MAX_FAILED = 20
@@ -38,23 +35,18 @@ MAX_TOLD = 5
 MAX_DETAIL = 120
 
 
-class Following:
+class Following(Display):
     """What is known of an operation's progress; cheap to look at again and again."""
 
     def __init__(self, manager: DistributedOperationManager, id: OperationId) -> None:
+        super().__init__()
         self.manager = manager
         self.id = id
         self._tracker = Tracker(manager.meta, id)
-        self._began = time.monotonic()
         self._last_counts: tuple[int, int] | None = None
         #: Partition, None for the completion, to the trouble that was reported.
         self._told_of: dict[str | None, Trouble] = {}
         self._lock = threading.Lock()
-        self.is_quiet = False
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
 
     def look(self) -> Tracked | None:
         """None once it has ended."""
@@ -65,7 +57,7 @@ class Following:
     def tell(self) -> None:
         """A line, where something has happened since the last one."""
         tracked = self.look()
-        if self.is_quiet or tracked is None:
+        if self.is_live or tracked is None:
             return
         self._tell_trouble(tracked)
         standing = len(tracked.done) - tracked.n_failed, tracked.n_failed
@@ -88,9 +80,6 @@ class Following:
         if len(news) > MAX_TOLD:
             self.say(f"… and {len(news) - MAX_TOLD} more are tried again.")
         self._told_of = found
-
-    def say(self, text: str) -> None:
-        click.echo(f"{self.seconds:6.1f} s  {text}", err=True)
 
     def render(self) -> Group:
         """For rich's own thread."""
@@ -138,20 +127,6 @@ def _process(holder: str) -> str:
     """host/boot/namespace/pid/start, as `engine.holders` names them."""
     parts = holder.split("/")
     return f"{parts[0]}, process {parts[3]}" if len(parts) == 5 else holder
-
-
-@contextmanager
-def shown(following: Following) -> Iterator[None]:
-    """Show an operation for as long as the block lasts."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    following.is_quiet = True
-    with Live(
-        get_renderable=following.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
-    ):
-        yield
 
 
 def follow_to_end(following: Following, timeout_seconds: float | None = None) -> None:

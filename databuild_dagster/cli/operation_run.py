@@ -17,10 +17,10 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
-from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end, shown
+from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
-from databuild_dagster.cli.process import printing_to_stderr
+from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.model.errors import InvalidRequest
@@ -156,7 +156,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     if tracked is not None:
         click.echo(f"Started {id} over {count(len(tracked.partitions), 'partition')}.", err=True)
     try:
-        with shown(following):
+        with following.shown(screen(), is_alone=False):
             if how.local:
                 run_here(manager, resources, following)
             else:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +23,11 @@ FAILED = 1
 REFUSED = 2
 #: Ctrl-C.
 INTERRUPTED = 130
+
+#: The logger of this package.
+_log = logging.getLogger("databuild_dagster")
+#: The terminal, while stdout and stderr go to a file.
+_screens: list[Console] = []
 
 
 class Exit(Exception):
@@ -37,25 +46,74 @@ def heed_no_more_interrupts() -> None:
 
 @contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """Send to stderr what assets, or Dagster for them, print within: stdout is for the answer.
+    """Send to stderr what assets, or Dagster for them, print within: stdout is for the answer."""
+    with _redirected((sys.stdout,), sys.stderr):
+        yield
 
-    By the file descriptor, for Dagster starts processes that print what a step has printed.
+
+@contextmanager
+def printing_to_file(path: Path) -> Iterator[None]:
+    """Send to a file what this process and its children print within; `say` still prints on the terminal.
+
+    Warnings of this package are on the terminal too, unlike those of others.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = _OnScreen(logging.WARNING)
+    with own_terminal() as terminal, path.open("a", encoding="utf-8", errors="replace") as file:
+        _screens.append(terminal)
+        _log.addHandler(handler)
+        try:
+            with _redirected((sys.stdout, sys.stderr), file):
+                yield
+        finally:
+            _log.removeHandler(handler)
+            _screens.remove(terminal)
+
+
+def screen() -> Console:
+    """The terminal, or the stream, that a person reads: also while stderr goes to a file."""
+    from rich.console import Console
+
+    return _screens[-1] if _screens else Console(stderr=True)
+
+
+def say(text: str) -> None:
+    """A line on stderr, or on the terminal while stderr goes to a file."""
+    if _screens:
+        _screens[-1].print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        click.echo(text, err=True)
+
+
+class _OnScreen(logging.Handler):
+    """The sentence on the terminal, and all of it, such as a traceback, in the file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+        print(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def _redirected(streams: Sequence[TextIO], target: TextIO) -> Iterator[None]:
+    """By the file descriptor, for Dagster starts processes that print what a step has printed."""
     try:
-        out, err = sys.stdout.fileno(), sys.stderr.fileno()
+        numbers, to = [stream.fileno() for stream in streams], target.fileno()
     except OSError:
         # A caller replaced the streams, and reads the replacement.
         yield
         return
-    sys.stdout.flush()
-    kept = os.dup(out)
-    os.dup2(err, out)
+    for stream in streams:
+        stream.flush()
+    kept = [os.dup(number) for number in numbers]
+    for number in numbers:
+        os.dup2(to, number)
     try:
         yield
     finally:
-        sys.stdout.flush()
-        os.dup2(kept, out)
-        os.close(kept)
+        for stream, number, copy in zip(streams, numbers, kept, strict=True):
+            stream.flush()
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @contextmanager

@@ -1,131 +1,188 @@
-"""What is going on during a build: a live table on a terminal, plain lines elsewhere; always on stderr."""
+"""What a command shows while it works: a live table on a terminal, plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from databuild_dagster.cli.output import STYLES, count, shown
-from databuild_dagster.cli.process import own_terminal
+from databuild_dagster.cli.output import STYLES, count
+from databuild_dagster.cli.process import say
+from databuild_dagster.cli.tally import COLUMNS, Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.coordinator import Coordination
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import InstanceState
+
+if TYPE_CHECKING:
+    from databuild_dagster.spark.interrupt import RunningJob
 
 REFRESHES_PER_SECOND = 2
-#: Columns of the live table, and which job run states each counts.
-_COLUMNS = {
-    "done": ("Succeeded",),
-    "building": ("Running", "Queued"),
-    "waiting for inputs": ("DepMissed",),
-    "failed": ("Failed", "Lost"),
-}
+#: Seconds between two questions to Spark's UI.
+SPARK_LOOK_SECONDS = 1.0
+_STYLES = {"live": "Live", "building": "Building", "waiting": "UpForRetry", "failed": "Failed"}
+#: The columns whose growth is a line where no table is.
+_LINED = ("live", "waiting", "failed")
 
 
-@contextmanager
-def follow(engine: Engine, refs: Sequence[Ref], first_seq: int) -> Iterator[LiveProgress | LineProgress]:
-    """Show a build for as long as the block lasts: what happened after the event `first_seq`."""
-    with own_terminal() as console:
-        if not console.is_terminal:
-            lines = LineProgress(engine, first_seq)
-            yield lines
-            lines.ended()
-            return
-        progress = LiveProgress(engine, refs, first_seq)
-        live = Live(
-            get_renderable=progress.render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
-        )
-        with live:
-            yield progress
+class Display:
+    """Seconds, lines, and a live table of what a command works on."""
 
-
-class LineProgress:
-    """A line when a launch begins, and one for what became of the one before."""
-
-    def __init__(self, engine: Engine, first_seq: int) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._began = time.monotonic()
-        self._seq = first_seq
-        self._last_line: dict[str, dict[str, int]] = {}
+        #: A live table shows everything, so that lines are left out.
+        self.is_live = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds, unless a live table is shown."""
+        if not self.is_live:
+            say(f"{self.seconds:6.1f} s  {text}")
+
+    def render(self) -> Group:
+        """The table, for rich's own thread."""
+        raise NotImplementedError
+
+    @contextmanager
+    def shown(self, console: Console, *, is_alone: bool) -> Iterator[None]:
+        """Show the live table within the block, if the console is a terminal.
+
+        `is_alone`: nothing else is printed there, and the last state stays; otherwise what is printed moves above the table.
+        """
+        if not console.is_terminal or console.is_dumb_terminal:
+            yield
+            return
+        self.is_live = True
+        try:
+            with Live(
+                get_renderable=self.render,
+                console=console,
+                refresh_per_second=REFRESHES_PER_SECOND,
+                transient=not is_alone,
+                redirect_stdout=not is_alone,
+                redirect_stderr=not is_alone,
+            ):
+                yield
+        finally:
+            self.is_live = False
+
+
+class BuildProgress(Display):
+    """A build: one row per asset, and lines when a launch begins and ends."""
+
+    def __init__(self, engine: Engine, tally: Tally, spark: SparkJobs | None = None) -> None:
+        super().__init__()
+        self.tally = tally
+        #: After the end, a ref that waits is one that was not built.
+        self.is_over = False
+        self._engine = engine
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._last: dict[str, Counter[str]] = {}
         self._waiting_for = ""
 
     def launching(self, job: str, n_partitions: int) -> None:
-        self.ended()
-        self._say(f"{job}: building {count(n_partitions, 'partition')}")
+        if not self.is_live:
+            self.tell()
+        self.say(f"{job}: building {count(n_partitions, 'partition')}")
 
     def waiting(self, jobs: Sequence[str]) -> None:
         text = f"waiting for others, which are building {', '.join(jobs)}"
         if text != self._waiting_for:
             self._waiting_for = text
-            self._say(text)
+            self.say(text)
 
     def coordinated(self, done: Coordination) -> None:
         for id, outcome in done.completed.items():
-            self._say(f"{id} has ended: {outcome.value}")
+            self.say(f"{id} has ended: {outcome.value}")
 
-    def ended(self) -> None:
-        """What has ended since the last line."""
-        for job, states in self._engine.queries.job_run_counts(self._seq).items():
-            before, now = self._last_line.get(job, {}), _by_column(states)
-            ended = {name: n - before.get(name, 0) for name, n in now.items() if name != "building"}
-            if news := [f"{n} {name}" for name, n in ended.items() if n > 0]:
-                self._say(f"{job}: {', '.join(news)}")
-            self._last_line[job] = now
+    def end(self) -> None:
+        """The build is over: read the log once more."""
+        self.is_over = True
+        self.tell()
 
-    def _say(self, text: str) -> None:
-        click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}", err=True)
-
-
-class LiveProgress:
-    """A table that rich's own thread redraws from the store."""
-
-    def __init__(self, engine: Engine, refs: Sequence[Ref], first_seq: int) -> None:
-        self._engine = engine
-        self._refs = refs
-        self._began = time.monotonic()
-        self._seq = first_seq
-
-    # The table shows only what the store says.
-    def launching(self, job: str, n_partitions: int) -> None: ...
-    def waiting(self, jobs: Sequence[str]) -> None: ...
-    def coordinated(self, done: Coordination) -> None: ...
+    def tell(self) -> None:
+        """Print a line for each asset with news since the last call."""
+        with self._lock:
+            self.tally.look()
+        seconds = self.tally.seconds(self._engine.now())
+        for asset, counts in self.tally.count().items():
+            before = self._last.get(asset, Counter())
+            news = [f"{counts[name] - before[name]} {name}" for name in _LINED if counts[name] > before[name]]
+            self._last[asset] = counts
+            if news and asset in seconds:
+                self.say(f"{asset}: {', '.join(news)}")
 
     def render(self) -> Group:
+        with self._lock:
+            if not self.is_over:
+                self.tally.look()
+            counts, seconds = self.tally.count(), self.tally.seconds(self._engine.now())
+            running = {} if self.is_over or self._spark is None else self.tally.running()
+            n_live, n_asked = self.tally.n_live(), len(self.tally.asked)
+        # At the end, only the columns that have something to say.
+        totals = sum(counts.values(), Counter[str]())
+        columns = [name for name in COLUMNS if name == "live" or totals[name] or not self.is_over]
         table = Table(box=None, pad_edge=False)
-        table.add_column("job")
-        for name in _COLUMNS:
-            table.add_column(name, justify="right")
-        for job, states in self._engine.queries.job_run_counts(self._seq).items():
-            cells = [
-                Text(str(n) if n else "·", style=STYLES[_COLUMNS[name][0]] if n else "dim")
-                for name, n in _by_column(states).items()
+        table.add_column("asset", max_width=40, no_wrap=True)
+        for name in columns:
+            table.add_column("not built" if self.is_over and name == "waiting" else name, justify="right")
+        table.add_column("seconds", justify="right")
+        if running:
+            table.add_column("Spark", no_wrap=True)
+        for asset, found in counts.items():
+            styles = {name: STYLES[_STYLES[name]] if found[name] else "dim" for name in columns}
+            cells = [Text(str(found[name] or "·"), style=style) for name, style in styles.items()]
+            took = Text(f"{seconds[asset]:.1f}" if asset in seconds else "·", style="" if asset in seconds else "dim")
+            stages = [self._spark.stages_of(running.get(asset, ()))] if running and self._spark else []
+            table.add_row(asset, *cells, took, *stages)
+        return Group(Text(f"{n_live} of {count(n_asked, 'ref')} live, {self.seconds:.0f} s", style="bold"), table)
+
+
+class SparkJobs:
+    """The jobs that the home's Spark runs, by launch; a thread reads them from Spark's UI, as far as there is one."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._jobs: Sequence[RunningJob] = ()
+        self._has_ended = threading.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator[SparkJobs]:
+        """Read within the block. An answer that takes long makes the table older, and never slower."""
+        threading.Thread(target=self._watch, name="databuild spark jobs", daemon=True).start()
+        try:
+            yield self
+        finally:
+            self._has_ended.set()
+
+    def stages_of(self, launch_ids: Sequence[str]) -> str:
+        """For example: stage 2 of 3, 12 of 200 tasks. Empty if Spark runs nothing for these launches."""
+        return stages_in_words([job for job in self._jobs if any(job.has_tag(launch) for launch in launch_ids)])
+
+    def _watch(self) -> None:
+        from databuild_dagster.spark.interrupt import running_jobs, ui_urls
+
+        while not self._has_ended.wait(SPARK_LOOK_SECONDS):
+            self._jobs = [
+                job for url in ui_urls(self._home) for job in running_jobs(url, timeout_seconds=SPARK_LOOK_SECONDS)
             ]
-            table.add_row(job, *cells)
-        return Group(
-            Text(f"{self._summary()}, {time.monotonic() - self._began:.0f} s", style="bold"), table, *self._waiting()
-        )
-
-    def _summary(self) -> str:
-        states = self._engine.queries.states(self._refs)
-        live = sum(state is InstanceState.LIVE for state in states.values())
-        return f"{live} of {count(len(states), 'ref')} live"
-
-    def _waiting(self) -> list[Text]:
-        """What the wanted refs wait for."""
-        lines = []
-        for canonical in self._engine.queries.canonical(self._refs).values():
-            if canonical.state is InstanceState.UPSTREAM_BUILDING and canonical.uuid is not None:
-                missing = self._engine.queries.missing_of(canonical.uuid)
-                lines.append(Text(f"{canonical.ref} waits for {shown(missing)}", style="dim"))
-        return lines[:5]
 
 
-def _by_column(states: dict[str, int]) -> dict[str, int]:
-    return {name: sum(states.get(state, 0) for state in counted) for name, counted in _COLUMNS.items()}
+def stages_in_words(jobs: Sequence[RunningJob]) -> str:
+    """The stage at which running jobs are, and their tasks; empty for none."""
+    if not jobs:
+        return ""
+    n_stages, n_tasks = sum(job.n_stages for job in jobs), sum(job.n_tasks for job in jobs)
+    stage = min(sum(job.n_done_stages for job in jobs) + 1, n_stages)
+    return f"stage {stage} of {n_stages}, {sum(job.n_done_tasks for job in jobs)} of {count(n_tasks, 'task')}"

@@ -12,12 +12,14 @@ knows the session's address can stop it. The address holds no token; that is rea
 from __future__ import annotations
 
 import json
+import sys
 import urllib.request
-from collections.abc import Collection
 from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.server import HOST, check_reachable, record_at
+from databuild_dagster.spark.server import HOST, check_reachable, record_at, server_statuses
 from databuild_dagster.spark.session import (
     CLIENT_FIRST_WAIT_MS,
     CLIENT_LONGEST_WAIT_MS,
@@ -54,7 +56,7 @@ def interrupt_begun(spark: SparkSession, tag: str) -> bool:
     if url is None:
         return False
     now = datetime.now(UTC)
-    running = [job for job in running_jobs(url) if _has_tag(job.tags, tag)]
+    running = [job for job in running_jobs(url) if job.has_tag(tag)]
     if not running or (now - max(job.since for job in running)).total_seconds() < SETTLED_SECONDS:
         return True
     if is_client(spark):
@@ -71,27 +73,47 @@ class RunningJob(NamedTuple):
 
     since: datetime
     tags: tuple[str, ...]
+    n_stages: int
+    n_done_stages: int
+    n_tasks: int
+    n_done_tasks: int
+
+    def has_tag(self, tag: str) -> bool:
+        """Whether the job has a tag; a server writes SparkConnect_SessionTag_User_…_Session_…_Tag_TAG."""
+        return any(job_tag == tag or job_tag.endswith(f"_Tag_{tag}") for job_tag in self.tags)
 
 
-def running_jobs(url: str) -> list[RunningJob]:
+def running_jobs(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> list[RunningJob]:
     """The running jobs in the Spark UI at `url`; none if it does not answer."""
     try:
         return [
-            RunningJob(datetime.strptime(job["submissionTime"], _TIME).replace(tzinfo=UTC), tuple(job["jobTags"]))
-            for application in _answer(f"{url}/api/v1/applications")
-            for job in _answer(f"{url}/api/v1/applications/{application['id']}/jobs?status=running")
+            RunningJob(
+                datetime.strptime(job["submissionTime"], _TIME).replace(tzinfo=UTC),
+                tuple(job["jobTags"]),
+                len(job["stageIds"]) - job["numSkippedStages"],
+                job["numCompletedStages"],
+                job["numTasks"] - job["numSkippedTasks"],
+                job["numCompletedTasks"],
+            )
+            for application in _answer(f"{url}/api/v1/applications", timeout_seconds)
+            for job in _answer(f"{url}/api/v1/applications/{application['id']}/jobs?status=running", timeout_seconds)
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return []
 
 
-def _has_tag(tags: Collection[str], tag: str) -> bool:
-    """Whether a job has a tag; a server writes SparkConnect_SessionTag_User_…_Session_…_Tag_TAG."""
-    return any(job_tag == tag or job_tag.endswith(f"_Tag_{tag}") for job_tag in tags)
+def ui_urls(home: str | Path) -> list[str]:
+    """The urls of Spark's UIs: of the servers of a home, and of the JVM of this process."""
+    urls = [status.ui_url for status in server_statuses(home)]
+    # PySpark is not imported for this: without it, no JVM is here.
+    if (module := sys.modules.get("pyspark.core.context")) is not None:
+        context = module.SparkContext._active_spark_context
+        urls.append(None if context is None else context.uiWebUrl)
+    return [url for url in urls if url is not None]
 
 
-def _answer(url: str) -> Any:
-    with _ask(url, timeout=TIMEOUT_SECONDS) as answer:
+def _answer(url: str, timeout_seconds: float) -> Any:
+    with _ask(url, timeout=timeout_seconds) as answer:
         return json.load(answer)
 
 

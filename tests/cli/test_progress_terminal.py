@@ -49,6 +49,11 @@ class Terminal:
     def text(self) -> str:
         return self._seen.decode(errors="replace")
 
+    @property
+    def lines(self) -> list[str]:
+        """Without colors and moves of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).splitlines()
+
     def press_ctrl_c(self) -> None:
         """The kernel sends it to every process of the foreground."""
         os.killpg(self.process.pid, signal.SIGINT)
@@ -63,6 +68,7 @@ class Terminal:
 def building(project: Project) -> Iterator[Terminal]:
     """A build whose function has begun, and does not end."""
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
+    project.define(DEFINITIONS.replace("    hold(context.", "    print('from an asset')\n    hold(context."))
     project.hold("2024-01-30")
     terminal = Terminal(project, "build", DAY)
     try:
@@ -82,7 +88,13 @@ def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, buildin
     project.release("2024-01-30")
 
     assert building.wait() == 0
-    assert "1 of 1 ref live; 1 job run succeeded" in building.text
+    *_, names, row, last = building.lines
+    assert names.split() == ["asset", "live", "seconds"]
+    assert row.split()[:2] == ["orders", "1"]
+    assert re.fullmatch(r"1 of 1 ref live in [\d.]+ s: orders 1 \([\d.]+ s\)\.", last), last
+    (log,) = (project.home / "logs").glob("build-*.log")
+    assert "from an asset" in log.read_text()
+    assert "from an asset" not in building.text
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.extended), 6])

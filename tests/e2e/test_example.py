@@ -49,7 +49,7 @@ def test_january_is_its_27004_flights_of_which_52_have_no_weather(example: Examp
     built = example.january
 
     assert built["refs"] == {"live": 1, "failed": 0}
-    assert built["job_runs"] == {"succeeded": 95, "dep_missed": 32, "failed": 0}
+    assert built["job_runs"] == {"succeeded": 95, "dep_missed": 32, "failed": 0, "canceled": 0}
     assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
     flights = [row for day in DAYS for row in example.ask("read", day)]
     assert len(flights) == 27_004
@@ -116,7 +116,7 @@ def test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew(example: 
 
     inputs = example.ask("show", PLANE)["canonical"]["inputs"]
     assert sorted(inputs) == sorted(inputs_of(example, [f"flight_delays@{day}" for day in flown]))
-    assert built["job_runs"] == {"succeeded": 1, "dep_missed": 0, "failed": 0}
+    assert built["job_runs"] == {"succeeded": 1, "dep_missed": 0, "failed": 0, "canceled": 0}
     assert {row["time_hour"][:4] for row in example.ask("read", PLANE)} == {"2013"}
 
 

@@ -25,14 +25,19 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ports import LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
+#: Dagster's console lines would bury ours; its event log has all of them.
+QUIET = "CRITICAL"
 
-def create_run(instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder) -> DagsterRun:
-    """The Dagster run of an order, not started."""
+
+def create_run(
+    instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder, *, log_level: str = QUIET
+) -> DagsterRun:
+    """The Dagster run of an order, not started; `log_level` is that of its console."""
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
     with _planned_in_one_event(order.kind is DatasetKind.OURS):
         return instance.create_run_for_job(
             job,
-            run_config={**run_config(job), **_quiet(job)},
+            run_config={**run_config(job), **_console(job, log_level)},
             tags={**run_tags(order), PROCESS_TAG: this_process()},
             asset_selection=selected_keys(order),
             repository_load_data=repository.repository_load_data,
@@ -57,10 +62,10 @@ def execute(
 
 
 def execute_order(
-    instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder
+    instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder, *, log_level: str = QUIET
 ) -> Iterator[DagsterEvent]:
     """Create an order's run and execute it here."""
-    run = create_run(instance, repository, order)
+    run = create_run(instance, repository, order, log_level=log_level)
     yield from execute(instance, repository, run, selected_keys(order))
 
 
@@ -71,9 +76,8 @@ def _is_interrupt(event: DagsterEvent) -> bool:
     return error is not None and error.cls_name == DagsterExecutionInterruptedError.__name__
 
 
-def _quiet(job: JobDefinition) -> dict[str, object]:
-    """Dagster's console lines would bury ours; its event log has all of them."""
-    return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
+def _console(job: JobDefinition, log_level: str) -> dict[str, object]:
+    return {"loggers": {"console": {"config": {"log_level": log_level}}}} if "console" in job.loggers else {}
 
 
 @contextmanager

@@ -109,16 +109,6 @@ class JobRunQueries(Asking):
             ORDER BY j.id"""
         return _JOB_RUN.rows(self._all(_JOB_RUNS + sql, launch_id))
 
-    def job_run_counts(self, after_seq: int) -> dict[str, dict[str, int]]:
-        """Job runs that were buffered after a seq: by job, how many are in which state."""
-        sql = f"""
-            SELECT l.job, j.state, count(*) FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id
-            WHERE j.id >= ? GROUP BY l.job, j.state ORDER BY min(j.id)"""
-        counts: dict[str, dict[str, int]] = {}
-        for job, state, n in self._all(sql, (after_seq + 1) << BITS):
-            counts.setdefault(job, {})[state] = n
-        return counts
-
     def launch(self, launch_id: str) -> LaunchView | None:
         return next(iter(_LAUNCH.rows(self._all(_LAUNCHES + "WHERE launch_id = ?", launch_id))), None)
 
