@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from databuild_dagster.cli.definitions import deployed_dataset
+from databuild_dagster.cli.definitions import DeployedDataset, deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
@@ -24,7 +24,8 @@ from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import asset_of, parse_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
+from databuild_dagster.model.selections import may_be_selection
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.operation_context import OperationResources
@@ -81,8 +82,8 @@ class How:
     """What every type is started with."""
 
     dataset: str
-    #: None for all that are live.
-    partitions: tuple[str, ...] | None
+    #: Refs and ranges. None for all that are live.
+    partitions: tuple[Ref, ...] | None
     local: bool
     wait: bool
     timeout: float | None
@@ -96,7 +97,7 @@ def operation_command(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
         common_options = {name: options.pop(name) for name in ("local", "timeout", "where", "as_json")}
-        how = How(dataset, _keys(dataset, partitions), wait=not no_wait, **common_options)
+        how = How(dataset, _named(dataset, partitions), wait=not no_wait, **common_options)
         return function(*args, how=how, **options)
 
     for option in (
@@ -108,8 +109,8 @@ def operation_command(function: F) -> F:
         click.option(
             "--partitions",
             multiple=True,
-            metavar="KEY,…",
-            help="Only these partitions, by key or ref, separated by commas. Repeatable. Default: all live ones.",
+            metavar="KEY|FROM..TO,…",
+            help="Only these partitions, by key, range or ref, separated by commas. Repeatable. Default: all live ones.",
         ),
         click.argument("dataset"),
     ):
@@ -146,7 +147,8 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
-    id = manager.start(type_name, how.dataset, arg, partitions=how.partitions)
+    keys = None if how.partitions is None else list(_keys(found, how.partitions))
+    id = manager.start(type_name, how.dataset, arg, partitions=keys)
     following = Following(manager, id)
     if not how.wait:
         sentence = f"Started {id}: `databuild operation watch {id}` shows it."
@@ -197,18 +199,22 @@ def run_here(manager: DistributedOperationManager, resources: OperationResources
             wait(0.5)
 
 
-def _keys(dataset: str, partitions: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Keys as they are; of a ref, its key. Raises `InvalidRequest` for another dataset's."""
+def _named(dataset: str, partitions: tuple[str, ...]) -> tuple[Ref, ...] | None:
+    """Keys and refs as refs. Raises `InvalidRequest` for another dataset's."""
     if not partitions:
         return None
-    named = [name for text in partitions for name in text.split(",") if name]
-    found = []
-    for name in named:
-        if "@" not in name:
-            found.append(name)
-            continue
-        ref = parse_ref(name)
+    names = [name for text in partitions for name in text.split(",") if name]
+    refs = tuple(parse_ref(name) if "@" in name else make_ref(dataset, name) for name in names)
+    for ref in refs:
         if asset_of(ref) != dataset:
-            raise InvalidRequest(what="--partitions", value=name, why=f"it is no partition of {dataset}")
-        found.append(partition_key_of(ref) or "")
-    return tuple(found)
+            raise InvalidRequest(what="--partitions", value=ref, why=f"it is no partition of {dataset}")
+    return refs
+
+
+def _keys(found: DeployedDataset, names: tuple[Ref, ...]) -> Iterator[str]:
+    """The partition keys of refs and ranges (rule 2.5). The operation itself refuses those that are not live."""
+    from databuild_dagster.bindings.registry.selections import refs_named
+
+    for name in names:
+        for ref in refs_named(found.dataset, name, found.instance) if may_be_selection(name) else [name]:
+            yield partition_key_of(ref) or ""

@@ -18,21 +18,11 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, make_ref
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
-MISSING = "missing"
-#: The column that counts each canonical state (rule 4.1). A ref without an instance is missing.
-COLUMNS = {
-    InstanceState.LIVE: "live",
-    InstanceState.UPSTREAM_BUILDING: "waiting",
-    InstanceState.UP_FOR_RETRY: "waiting",
-    InstanceState.BUILDING: "building",
-    InstanceState.FAILED: "failed",
-    InstanceState.UPSTREAM_FAILED: "failed",
-    InstanceState.TAINTED: "tainted",
-}
-NAMES = (*dict.fromkeys(COLUMNS.values()), MISSING)
+#: The columns.
+NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))
 #: The text fits one screen. JSON has all.
 MAX_ASSETS = 25
 MAX_WANTS = 8
@@ -102,9 +92,9 @@ def status(as_json: bool) -> None:
 
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
     states = engine.queries.states_of_dataset(spec.asset)
-    counts = Counter(COLUMNS[state] for state in states.values())
+    counts = Counter(STATE_WORDS[state] for state in states.values())
     if spec.kind is not DatasetKind.SOURCE:
-        counts[MISSING] = sum(ref not in states for ref in _existing(spec))
+        counts[STATE_WORDS[None]] = sum(ref not in states for ref in _existing(spec))
     return AssetStatus(spec.asset, counts)
 
 

@@ -127,8 +127,8 @@ def test_spark_is_the_server_of_the_home(project: Project) -> None:
         project.call("spark", "stop")
 
 
-def test_an_operation_takes_partitions_named_by_key_or_ref(project: Project) -> None:
-    answer = operate(project, "--arg", "{}", "--partitions", "mon,orders@wed", "--json").json
+def test_an_operation_takes_partitions_named_by_key_range_or_ref(project: Project) -> None:
+    answer = operate(project, "--arg", "{}", "--partitions", "tue..wed,orders@wed", "--json").json
 
     assert (answer["total"], answer["rows"]) == (2, 4)
 

@@ -39,6 +39,8 @@ def want_schedule(
 ) -> ScheduleDefinition:
     """A schedule that wants `refs(context)` instead of starting runs; a repeated evaluation creates the wants once.
 
+    A ref may be a range, `sales@2024-01-01..2024-01-31` (rule 2.5).
+
     The SLA counts from `data_timestamp(context)`, the time of the data, or else from the evaluation. Raises
     `InvalidRequest` for a time to live or an SLA that is not a positive number of seconds.
     """
