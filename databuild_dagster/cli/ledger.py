@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import REF, tabular
-from databuild_dagster.cli.output import emit, picked, table, when
+from databuild_dagster.cli.output import emit, headline, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
@@ -53,7 +53,7 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
             entry.job_run,
             entry.uuid,
             entry.outcome.value,
-            " ".join(entry.reason.split())[:100],
+            headline(entry.reason),
         )
         for entry in entries
     ]

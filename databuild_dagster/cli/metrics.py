@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, picked, table
 from databuild_dagster.cli.state import the_store
-from databuild_dagster.store.ledger import JobMetrics, Ledger
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.store.ledger import MAX_TIME, JobMetrics, Ledger
 
 #: A port that Prometheus's own list of exporters leaves free.
 DEFAULT_PORT = 9864
+#: Column to the states that it counts.
+STATES = {
+    "ended well": (JobRunState.SUCCEEDED, JobRunState.SKIPPED),
+    "failed": (JobRunState.FAILED,),
+    "canceled": (JobRunState.CANCELED,),
+    "lost": (JobRunState.LOST,),
+    "dep misses": (JobRunState.DEP_MISSED,),
+    "open": (JobRunState.QUEUED, JobRunState.RUNNING),
+}
 
 
 @click.command()
@@ -27,15 +37,33 @@ DEFAULT_PORT = 9864
     default=None,
     help="With --serve: the address to listen on; 0.0.0.0 for all addresses of this machine.  [default: 127.0.0.1]",
 )
+@click.option("--job", help="Only this job.")
+@click.option(
+    "--since", type=PAST, metavar="TIME|DURATION", help="Only from this time on: 2026-11-21T14:00:00Z, or 7d ago."
+)
+@click.option("--until", type=PAST, metavar="TIME|DURATION", help="Only before this time, given like --since.")
 @tabular
-def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool) -> None:
-    """Show success rates, and builds and seconds saved."""
+def metrics(
+    prometheus: bool,
+    serve: int | None,
+    host: str | None,
+    job: str | None,
+    since: float | None,
+    until: float | None,
+    as_json: bool,
+) -> None:
+    """Show success rates, and builds and seconds saved.
+
+    A request for what is live counts as a skipped job run. The time is the end of a job run, or that of the request.
+    """
     if sum((prometheus, serve is not None, as_json)) > 1:
         raise click.UsageError("--prometheus, --serve and --json exclude each other; give one of them.")
     if host is not None and serve is None:
         raise click.UsageError("--host says where --serve listens; give --serve too.")
     if host == "":
         raise click.UsageError("--host was given no address; name one, such as 0.0.0.0.")
+    if (prometheus or serve is not None) and (job, since, until) != (None, None, None):
+        raise click.UsageError("Prometheus reads all jobs and all times; leave out --job, --since and --until.")
     store = the_store()
     if prometheus or serve is not None:
         from databuild_dagster.cli import prometheus as exporter
@@ -45,27 +73,21 @@ def metrics(prometheus: bool, serve: int | None, host: str | None, as_json: bool
         else:
             exporter.serve(store, exporter.DEFAULT_HOST if host is None else host, serve)
         return
-    found = Ledger(store).metrics()
+    found = Ledger(store).metrics(job, since=since or 0.0, until=MAX_TIME if until is None else until)
     if as_json:
         names = ("success_rate", "avoided", "seconds_saved", "median_seconds")
-        emit({job.job: picked(job, *names) | {"job_runs": job.counts} for job in found})
+        emit({of_job.job: picked(of_job, *names) | {"job_runs": of_job.counts} for of_job in found})
         return
-    states = ("ended well", "failed", "dep misses", "going on")
-    columns = ("job", "success rate", *states, "builds avoided", "seconds saved")
-    table(columns, [_row(job) for job in found], empty="No job has run yet.")
+    columns = ("job", "success", *STATES, "avoided", "seconds saved")
+    empty = "No job has run yet." if (job, since, until) == (None, None, None) else "No job run or request matches."
+    table(columns, [_row(of_job) for of_job in found], empty=empty, wide_only=("open",))
 
 
 def _row(job: JobMetrics) -> tuple[object, ...]:
-    def n(*states: str) -> int:
-        return sum(job.counts.get(state, 0) for state in states)
-
     return (
         job.job,
         None if job.success_rate is None else f"{job.success_rate:.1%}",
-        n("Succeeded", "Skipped"),
-        n("Failed", "Lost", "Canceled"),
-        n("DepMissed"),
-        n("Queued", "Running"),
+        *(sum(job.counts.get(state, 0) for state in states) for states in STATES.values()),
         job.avoided,
         None if job.seconds_saved is None else f"{job.seconds_saved:.1f}",
     )

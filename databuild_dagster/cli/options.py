@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -117,7 +119,7 @@ class Duration(click.ParamType[float]):
         text = str(value).strip().lower()
         if text == "none":
             return None
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+        match = _DURATION.fullmatch(text)
         if match is None or float(match[1]) == 0:
             self.fail(f"{value!r} is no duration; write 90s, 15m, 12h, 7d or none.", param, ctx)
         return float(match[1]) * _SECONDS[match[2] or "s"]
@@ -147,6 +149,22 @@ class Instant(click.ParamType[float]):
 
 
 INSTANT = Instant()
+
+
+class Past(click.ParamType[float]):
+    """A time with an offset, or how long ago it was (90s, 15m, 12h, 7d), as seconds since 1970 UTC."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+        if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
+            seconds = DURATION.convert(value, param, ctx)
+            return None if seconds is None else time.time() - seconds
+        return INSTANT.convert(value, param, ctx)
+
+
+#: Of --since and --until.
+PAST = Past()
 
 
 def common(function: F) -> F:

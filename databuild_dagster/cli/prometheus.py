@@ -24,7 +24,9 @@ class StoreCollector:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        job_runs = GaugeMetricFamily("databuild_job_runs", "Job runs by job and state.", labels=["job", "state"])
+        job_runs = GaugeMetricFamily(
+            "databuild_job_runs", "Job runs by job and state; a reuse is a skipped one.", labels=["job", "state"]
+        )
         rate = GaugeMetricFamily(
             "databuild_job_success_ratio", "Share of a job's ended runs that went well.", labels=["job"]
         )

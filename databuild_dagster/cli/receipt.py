@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
-from databuild_dagster.cli.output import emit, picked, table, when
+from databuild_dagster.cli.output import CUT, emit, picked, shows_wide, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
@@ -60,7 +60,7 @@ def _receipt(queries: Queries, ref: Ref, uuid: str | None, *, as_json: bool) -> 
         (
             entry["uuid"],
             entry["ref"],
-            entry["code_version"] or (entry["code"] or "")[:SHOWN_OF_CODE] or None,
+            entry["code_version"] or _fingerprint(entry["code"]),
             json.dumps(entry["config"]) if entry["config"] else None,
             entry["job_run"],
             entry["live_since"],
@@ -71,6 +71,10 @@ def _receipt(queries: Queries, ref: Ref, uuid: str | None, *, as_json: bool) -> 
         for entry in reversed(entries)
     ]
     table(columns, rows, empty="", wide_only=("config", "job run", "live since"))
+
+
+def _fingerprint(code: str | None) -> str | None:
+    return code if code is None or shows_wide() else f"{code[:SHOWN_OF_CODE]}{CUT}"
 
 
 def _entry(queries: Queries, instance: Instance, made_with: MadeWith | None) -> dict[str, Any]:

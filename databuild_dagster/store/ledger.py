@@ -10,7 +10,9 @@ from collections import defaultdict
 from statistics import median
 from typing import NamedTuple
 
+from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
+from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
@@ -49,11 +51,11 @@ class JobMetrics(NamedTuple):
     """The results of a job's runs (rule 8.5)."""
 
     job: str
-    #: State to how many job runs are in it.
+    #: State to how many job runs are in it. A reuse counts as a skipped job run.
     counts: dict[str, int]
     #: Share of the ended job runs that succeeded or were skipped; None when none ended.
     success_rate: float | None
-    #: Builds that a delegation replaced.
+    #: Builds that a delegation replaced, one for each request and partition key.
     avoided: int
     #: The median of one job run; None when none succeeded.
     median_seconds: float | None
@@ -64,6 +66,8 @@ class JobMetrics(NamedTuple):
         return None if self.median_seconds is None else self.avoided * self.median_seconds
 
 
+#: Later than any time.
+MAX_TIME = 1e18
 _Outcome = DelegationOutcome
 _GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)
 _ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
@@ -80,6 +84,7 @@ _UNWANTED = f"w.state IN {one_of([WantState.CANCELED, WantState.EXPIRED])}"
 #: States of an attempt without data to read.
 _IN_VAIN = one_of([*FAILING, InstanceState.TAINTED])
 _WANT_ENDED = "its want ended"
+_OWN_LOST = "its own job run was lost, and another built it"
 
 #: Delegations. One that waits follows the ref to its present instance; one that has ended, to the instance of that time. A
 #: requester that joined a build and claimed the ref later is here too.
@@ -118,7 +123,8 @@ _CLAIMED_ENTRY = Selection(
     asked_at="own_l.buffered_at",
     ended_at=f"""CASE WHEN i.was_live = 1 THEN i.live_at WHEN i.state IN {_IN_VAIN} THEN j.ended_at
             WHEN {_UNWANTED} THEN w.ended_at END""",
-    reason=f"CASE WHEN {_UNWANTED} THEN '{_WANT_ENDED}' ELSE coalesce(i.reason, '') END",
+    reason=f"""CASE WHEN i.was_live = 1 AND own_j.state = '{JobRunState.LOST}' THEN '{_OWN_LOST}'
+            WHEN {_UNWANTED} THEN '{_WANT_ENDED}' ELSE coalesce(i.reason, '') END""",
 )
 _CLAIMED = f"""
 SELECT {_CLAIMED_ENTRY.columns}
@@ -241,38 +247,60 @@ class Ledger:
             latest.setdefault((entry.requester, entry.ref, entry.kind), entry)
         return list(latest.values())[:most]
 
-    def metrics(self) -> list[JobMetrics]:
-        """Every job with runs or delegations, by name."""
+    def metrics(self, job: str | None = None, *, since: float = 0.0, until: float = MAX_TIME) -> list[JobMetrics]:
+        """Every job with runs or delegations, by name.
+
+        The window has job runs by their end, and those that have not ended by their start; delegations by their request.
+        Raises `NotFound` for a job that never ran.
+        """
         counts: dict[str, dict[str, int]] = defaultdict(dict)
         seconds: dict[str, list[float]] = defaultdict(list)
+        avoided: dict[str, int] = {}
+        window = {"since": since, "until": until}
         with self._store.reading() as connection:
-            for job, state, n in connection.execute(_COUNTS):
-                counts[job][state] = n
-            for job, seconds_of_one in connection.execute(_SECONDS):
-                seconds[job].append(seconds_of_one)
-            avoided: dict[str, int] = dict(connection.execute(_AVOIDED).fetchall())
+            for name, state, n in connection.execute(_COUNTS, window):
+                counts[name][state] = n
+            for name, seconds_of_one in connection.execute(_SECONDS, window):
+                seconds[name].append(seconds_of_one)
+            for name, n_reused, n in connection.execute(_SPARED, window):
+                avoided[name] = n
+                if n_reused:
+                    counts[name][JobRunState.SKIPPED] = int(n_reused)
+            if job is not None and job not in (known := [name for (name,) in connection.execute(_JOBS)]):
+                raise NotFound(kind="job with a job run", name=job, names=known)
         return [
-            _metrics(job, counts[job], seconds[job], avoided.get(job, 0))
-            for job in sorted(counts.keys() | avoided.keys())
+            _metrics(name, counts[name], seconds[name], avoided.get(name, 0))
+            for name in sorted(counts.keys() | avoided.keys())
+            if job in (None, name)
         ]
 
 
-#: Without data from outside, which no job built.
+#: The launches of jobs. Data from outside is in launches without a location.
+_JOBS = f"SELECT DISTINCT l.job FROM {P}launches l WHERE l.location <> '' ORDER BY l.job"
+_RUNS = f"{P}job_runs j JOIN {P}launches l ON l.id = j.launch_id WHERE l.location <> ''"
+
+#: Without skipped ones, which are the reuses of Dagster runs: `_SPARED` counts those of every request.
 _COUNTS = f"""
-SELECT l.job, j.state, count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
-WHERE l.location <> '' GROUP BY l.job, j.state"""
+SELECT l.job, j.state, count(*) FROM {_RUNS} AND j.state <> '{JobRunState.SKIPPED}'
+AND coalesce(j.ended_at, j.buffered_at) >= :since AND coalesce(j.ended_at, j.buffered_at) < :until GROUP BY l.job, j.state"""
 
 #: The seconds of a launch divided by its job runs, which run at the same time.
 _SECONDS = f"""
-SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {P}job_runs j JOIN {P}launches l ON l.id = j.launch_id
-WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL GROUP BY l.id"""
+SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {_RUNS}
+AND j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL AND j.ended_at >= :since AND j.ended_at < :until
+GROUP BY l.id, l.job"""
 
-#: One build for each requester and partition key, however many outputs it has.
-_AVOIDED = f"""
-SELECT job, count(*) FROM (
-    SELECT DISTINCT s.job, d.requester, substr(r.ref, length(s.asset) + 1)
+#: Reuses, and these with builds that were joined: one for each requester and partition key, however many outputs it has.
+#: Wants of arcs and of job runs are no requests of their own: a person's or a schedule's request caused them.
+_SPARED = f"""
+SELECT job, sum(reused), count(*) FROM (
+    SELECT s.job, max(CASE WHEN d.kind = '{Answer.REUSE}' THEN 1 ELSE 0 END) AS reused
     FROM {P}delegations d CROSS JOIN {P}refs r ON r.id = d.ref_id CROSS JOIN {P}datasets s ON s.id = r.dataset_id
-    WHERE d.kind IN {one_of([Answer.JOIN, Answer.REUSE])} AND d.outcome = '{_Outcome.LIVE}') AS spared
+    CROSS JOIN {P}job_runs j ON j.id = d.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
+    WHERE d.kind IN {one_of([Answer.JOIN, Answer.REUSE])} AND d.outcome = '{_Outcome.LIVE}' AND l.location <> ''
+      AND d.asked_at >= :since AND d.asked_at < :until AND NOT EXISTS (
+        SELECT 1 FROM {P}wants w WHERE w.request_id = d.requester AND w.source IN ('{ARC}', '{DERIVATIVE}'))
+    GROUP BY s.job, d.requester, substr(r.ref, length(s.asset) + 1)) AS spared
 GROUP BY job"""
 
 

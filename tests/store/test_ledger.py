@@ -48,6 +48,17 @@ def test_what_a_claim_could_not_finish_and_another_built_was_built_for_it(world)
     assert world.engine.ledger.of_ref("a")[-1] == entry
 
 
+def test_what_a_killed_claim_lost_and_another_built_says_so(world):
+    """Rule 8.1"""
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    world.clock.turn(3600)
+
+    world.succeed("a")
+
+    assert only(world, "R").reason == "its own job run was lost, and another built it"
+
+
 def test_what_a_claim_lost_and_another_failed_has_failed_for_it(world):
     """Rule 8.1"""
     world.claim("a", dagster_run_id="R")

@@ -6,7 +6,9 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.errors import NotFound
 from tests.support.catalog import dataset
+from tests.support.orchestrator import Orchestrator
 
 
 @pytest.fixture
@@ -33,6 +35,66 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
     assert metrics["b"].counts == {"Failed": 1, "Running": 1}
     assert metrics["b"].success_rate == 0.0
     assert metrics["b"].seconds_saved is None
+
+
+@pytest.mark.parametrize("door", ["want", "dagster run"])
+def test_a_reuse_is_a_skipped_job_run_by_every_door(world, door):
+    """Rule 8.5"""
+    world.succeed("a")
+    world.fail("b")
+    if door == "want":
+        world.want("a")
+    else:
+        world.claim("a", dagster_run_id="R")
+
+    (metrics,) = world.ledger.metrics("a")
+
+    assert (metrics.counts, metrics.avoided) == ({"Succeeded": 1, "Skipped": 1}, 1)
+
+
+def test_a_window_has_what_ended_and_was_asked_for_in_it(world):
+    """Rule 8.5"""
+    world.fail("a")
+    world.clock.turn(100)
+    since = world.clock.now
+    world.taint("a")
+    world.succeed("a")
+    world.want("a")
+    world.clock.turn(100)
+    until = world.clock.now
+    world.want("a")
+
+    (inside,) = world.ledger.metrics("a", since=since, until=until)
+    (before,) = world.ledger.metrics("a", until=since)
+
+    assert (inside.counts, inside.avoided) == ({"Succeeded": 1, "Skipped": 1}, 1)
+    assert before.counts == {"Failed": 1}
+
+
+def test_a_job_that_never_ran_is_refused(world):
+    world.succeed("a")
+
+    assert world.ledger.metrics("a", until=0.0) == []
+    with pytest.raises(NotFound, match="There is no job with a job run 'aa'"):
+        world.ledger.metrics("aa")
+
+
+def test_sources_that_wake_an_arc_avoid_no_build_each(make_world):
+    """Rule 8.5: a person or a schedule asked, or else no build was avoided."""
+    hours = [f"h{n}" for n in range(5)]
+    world = make_world(dataset("hourly", keys=hours), dataset("daily", subscribe=[("hourly", "all")]))
+    orchestrator = Orchestrator(world)
+    orchestrator.tick()
+    for hour in hours:
+        world.succeed(f"hourly@{hour}")
+        orchestrator.tick()
+    world.want("daily")
+    for launch in orchestrator.launcher.orders:
+        world.start_launch(launch.launch_id)
+    orchestrator.tick()
+    world.succeed("daily")
+
+    assert {metrics.job: metrics.avoided for metrics in world.ledger.metrics()}["daily"] == 1
 
 
 def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
