@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.options import Where, definitions, tabular
-from databuild_dagster.cli.output import count, emit, picked, shown, table
+from databuild_dagster.cli.output import Column, count, emit, listing, picked, shown
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.arrivals.adoption import Adopter, Adoption
+
+
+COLUMNS = (
+    Column("ref"),
+    Column("files"),
+    Column("rows"),
+    Column("bytes", text="{:,}".format),
+    Column("the first", "first_file"),
+)
 
 
 @click.command()
@@ -62,15 +71,12 @@ def adopt(
     adoption = _adopter(asset, where).adopt(
         pattern, partitions, if_live=IfLive(if_live), allow_schema_change=allow_schema_change, dry_run=dry_run
     )
+    found = _as_json(adoption, dry_run=dry_run)
     if as_json:
-        emit(_as_json(adoption, dry_run=dry_run))
+        emit(found)
         return
     if dry_run:
-        rows = [
-            (partition.ref, len(partition.files), partition.rows, f"{partition.bytes:,}", partition.files[0].uri)
-            for partition in adoption.recorded
-        ]
-        table(("ref", "files", "rows", "bytes", "the first"), rows, empty="Nothing would be recorded.")
+        listing(found["recorded"], COLUMNS, empty="Nothing would be recorded.")
         click.echo("")
     _summarize(adoption, dry_run=dry_run)
 
@@ -103,11 +109,12 @@ def _summarize(adoption: Adoption, *, dry_run: bool) -> None:
         click.echo(f"{count(len(adoption.without_files), 'partition')} without files: {shown(adoption.without_files)}.")
 
 
-def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, object]:
+def _as_json(adoption: Adoption, *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
         "recorded": [
-            picked(partition, "ref", "rows", "bytes", "origin") | {"files": len(partition.files)}
+            picked(partition, "ref", "rows", "bytes", "origin")
+            | {"files": len(partition.files), "first_file": partition.files[0].uri}
             for partition in adoption.recorded
         ],
         **picked(adoption, "same", "kept", "without_files"),

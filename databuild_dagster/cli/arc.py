@@ -7,8 +7,9 @@ from collections import Counter
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import emit, picked, shown, table
+from databuild_dagster.cli.output import Column, emit, listing, picked, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
+from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
@@ -19,6 +20,17 @@ class NoArc(InvalidRequest):
     """{asset} subscribes to nothing, so it is no arc."""
 
     hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
+
+
+COLUMNS = (
+    Column("lot"),
+    Column("state"),
+    Column("stale"),
+    Column("ref"),
+    Column("instance", "uuid"),
+    Column("arc", wide_only=True),
+    Column("sources", wide_only=True),
+)
 
 
 @click.command("list")
@@ -43,18 +55,19 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     instance = the_instance()
     lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
-    if as_json:
+    if as_json or as_list or state is not None:
+        sources = {spec.asset: _sources(spec) for spec in chosen}
         # Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always.
-        emit([picked(lot, "arc", "lot", "ref", "state", "uuid") | {"stale": lot.is_stale} for lot in listed])
-    elif as_list or state is not None:
-        rows = [(lot.lot, lot.state.value + (" (stale)" if lot.is_stale else ""), lot.ref, lot.uuid) for lot in listed]
-        table(
-            ("lot", "state", "ref", "instance"),
-            rows,
-            empty=f"No lot is {state}." if state else "There are no lots yet.",
-        )
+        records = [
+            picked(lot, "arc", "lot", "ref", "state", "uuid") | {"stale": lot.is_stale, "sources": sources[lot.arc]}
+            for lot in listed
+        ]
+        empty = f"No lot is {state}." if state else "There are no lots yet."
+        listing(records, COLUMNS, empty=empty, as_json=as_json)
     else:
-        _summarize(queries, chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
+        _summarize(chosen, {asset: Counter(lot.state for lot in of_arc) for asset, of_arc in lots.items()})
+    for sentence in unknown_sources(queries.datasets().values(), chosen):
+        click.echo(f"Warning: {sentence}", err=True)
 
 
 def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
@@ -68,14 +81,11 @@ def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
     return chosen
 
 
-def _summarize(queries: Queries, chosen: list[DatasetSpec], counts: dict[str, Counter[ArcState]]) -> None:
-    from databuild_dagster.data.read_plan import unknown_sources
+def _sources(spec: DatasetSpec) -> list[str]:
+    assert isinstance(spec.arc, ArcSpec), "arcs in force are"
+    return [source.asset for source in spec.arc.sources]
 
-    rows = []
-    for spec in chosen:
-        assert isinstance(spec.arc, ArcSpec), "arcs in force are"
-        sources = [source.asset for source in spec.arc.sources]
-        rows.append((spec.asset, shown(sources), *(counts[spec.asset][state] for state in ArcState)))
+
+def _summarize(chosen: list[DatasetSpec], counts: dict[str, Counter[ArcState]]) -> None:
+    rows = [(spec.asset, shown(_sources(spec)), *(counts[spec.asset][state] for state in ArcState)) for spec in chosen]
     table(("arc", "subscribes to", *(state.value for state in ArcState)), rows, empty="")
-    for sentence in unknown_sources(queries.datasets().values(), chosen):
-        click.echo(sentence)

@@ -96,7 +96,9 @@ def tick_once(where: Where, as_json: bool) -> None:
     if as_json:
         emit(
             {
-                **picked(report, "launched", "lost", "missed", "arrived"),
+                **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
+                "launched_jobs": seen.launched,
+                "jobs_without_executor": {str(id): n for id, n in seen.waiting_jobs.items()},
                 "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
                 "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
             }

@@ -60,7 +60,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
     answer: dict[str, object] = {
         "ref": explanation.ref,
         "state": explanation.state,
-        "causes": [picked(cause, "ref", "why") for cause in explanation.causes],
+        "causes": [picked(cause, "ref", "why", "depth") for cause in explanation.causes],
     }
     return answer if explanation.wants is None else {**answer, "wants": explanation.wants}
 

@@ -52,7 +52,8 @@ def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json:
     """
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:
-        emit({**as_dict(reports[-1]), **({"chain": [as_dict(of_input) for of_input in reports[:-1]]} if chain else {})})
+        of_chain = {"chain": [as_dict(of_input) for of_input in reports[:-1]], "without_lots": list(without)}
+        emit(as_dict(reports[-1]) | (of_chain if chain else {}))
         return
     for number, report in enumerate(reports):
         if number:

@@ -104,7 +104,7 @@ def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_jso
 
 
 def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
-    gone = plan if done is None else done
+    gone, unfinished = (plan, plan.unfinished) if done is None else (done, done.finished)
     leftovers = gone.leftovers
     return {
         "done": done is not None,
@@ -115,7 +115,8 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
         "leftovers": [
             picked(leftover, "path", "why", "files", "bytes") | {"orphan": leftover.is_orphan} for leftover in leftovers
         ],
-        "unfinished": [instance.uuid for instance in (plan.unfinished if done is None else done.finished)],
+        "unfinished": [instance.uuid for instance in unfinished],
+        "unfinished_refs": [instance.ref for instance in unfinished],
         "kept": [instance._asdict() for instance in [*plan.kept, *(done.kept if done is not None else ())]],
         "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
         "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in leftovers),

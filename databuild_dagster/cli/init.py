@@ -50,15 +50,15 @@ def init(folder: Path, name: str | None, as_json: bool) -> None:
     contents = dict(_rendered(files("databuild_dagster.cli") / "templates" / "project", package))
     _check_empty(root)
     _write(root, contents)
+    following = [f"cd {shlex.quote(str(folder))}"] if root != Path.cwd() else []
+    following += ["pip install -e .", "databuild build monthly_revenue@2024-01-01"]
     if as_json:
-        emit({"folder": str(root), "package": package, "files": sorted(contents)})
+        emit({"folder": str(root), "package": package, "files": sorted(contents), "next": following})
         return
     click.echo(f"Started {package} in {root}: {count(len(contents), 'file')}. Next:")
     click.echo("")
-    if root != Path.cwd():
-        click.echo(f"    cd {shlex.quote(str(folder))}")
-    click.echo("    pip install -e .")
-    click.echo("    databuild build monthly_revenue@2024-01-01")
+    for command in following:
+        click.echo(f"    {command}")
     click.echo("")
     click.echo("README.md there says the rest.")
 

@@ -29,7 +29,7 @@ COLUMNS = (
     Column("dagster run", "dagster_run_id", wide_only=True),
     Column("started", "started_at", wide_only=True),
     Column("ended", "ended_at", wide_only=True),
-    Column("error", text=headline),
+    Column("error", narrow=headline),
     Column("instances", wide_only=True),
 )
 

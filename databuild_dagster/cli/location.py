@@ -7,7 +7,7 @@ from collections import defaultdict
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import answer, count, emit, shown, table
+from databuild_dagster.cli.output import Column, answer, count, listing, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RegisterDatasets
@@ -21,11 +21,9 @@ def list_locations(as_json: bool) -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for dataset in the_queries().datasets().values():
         found[dataset.location].append(dataset.asset)
-    if as_json:
-        emit([{"location": location, "assets": sorted(assets)} for location, assets in sorted(found.items())])
-        return
-    rows = [(location, len(assets), shown(sorted(assets))) for location, assets in sorted(found.items())]
-    table(("location", "n", "assets"), rows, empty="No code location has registered anything yet.")
+    records = [{"location": location, "assets": sorted(assets)} for location, assets in sorted(found.items())]
+    columns = (Column("location"), Column("n", "assets", text=len), Column("assets"))
+    listing(records, columns, empty="No code location has registered anything yet.", as_json=as_json)
 
 
 @click.command("forget")

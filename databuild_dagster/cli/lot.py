@@ -105,6 +105,8 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
     return {
         "dataset": asset,
         "recorded": [recorded.ref for recorded in look.recorded],
+        "empty": [recorded.ref for recorded in look.recorded if not recorded.files],
+        "new_files": sum(len(recorded.files) - recorded.n_kept for recorded in look.recorded),
         **picked(look, "late", "held", "strangers", "unsettled", "more"),
     }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.output import Column, listing, picked
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.lots import Lot
@@ -31,6 +31,16 @@ class LotView(NamedTuple):
     @property
     def is_there(self) -> bool:
         return self.canonical.state is InstanceState.LIVE
+
+
+COLUMNS = (
+    Column("dataset"),
+    Column("unit"),
+    Column("lots", "states", text=lambda states: ", ".join(f"{n:,} {state}" for state, n in states.items()) or "-"),
+    Column("earliest"),
+    Column("latest"),
+    Column("gaps", text="{:,}".format),
+)
 
 
 @click.command("lots")
@@ -100,23 +110,12 @@ def _summary(queries: Queries, spec: DatasetSpec, now: float) -> dict[str, objec
     }
 
 
-def _tell(summaries: Iterable[dict[str, object]], *, as_json: bool) -> None:
-    if as_json:
-        emit(list(summaries))
-        return
-    rows = []
-    for summary in summaries:
-        states = summary["states"]
-        assert isinstance(states, dict)
-        by_state = ", ".join(f"{n:,} {state}" for state, n in states.items()) or None
-        rows.append([*(summary | {"states": by_state, "gaps": f"{summary['gaps']:,}"}).values()])
+def _tell(summaries: Sequence[dict[str, object]], *, as_json: bool) -> None:
     empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
-    table(("dataset", "unit", "lots", "earliest", "latest", "gaps"), rows, empty=empty)
+    listing(summaries, COLUMNS, empty=empty, as_json=as_json)
 
 
 def _list(views: list[LotView], spec: DatasetSpec, *, as_json: bool) -> None:
-    if as_json:
-        emit([{"lot": str(view.lot), "state": view.state, "uuid": view.canonical.uuid} for view in views])
-        return
-    rows = [(view.lot, view.state, view.canonical.ref, view.canonical.uuid) for view in views]
-    table(("lot", "state", "ref", "instance"), rows, empty=f"Nothing has built a lot of {spec.asset} yet.")
+    records = [{"lot": str(view.lot), "state": view.state, **picked(view.canonical, "ref", "uuid")} for view in views]
+    columns = (Column("lot"), Column("state"), Column("ref"), Column("instance", "uuid"))
+    listing(records, columns, empty=f"Nothing has built a lot of {spec.asset} yet.", as_json=as_json)

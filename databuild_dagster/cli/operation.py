@@ -17,7 +17,7 @@ from databuild_dagster.cli.operation_progress import (
 )
 from databuild_dagster.cli.operation_run import TIMEOUT, check_timeout, run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import count, emit, picked, table, when
+from databuild_dagster.cli.output import Column, count, emit, listing, picked, table, when
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
@@ -29,6 +29,17 @@ from databuild_dagster.model.operations.states import OperationState
 MAX_SHOWN = 100
 
 
+COLUMNS = (
+    Column("operation", "id"),
+    Column("state"),
+    Column("done"),
+    Column("failed"),
+    Column("total"),
+    Column("started", "started_at"),
+    Column("ended", "ended_at"),
+)
+
+
 @click.command("list")
 @click.argument("dataset", required=False)
 @click.option("--all", "every", is_flag=True, help="Also operations that have ended.")
@@ -38,16 +49,9 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     """List the running operations, on DATASET or on all."""
     manager = _manager(where)
     found = manager.operations(dataset, ended=every)
-    if as_json:
-        emit([_as_json(view) for view in found])
-        return
-    rows = [
-        (view.id, view.state.value, view.done, len(view.failed), view.total, when(view.started_at), when(view.ended_at))
-        for view in found
-    ]
-    columns = ("operation", "state", "done", "failed", "total", "started", "ended")
-    table(columns, rows, empty="No operation runs. `databuild operation run TYPE DATASET` starts one.")
-    for view in found:
+    empty = "No operation runs. `databuild operation run TYPE DATASET` starts one."
+    listing([_as_json(view) for view in found], COLUMNS, empty=empty, as_json=as_json)
+    for view in () if as_json else found:
         if view.trouble is not None:
             click.echo(f"{view.id} {trouble_of(view.trouble, manager.engine.now())}")
         elif view.problem is not None:
@@ -69,7 +73,7 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         emit(
             {
                 **as_answer(view),
-                **picked(view, "started_at", "ended_at", "problem", "reason"),
+                **picked(view, "started_at", "ended_at", "problem"),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
                 "retrying": {partition: picked(trouble, *_RETRY) for partition, trouble in view.troubles.items()},
                 "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
@@ -142,7 +146,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
     named = [OperationId.parse(text) for text in ids]
     canceled = {id: manager.cancel(id, reason) for id in named}
     if as_json:
-        emit([_as_json(manager.operation(id)) for id in named])
+        emit([_as_json(manager.operation(id)) | {"canceled": canceled[id]} for id in named])
         return
     for id, is_canceled in canceled.items():
         view = manager.operation(id)
@@ -183,6 +187,7 @@ def _as_json(view: OperationView) -> dict[str, object]:
     return {
         "id": str(view.id),
         **picked(view.id, "type", "dataset"),
-        **picked(view, "state", "done", "total", "problem"),
+        **picked(view, "state", "done", "total", "problem", "started_at", "ended_at"),
         "failed": len(view.failed),
+        "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
     }

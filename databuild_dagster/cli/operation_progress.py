@@ -184,7 +184,7 @@ def as_answer(view: OperationView) -> dict[str, Any]:
     """Rules 15; what the type's own report says stands beside it."""
     own = {
         "operation": str(view.id),
-        **picked(view, "state", "done", "total"),
+        **picked(view, "state", "done", "total", "reason"),
         "failed": len(view.failed),
         "failed_partitions": view.failed,
     }

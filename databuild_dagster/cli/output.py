@@ -77,14 +77,21 @@ class Column(NamedTuple):
     title: str
     #: The field's name, by default the title with underscores.
     field: str = ""
-    #: The text of the field's value; with --wide, the value itself is shown.
+    #: The text of the field's value, and another one without --wide.
     text: Callable[[Any], Any] | None = None
+    narrow: Callable[[Any], Any] | None = None
     wide_only: bool = False
+    #: The text where the record has null.
+    none: str = "-"
 
     def cell(self, record: Mapping[str, Any], *, is_wide: bool) -> Any:
         value = record[self.field or self.title.replace(" ", "_")]
-        if self.text is not None and value is not None and not is_wide:
-            return self.text(value)
+        if value is None:
+            return self.none
+        if (text := self.text if is_wide or self.narrow is None else self.narrow) is not None:
+            return text(value)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         if isinstance(value, list | tuple):
             return ", ".join(map(str, value)) if is_wide else shown(value)
         return " ".join(value.split()) if is_wide and isinstance(value, str) else value

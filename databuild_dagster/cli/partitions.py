@@ -17,7 +17,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import emit, picked, table, when
+from databuild_dagster.cli.output import Column, emit, listing, picked, when
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.model.datasets import DatasetSpec
@@ -76,11 +76,9 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
-    if as_json:
-        emit([picked(partition, "ref", "state", "uuid") for partition in found])
-        return
-    rows = [(partition.ref, _state_of(partition), partition.uuid, partition.reason) for partition in found]
-    table(("ref", "state", "instance", "why"), rows, empty=f"{asset} has no such partitions.")
+    records = [picked(partition, "ref", "state", "uuid") | {"why": partition.reason} for partition in found]
+    columns = (Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why"))
+    listing(records, columns, empty=f"{asset} has no such partitions.", as_json=as_json)
 
 
 def _state_of(canonical: Canonical) -> str:
@@ -115,47 +113,38 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             click.echo(f"{ref} was missing as of {then.shown}.")
             return
     if as_json:
-        emit(_show_as_json(queries, canonical))
+        emit(_show_as_json(queries, canonical, is_now=then.seq is None))
         return
     if canonical.state is None or canonical.uuid is None:
         click.echo(f"{ref} is missing: nothing has built it yet. `databuild build {ref}` does.")
         return
-    details = _show_as_json(queries, canonical)["canonical"]
+    details = _show_as_json(queries, canonical, is_now=then.seq is None)["canonical"]
     assert isinstance(details, dict)
-    now = then.seq is None
-    stale = now and canonical.uuid in queries.stale([canonical.uuid])
+    # A failed attempt is no earlier data, so it is marked.
+    was_live = details["previous_was_live"]
+    n_bytes, taints = details["bytes"], [f"{taint['taint_id']} {taint['reason']}" for taint in details["taints"]]
     lines = {
         "ref": ref,
-        "state": canonical.state.value + (" (stale: an input was tainted or replaced)" if stale else ""),
-        "why": canonical.reason,
-        "waits for": ", ".join(queries.missing_of(canonical.uuid)) or None if now else None,
-        "taints": "; ".join(_taints(queries, canonical.uuid)) or None if now else None,
-        "instance": canonical.uuid,
-        "previous": _previous(queries, details["previous_uuid"]),
-        "job run": canonical.job_run,
-        "live since": when(canonical.live_at),
-        "retry at": when(canonical.retry_at),
+        "state": details["state"] + (" (stale: an input was tainted or replaced)" if details["stale"] else ""),
+        "why": details["why"],
+        "waits for": ", ".join(details["waits_for"]) or None,
+        "taints": "; ".join(taints) or None,
+        "instance": details["uuid"],
+        "previous": details["previous_uuid"] and details["previous_uuid"] + ("" if was_live else " (never live)"),
+        "job run": details["job_run"],
+        "live since": details["live_since"],
+        "retry at": details["retry_at"],
         "built from": f"{len(details['inputs'])} instances" if details["inputs"] else None,
         "rows": details["rows"],
-        "files": f"{canonical.files or 0}, {canonical.bytes:,} bytes" if canonical.bytes is not None else None,
-        "manifest": canonical.manifest_uri,
+        "files": None if n_bytes is None else f"{details['n_files']}, {n_bytes:,} bytes",
+        "manifest": details["manifest"],
         "note": details["note"],
-        "origin": canonical.origin,
+        "origin": details["origin"],
     }
     width = max(len(name) for name in lines)
     for name, value in lines.items():
         if value is not None:
             click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
-
-
-def _previous(queries: Queries, uuid: str | None) -> str | None:
-    """A failed attempt is no earlier data, so it is marked."""
-    instance = queries.instance(uuid) if uuid else None
-    return f"{uuid} (never live)" if instance is not None and instance.live_at is None else uuid
-
-
-def _taints(queries: Queries, uuid: str) -> list[str]:
-    return [f"{taint.taint_id} {taint.reason}" for taint in queries.taints_of(uuid) if not taint.canceled_at]
 
 
 def canonical_of(queries: Queries, ref: Ref) -> Canonical:
@@ -176,18 +165,29 @@ def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
     return DagsterCatalog(LateInstance(the_instance)).why_not(dataset, partition_key)
 
 
-def _show_as_json(queries: Queries, canonical: Canonical) -> dict[str, object]:
+def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:
+    """Rules 15. The store has staleness, waiting and taints of now alone."""
     if canonical.state is None or canonical.uuid is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
     instance = queries.instance(canonical.uuid)
     assert instance is not None, "a canonical instance is an instance"
     files, note = _files(queries, canonical)
+    previous = queries.instance(instance.previous_uuid) if instance.previous_uuid else None
+    taints = queries.taints_in_force([canonical.uuid]).get(canonical.uuid, ()) if is_now else ()
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
         "canonical": {
-            **picked(canonical, "uuid", "state", "job_run", "rows"),
+            **picked(canonical, "uuid", "state", "job_run", "rows", "bytes", "origin", "retry_at"),
             "previous_uuid": instance.previous_uuid,
+            "previous_was_live": previous and previous.live_at is not None,
+            "why": canonical.reason,
+            "stale": is_now and canonical.uuid in queries.stale([canonical.uuid]),
+            "waits_for": list(queries.missing_of(canonical.uuid)) if is_now else [],
+            "taints": [picked(taint, "taint_id", "reason", "actor", "created_at") for taint in taints],
+            "live_since": when(canonical.live_at),
+            "manifest": canonical.manifest_uri,
+            "n_files": canonical.files or 0,
             # Recorded with the success, which may have come after the time that --as-of names.
             "inputs": list(instance.inputs) if canonical.live_at is not None else [],
             "files": files,

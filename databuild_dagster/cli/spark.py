@@ -5,39 +5,32 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import common, tabular
-from databuild_dagster.cli.output import answer, emit, picked, table
+from databuild_dagster.cli.output import Column, answer, listing, picked
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.spark.server import server_statuses, stop_server
+
+COLUMNS = (
+    Column("pid"),
+    Column("host"),
+    Column("port"),
+    Column("up", "uptime_seconds", text="{:.0f} s".format),
+    Column("Spark", "version"),
+    Column("in use"),
+    Column("UI", "ui"),
+    Column("log"),
+)
 
 
 @click.command()
 @tabular
 def status(as_json: bool) -> None:
     """Show the shared Spark server: address, age and UI."""
-    found = server_statuses(dagster_home())
-    if as_json:
-        emit(
-            [
-                picked(s, "pid", "host", "port", "version")
-                | {"uptime_seconds": round(s.uptime_seconds, 1), "ui": s.ui_url}
-                for s in found
-            ]
-        )
-        return
-    rows = [
-        (
-            s.pid,
-            f"{s.host}:{s.port}",
-            f"{s.uptime_seconds:.0f} s",
-            s.version,
-            "yes" if s.in_use else "no",
-            s.ui_url,
-            s.log,
-        )
-        for s in found
+    records = [
+        picked(server, "pid", "host", "port", "version", "in_use", "log")
+        | {"uptime_seconds": round(server.uptime_seconds, 1), "ui": server.ui_url}
+        for server in server_statuses(dagster_home())
     ]
-    columns = ("pid", "address", "up", "Spark", "in use", "UI", "log")
-    table(columns, rows, empty="No Spark server runs; the next build starts one.")
+    listing(records, COLUMNS, empty="No Spark server runs; the next build starts one.", as_json=as_json)
 
 
 @click.command()
@@ -53,4 +46,4 @@ def stop(as_json: bool) -> None:
     sentence = "The Spark server is stopped." if stopped else "No Spark server was running."
     if stopped and in_use:
         sentence += " Builds that used it are retried."
-    answer({"stopped": stopped}, sentence, as_json=as_json)
+    answer({"stopped": stopped, "was_in_use": stopped and in_use}, sentence, as_json=as_json)

@@ -137,6 +137,6 @@ def _as_json(
     return {
         "assets": [asset.as_dict() for asset in assets],
         "open_wants": n_wants,
-        "wants": [picked(want, "id", "refs", "state") for want in wants],
+        "wants": [picked(want, "id", "refs", "state", "source") | {"deadline": when(want.deadline)} for want in wants],
         "orchestrators": [orchestrator.as_dict() for orchestrator in orchestrators],
     }

@@ -50,7 +50,7 @@ def taint(
     assert outcome.taint_id is not None
     tainted = engine.queries.tainted_by(outcome.taint_id)
     if as_json:
-        emit({"taint_id": outcome.taint_id, "refs": list(tainted)})
+        emit({"taint_id": outcome.taint_id, "refs": list(tainted), "stale_behind": behind, "ended_wants": ended})
         return
     click.echo(
         f"Tainted {count(len(tainted), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."

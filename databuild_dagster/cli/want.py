@@ -51,7 +51,7 @@ COLUMNS = (
     Column("created", "created_at", wide_only=True),
     Column("expires", "expires_at", wide_only=True),
     Column("deadline"),
-    Column("sla", "sla_missed_at", text=lambda _: "missed"),
+    Column("sla", "sla_missed_at", narrow=lambda _: "missed"),
 )
 
 
@@ -233,7 +233,7 @@ class _Waiting(NamedTuple):
     def as_json(self) -> dict[str, object]:
         return {
             "waits_for": self.refs,
-            "causes": [picked(cause, "ref", "why") for cause in self.causes],
+            "causes": [picked(cause, "ref", "why", "depth") for cause in self.causes],
             "derivative_wants": [picked(want, "id", "refs", "state") for want in self.derivative],
         }
 

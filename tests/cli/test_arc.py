@@ -73,19 +73,20 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
         zip((f"clean@{day}" for day in DAYS), ("complete", "complete", "partial", "missing"), strict=True)
     )
     assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
-    assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid"}] * 4
+    assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid", "sources"}] * 4
     assert lots[3]["uuid"] is None
     assert project.ask("arc", "list", "clean") == lots
     assert [lot["ref"] for lot in project.ask("arc", "list", "--state", "partial")] == [f"clean@{DAYS[2]}"]
-    head, line, typo = project.call("arc", "list").out.splitlines()
+    listed = project.call("arc", "list")
+    head, line = listed.out.splitlines()
     assert head.split() == ["arc", "subscribes", "to", "running", "complete", "partial", "missing"]
     assert line.split() == ["clean", "orders,", "ordesr", "0", "2", "1", "1"]
-    assert typo == TYPO
+    assert listed.err == f"Warning: {TYPO}\n"
     assert project.call("arc", "list", "--state", "running").out == "No lot is running.\n"
-    assert f"20240104P1D000  missing   clean@{DAYS[3]}  -" in project.call("arc", "list", "clean", "--list").out
+    assert f"20240104P1D000  missing   no     clean@{DAYS[3]}  -" in project.call("arc", "list", "clean", "--list").out
 
     project.call("build", "--rebuild", f"orders@{DAYS[0]}")
-    assert f"complete (stale)  clean@{DAYS[0]}" in project.call("arc", "list", "--list").out
+    assert f"complete  yes    clean@{DAYS[0]}" in project.call("arc", "list", "--list").out
     (project.folder / "doubts").unlink()
     assert project.is_sound()
 

@@ -16,7 +16,7 @@ def test_a_ref_that_nobody_wants(known_project: Project) -> None:
     assert known_project.ask("explain", JANUARY) == {
         "ref": JANUARY,
         "state": None,
-        "causes": [{"ref": JANUARY, "why": "never built; no open want names it"}],
+        "causes": [{"ref": JANUARY, "why": "never built; no open want names it", "depth": 0}],
     }
 
 
@@ -29,7 +29,7 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
 
     failed = next(each for each in project.ask("job-run", "list") if each["state"] == "Failed")
     assert told["state"] == "UpstreamFailed"
-    assert told["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed"}
+    assert told["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed", "depth": 0}
     assert told["causes"][1]["ref"] == DAYS[1]
     assert told["causes"][1]["why"].startswith(f"failed in job run {failed['id']} with: ")
     assert "no orders on 2024-01-30" in told["causes"][1]["why"]

@@ -75,6 +75,8 @@ def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project
         "recorded": [],
         "late": [],
         "held": {},
+        "empty": [],
+        "new_files": 0,
         "strangers": [],
         "unsettled": [],
         "more": False,

@@ -191,7 +191,8 @@ def test_an_operation_that_cannot_start_is_one_sentence(
 def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
     started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
 
-    assert project.ask("operation", "list", "orders") == [
+    (listed,) = project.ask("operation", "list", "orders")
+    assert [listed] == [
         {
             "id": started,
             "type": "rows",
@@ -201,6 +202,9 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
             "failed": 0,
             "total": 3,
             "problem": None,
+            "started_at": listed["started_at"],
+            "ended_at": None,
+            "completion": None,
         }
     ]
     refused = project.call("operation", "run", "rows", "orders", "--arg", "{}")

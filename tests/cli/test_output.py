@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any
 
 import click
@@ -123,7 +125,7 @@ def test_an_id_among_the_rows_of_a_ref_stays_whole() -> None:
 
 def test_a_record_is_shown_by_columns_and_a_cut_text_says_where_the_rest_is() -> None:
     error = "no orders " * 30
-    columns = (Column("job run", "id"), Column("refs"), Column("error", text=headline), Column("at", wide_only=True))
+    columns = (Column("job run", "id"), Column("refs"), Column("error", narrow=headline), Column("at", wide_only=True))
     record = {"id": "1", "refs": ["a", "b", "c", "d"], "error": f"{error}\nTraceback", "at": None}
 
     narrow = listed([record], columns).output
@@ -157,6 +159,58 @@ def test_no_table_of_any_command_is_wider_than_100_characters(project: Project) 
         assert done.code in (0, 1, 2), done
         lines = [line for line in done.out.splitlines() if not line.startswith("Warning: ")]
         assert max(map(len, lines or [""])) <= MAX_WIDTH, (arguments, done.out)
+
+
+@pytest.mark.long
+def test_json_has_each_ref_id_time_and_number_that_the_text_has(project: Project) -> None:
+    """Rules 15: numbers may be the length of a list, or count the records that have a value."""
+    day, failed, month = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
+    project.fail("2024-01-30")
+    project.call("build", day, month)
+    project.call("want", "create", "orders@2024-02-02", "--sla", "1h", "--comment", "board 7")
+    project.call("taint", day, "--reason", "wrong rate of 2024")
+    (want,) = project.ask("want", "list", "--ref", "orders@2024-02-02")
+
+    for command in (
+        # The metrics are rounded in the text.
+        *(command for command in TABLES if command != ["ledger", "metrics"]),
+        ["show", day],
+        ["show", failed],
+        ["explain", month],
+        ["explain", want["id"]],
+        ["plan", month],
+        ["want", "show", want["id"]],
+        ["partitions", "orders"],
+        ["history", day],
+        ["lot", "list", "orders"],
+        ["lot", "gaps", "orders", "--to", "2024-02-03"],
+        ["location", "list"],
+        ["taint", day, "--reason", "again", "--dry-run"],
+    ):
+        arguments = [argument.replace(REF, day).replace(LONG, "orders") for argument in command]
+        wide = ["--wide"] if "--wide" in project.call(*arguments, "--help").out else []
+        text, as_json = project.call(*arguments, *wide).out, project.call(*arguments, "--json").json
+        known = json.dumps(as_json)
+        words = (word.strip(".,:;()`") for word in re.split(r"[\s=]+", text))
+        numbers = {word for word in words if re.search(r"\d", word)}
+        plain = {word: word.replace(",", "") for word in numbers}
+        unknown = {
+            word
+            for word in numbers
+            if not {word, plain[word]} & counts_in(as_json) and word not in known and plain[word] not in known
+        }
+        assert not unknown, (arguments, unknown, text, known)
+
+
+def counts_in(value: Any) -> set[str]:
+    """The lengths of all lists, and how many records of a list have the same value in a field."""
+    if isinstance(value, dict):
+        return set().union(*(counts_in(part) for part in value.values()), {str(len(value))})
+    if not isinstance(value, list):
+        return set()
+    records = [part for part in value if isinstance(part, dict)]
+    values = Counter((name, str(part)) for record in records for name, part in record.items())
+    return set().union(*(counts_in(part) for part in value), {str(len(value))}, map(str, values.values()))
 
 
 @pytest.mark.long
