@@ -24,6 +24,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -162,7 +163,8 @@ def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
     """One sentence why the key is not a partition, None if it is. Only now is Dagster worth its import."""
     from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
 
-    return DagsterCatalog(LateInstance(the_instance)).why_not(dataset, partition_key)
+    why = DagsterCatalog(LateInstance(the_instance)).why_not(dataset, partition_key)
+    return f"{why} This command takes one partition." if why and RANGE in (partition_key or "") else why
 
 
 def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:

@@ -188,7 +188,7 @@ class DagsterCatalog:
         with partition_loading_context(dynamic_partitions_store=self._instance):
             if upstream is None:
                 return tuple(downstream.get_partition_keys())
-            if partition_key is None or not _has(upstream, partition_key):
+            if partition_key is None or not upstream.has_partition_key(partition_key):
                 return ()
             inferred = infer_partition_mapping(mapping, downstream, upstream)
             subset = upstream.subset_with_partition_keys([partition_key])
@@ -306,7 +306,7 @@ def _never_exists(partitions: PartitionsDefinition, key: str) -> bool:
 
 def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
     """One sentence why a key is none of the definition, with the nearest one; None if it is one."""
-    if _has(partitions, key):
+    if partitions.has_partition_key(key):
         return None
     match partitions:
         case TimeWindowPartitionsDefinition():
@@ -322,15 +322,6 @@ def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
             return f"{key!r} is not a key of its dimensions; write {dimensions} with a key of each."
         case _:
             return f"{key!r} is not one of its partitions."
-
-
-def _has(partitions: PartitionsDefinition, key: str) -> bool:
-    if not partitions.has_partition_key(key):
-        return False
-    if isinstance(partitions, TimeWindowPartitionsDefinition):
-        # Dagster accepts 2013-1-1 too, which would be a second name of one partition.
-        return partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key
-    return True
 
 
 def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:

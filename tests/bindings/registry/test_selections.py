@@ -22,6 +22,8 @@ from tests.support.world import World
 
 daily = dg.DailyPartitionsDefinition("2024-02-27", end_date="2024-03-03")
 hourly = dg.HourlyPartitionsDefinition("2024-11-02-22:00", end_date="2024-11-03-04:00")
+#: Its clock is put back at 02:00, so that 01:00 begins twice.
+new_york = dg.HourlyPartitionsDefinition("2024-11-02-22:00", end_date="2024-11-03-04:00", timezone="America/New_York")
 regions = dg.StaticPartitionsDefinition(["us", "eu", "v1..v2", "asia"])
 without_weekends = dg.TimeWindowPartitionsDefinition(
     start="2024-03-01", end="2024-03-12", fmt="%Y-%m-%d", cron_schedule="0 0 * * 1-5"
@@ -29,7 +31,13 @@ without_weekends = dg.TimeWindowPartitionsDefinition(
 both = dg.MultiPartitionsDefinition({"region": regions, "day": daily})
 #: Only dynamic partitions ask for one.
 NO_INSTANCE: Any = None
-ONE_DIMENSION = {"daily": daily, "hourly": hourly, "regions": regions, "without_weekends": without_weekends}
+ONE_DIMENSION = {
+    "daily": daily,
+    "hourly": hourly,
+    "new_york": new_york,
+    "regions": regions,
+    "without_weekends": without_weekends,
+}
 
 
 def registered(partitions: dg.PartitionsDefinition[Any] | None) -> DatasetSpec:
