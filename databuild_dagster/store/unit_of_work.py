@@ -6,10 +6,21 @@ which is five to fifteen times slower. Each subject has a module in `work`.
 
 from __future__ import annotations
 
+from databuild_dagster.model.rows import (
+    ArcRow,
+    DatasetRow,
+    InstanceRow,
+    JobRunRow,
+    LaunchRow,
+    RefRow,
+    TaintRow,
+    WantRow,
+)
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.work import builds, delegations, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
+from databuild_dagster.store.work.row_sets import RowSet
 from databuild_dagster.store.work.taints import TaintWork
 from databuild_dagster.store.work.wants import WantWork
 
@@ -17,11 +28,32 @@ from databuild_dagster.store.work.wants import WantWork
 class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
+    unsettled: set[int]
     LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS)
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self.unsettled: set[int] = set()
+        # One for all subjects, because a chain of seven takes 3 µs of every command.
+        self.connection = connection
+        self.seq = 0
+        self._numbered, self._number, self._place = -1, -1, (0, 0)
+        self._datasets, self._arcs = RowSet(builds.DATASETS, connection), RowSet(builds.ARCS, connection)
+        self._refs, self._instances = RowSet(builds.REFS, connection), RowSet(builds.INSTANCES, connection)
+        self._job_runs, self._launches = RowSet(builds.JOB_RUNS, connection), RowSet(builds.LAUNCHES, connection)
+        self._wants, self._taints = RowSet(wants.WANTS, connection), RowSet(taints.TAINTS, connection)
+        self._rows = {
+            DatasetRow: self._datasets,
+            ArcRow: self._arcs,
+            RefRow: self._refs,
+            InstanceRow: self._instances,
+            JobRunRow: self._job_runs,
+            LaunchRow: self._launches,
+            TaintRow: self._taints,
+            WantRow: self._wants,
+        }
+        self.unsettled = set()
+        self._links, self._moves, self._turned, self._changes = {}, [], [], []
+        self._outputs, self._seen_links, self._outcomes = {}, {}, {}
+        self._entries, self._entries_written = {}, {}
 
     def flush(self) -> None:
         """Write the changed rows. `due` is computed here, so that no transition can forget it."""

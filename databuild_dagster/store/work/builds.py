@@ -10,9 +10,8 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import ArcRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import PREFIX, end_of_event
-from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
 from databuild_dagster.store.work.tables import Tables
 
 DATASETS = Shape(DatasetRow, "asset")
@@ -43,10 +42,8 @@ LINKS = (_ADD_MISSING, _END_WAITING, _ADD_FIRING)
 class DatasetWork(Tables):
     """`model.view.Registered`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._datasets = self._set_of(DATASETS)
-        self._arcs = self._set_of(ARCS)
+    _datasets: RowSet[DatasetRow]
+    _arcs: RowSet[ArcRow]
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
         return self._datasets.keys(assets)
@@ -72,14 +69,12 @@ class DatasetWork(Tables):
 class BuildWork(DatasetWork):
     """`model.view.Built` and `model.view.Missed`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._refs = self._set_of(REFS)
-        self._instances = self._set_of(INSTANCES)
-        self._job_runs = self._set_of(JOB_RUNS)
-        self._launches = self._set_of(LAUNCHES)
-        #: The instances of the job runs that were loaded.
-        self._outputs: dict[int, list[InstanceRow]] = {}
+    _refs: RowSet[RefRow]
+    _instances: RowSet[InstanceRow]
+    _job_runs: RowSet[JobRunRow]
+    _launches: RowSet[LaunchRow]
+    #: The instances of the job runs that were loaded.
+    _outputs: dict[int, list[InstanceRow]]
 
     def refs(self, texts: Iterable[Ref]) -> dict[Ref, RefRow]:
         return self._refs.keys(texts)

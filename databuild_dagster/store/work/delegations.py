@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.rows import DelegationRow
-from databuild_dagster.store.backends.base import Connection, Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.builds import BuildWork
 from databuild_dagster.store.work.row_sets import Lookup
@@ -38,10 +38,8 @@ LINKS = (_PUT_DELEGATION, _TAKE_DELEGATION, _END_DELEGATION)
 class DelegationWork(BuildWork):
     """`model.view.Delegated`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        #: Outcomes of the delegations of (requester, ref) that were loaded; None for no delegation.
-        self._outcomes: dict[tuple[str, int], str | None] = {}
+    #: Outcomes of the delegations of (requester, ref) that were loaded; None for no delegation.
+    _outcomes: dict[tuple[str, int], str | None]
 
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None:
         known = self._outcomes

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from databuild_dagster.model.meta_storage import LAST, Entry
-from databuild_dagster.store.backends.base import Connection, Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.row_sets import Lookup
 from databuild_dagster.store.work.tables import Tables
@@ -41,13 +41,11 @@ def from_stored(value: str | None) -> bytes | None:
 class MetaWork(Tables):
     """`model.view.Keyed`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        #: The keys that were loaded; None for a key that never was.
-        self._entries: dict[str, Entry | None] = {}
-        #: Keys to write, with true for a new one; and all their changes.
-        self._entries_written: dict[str, bool] = {}
-        self._changes: list[tuple[int, str, str | None]] = []
+    #: The keys that were loaded; None for a key that never was.
+    _entries: dict[str, Entry | None]
+    #: Keys to write, with true for a new one; and all their changes.
+    _entries_written: dict[str, bool]
+    _changes: list[tuple[int, str, str | None]]
 
     def meta_entries(self, keys: Iterable[str]) -> dict[str, Entry]:
         wanted, known = list(keys), self._entries

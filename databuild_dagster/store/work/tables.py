@@ -14,7 +14,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import BITS, PREFIX, first_id
-from databuild_dagster.store.work.row_sets import Lookup, R, RowSet, Shape
+from databuild_dagster.store.work.row_sets import Lookup, RowSet
 
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
 
@@ -25,23 +25,19 @@ class Tables(ABC):
     #: Statements that write links, in the order in which they are written.
     LINK_ORDER: tuple[str, ...] = ()
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.seq = 0
-        self._numbered, self._number = -1, -1
-        self._rows: dict[type, RowSet[Any]] = {}
-        #: Links to write, by statement.
-        self._links: dict[str, list[tuple[Any, ...]]] = {}
-        self._moves: list[tuple[str, int, int, int, str | None, str]] = []
-        self._place = (0, 0)
+    connection: Connection
+    seq: int
+    _numbered: int
+    _number: int
+    _rows: dict[type, RowSet[Any]]
+    #: Links to write, by statement.
+    _links: dict[str, list[tuple[Any, ...]]]
+    _moves: list[tuple[str, int, int, int, str | None, str]]
+    _place: tuple[int, int]
 
     @abstractmethod
     def flush(self) -> None:
         """Write what changed."""
-
-    def _set_of(self, shape: Shape[R]) -> RowSet[R]:
-        rows = self._rows[shape.cls] = RowSet(self.connection, shape)
-        return rows
 
     def next_id(self) -> int:
         """The event's seq and a number within it: it needs no query, and a rebuild makes the same."""

@@ -7,9 +7,9 @@ from operator import itemgetter
 
 from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.backends.base import Connection, Keys
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
 from databuild_dagster.store.work.tables import Tables
 
 TAINTS = Shape(TaintRow, "taint_id")
@@ -59,9 +59,7 @@ LINKS = (_ADD_TAINT, _CANCEL_TAINT, _ADD_REVERT, _ADD_INPUT)
 class TaintWork(Tables):
     """`model.view.Tainted`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._taints = self._set_of(TAINTS)
+    _taints: RowSet[TaintRow]
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]:
         return self._taints.keys(taint_ids)

@@ -9,9 +9,8 @@ from typing import Any
 from databuild_dagster.model.rows import WantRow
 from databuild_dagster.model.states import WantState
 from databuild_dagster.model.view import Openness
-from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
 from databuild_dagster.store.work.tables import Tables
 
 WANTS = Shape(WantRow, "want_id", WantState)
@@ -45,13 +44,11 @@ LINKS = (_LINK_WANT, _ADD_HOLD)
 class WantWork(Tables):
     """`model.view.Wanted`."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._wants = self._set_of(WANTS)
-        #: Wants whose holds changed, in order.
-        self._turned: list[tuple[int, Openness]] = []
-        #: The refs of wants that were loaded.
-        self._seen_links: dict[int, Collection[int]] = {}
+    _wants: RowSet[WantRow]
+    #: Wants whose holds changed, in order.
+    _turned: list[tuple[int, Openness]]
+    #: The refs of wants that were loaded.
+    _seen_links: dict[int, Collection[int]]
 
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
         return self._wants.keys(want_ids)
