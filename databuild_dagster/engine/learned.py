@@ -59,10 +59,14 @@ def held_back(
     engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[Ref], now: float
 ) -> set[Ref]:
     """The refs of this level of planning whose launch waits. `missing` miss declared inputs anyway."""
-    asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
+    asking = {
+        ref.ref: ref
+        for ref in due
+        if ref.learned_id is not None and ref.ref not in missing and datasets[ref.dataset_id].kind.is_built
+    }
     if not asking:
         return set()
-    here = {ref.ref for ref in due}
+    here = {ref.ref for ref in due if datasets[ref.dataset_id].kind.is_built}
     learned = [
         need
         for need in engine.queries.learned_inputs(asking, now)

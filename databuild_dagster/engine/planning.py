@@ -51,8 +51,7 @@ class Plan:
         return bool(self.observed or self.missed or (self.launches and self.is_cut_off))
 
 
-@dataclass(frozen=True)
-class RoomLeft:
+class RoomLeft(NamedTuple):
     """The number of launches that may still be started."""
 
     #: By this tick.
@@ -116,18 +115,14 @@ def missing_inputs(
     states: Mapping[Ref, InstanceState | None],
 ) -> dict[Ref, tuple[Ref, ...]]:
     """The due refs of jobs with declared inputs that are not live, and these inputs."""
-    built = _built(datasets, due)
+    # Planning looks at thousands of refs, and at their few datasets once.
+    built = {id for id in {ref.dataset_id for ref in due} if datasets[id].kind.is_built}
     return {
         ref.ref: found
         for ref in due
         if ref.dataset_id in built
         and (found := tuple(need for need in inputs[ref.ref] if states[need] is not InstanceState.LIVE))
     }
-
-
-def _built(datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> set[int]:
-    """The datasets of due refs that have a job. Planning looks at thousands of refs, and at their few datasets once."""
-    return {id for id in {ref.dataset_id for ref in due} if datasets[id].kind.is_built}
 
 
 @cache
@@ -145,8 +140,7 @@ def decide_level(
     now: float,
 ) -> Level:
     """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (rule 11.1)."""
-    built = _built(datasets, due)
-    held = held_back(engine, datasets, [ref for ref in due if ref.dataset_id in built], missing, now)
+    held = held_back(engine, datasets, due, missing, now)
     of_live = {id: _need_of_due(datasets[id].kind, Inputs.LIVE) for id in {ref.dataset_id for ref in due}}
     needs: dict[Ref, Need] = {}
     ready: dict[str, dict[Ref, int]] = defaultdict(dict)
@@ -221,7 +215,7 @@ def _states_of_inputs(
     wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
     if foreign and (foreign_refs := [ref for ref in wanted if asset_of(ref) in foreign]):
         plan.observed += observe(this.engine, this.foreign, foreign_refs)
-    return this.engine.queries.states(wanted) if wanted else {}
+    return this.engine.queries.states(wanted)
 
 
 def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:

@@ -9,7 +9,8 @@ from databuild_dagster.model.wording import LAST_TIME, has_date
 
 def when(at: float) -> str:
     """ISO 8601, UTC, to the second."""
-    return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Not strftime: it asks the system for the local time zone each time, which took a sixth of an `explain`.
+    return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).isoformat()[:19] + "Z"
 
 
 def exactly(at: float) -> str:

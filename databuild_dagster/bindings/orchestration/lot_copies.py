@@ -102,7 +102,7 @@ def keep_copies(
     writer = Writer(engine.queries, Warehouse(root), location, datasets)
     until = time.monotonic() + MAX_SECONDS
     waiting, done = dict.fromkeys(cursor.waiting), set[Ref]()
-    states = engine.queries.states(waiting) if waiting else {}
+    states = engine.queries.states(waiting)
     moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
     left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
     after: Cursor = cursor

@@ -103,9 +103,8 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
         name = engine.queries.full_id(IdKind.WANT, name)
     if wants := engine.queries.wants_named(name):
         return _of_wants(engine, name, wants, following)
-    ref = _known_ref(engine, name)
+    ref, state = _known_ref(engine, name)
     following.follow([ref], depth=0)
-    state = engine.queries.states([ref])[ref]
     return Explanation(ref, state.value if state else None, tuple(following.causes))
 
 
@@ -128,12 +127,13 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
         raise OnlyLater(name=name, at=when(at)) from None
 
 
-def _known_ref(engine: Engine, name: str) -> Ref:
-    """A ref with a history can be explained, even if no job builds it any more."""
+def _known_ref(engine: Engine, name: str) -> tuple[Ref, InstanceState | None]:
+    """The named ref and its state. A ref with a history can be explained, even if no job builds it any more."""
     ref = parse_ref(name)
-    if engine.queries.states([ref])[ref] is None and not engine.queries.wanted([ref])[ref].n_open_wants:
+    state = engine.queries.states([ref])[ref]
+    if state is None and not engine.queries.wanted([ref])[ref].n_open_wants:
         _check_wantable(engine, ref)
-    return ref
+    return ref, state
 
 
 def _check_wantable(engine: Engine, ref: Ref) -> None:
@@ -207,7 +207,10 @@ class _Following:
             stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
 
     def _worst_first(self, refs: Iterable[Ref]) -> list[Ref]:
-        states = self._queries.states(refs)
+        found = list(refs)
+        if len(found) < 2:
+            return found
+        states = self._queries.states(found)
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
     def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:

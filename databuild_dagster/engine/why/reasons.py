@@ -116,5 +116,5 @@ def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
         taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
-        states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))) if missing else {},
+        states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
     )

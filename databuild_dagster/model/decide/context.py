@@ -18,7 +18,14 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownPartition,
 )
-from databuild_dagster.model.refs import PartitionRef, Ref, checked_job_run_id, derive_partition_uuid
+from databuild_dagster.model.refs import (
+    Ref,
+    asset_of,
+    checked_job_run_id,
+    derive_partition_uuid,
+    parse_ref,
+    partition_key_of,
+)
 from databuild_dagster.model.removals import left_by
 from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
 from databuild_dagster.model.states import JobRunState
@@ -181,12 +188,12 @@ def check_wantable(
     Raises `InvalidRef`; `UnknownAsset`, with near names; `UnknownPartition`.
     """
     # Parsed again, for this is the last check before the log, and callers without mypy may pass any text.
-    named = PartitionRef.parse(ref)
-    spec = dataset_of(named.asset)
+    asset = asset_of(parse_ref(ref))
+    spec = dataset_of(asset)
     if spec is None:
-        raise UnknownAsset(asset=named.asset, names=asset_names())
-    if why := catalog.why_not(spec, named.partition_key):
-        raise UnknownPartition(ref=ref, why=why, asset=named.asset)
+        raise UnknownAsset(asset=asset, names=asset_names())
+    if why := catalog.why_not(spec, partition_key_of(ref)):
+        raise UnknownPartition(ref=ref, why=why, asset=asset)
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

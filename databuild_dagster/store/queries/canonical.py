@@ -119,10 +119,10 @@ class CanonicalQueries(Asking):
     def states(self, refs: Iterable[Ref]) -> dict[Ref, InstanceState | None]:
         """Canonical states alone, for planning; missing refs are None."""
         wanted = list(refs)
-        rows = self._all(
-            f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))", Keys(wanted)
-        )
-        found = dict(rows)
+        if not wanted:
+            return {}
+        sql = f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
+        found = dict(self._all(sql, Keys(wanted)))
         return {ref: _STATES[found.get(ref)] for ref in wanted}
 
     def states_of_dataset(self, asset: str) -> dict[Ref, InstanceState]:
