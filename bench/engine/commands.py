@@ -55,11 +55,15 @@ class NoLauncher:
         raise AssertionError("nothing fails")
 
 
-def planned(engine: Engine, datasets: dict[int, DatasetSpec], most: int) -> Plan:
-    """What a tick would launch, of so many refs."""
+def tick_of(engine: Engine, most: int) -> Pass:
+    """A tick that looks at so many refs; it is made once for all its levels of planning."""
     limits = TickLimits(due_refs=most)
-    this = Pass(engine, LOCATION, NoLauncher(), NothingForeign(), Judge(), owner="bench", limits=limits)
-    return plan_due(this, datasets, now=engine.now(), room=RoomLeft(20, 20, Counter()))
+    return Pass(engine, LOCATION, NoLauncher(), NothingForeign(), Judge(), owner="bench", limits=limits)
+
+
+def planned(this: Pass, datasets: dict[int, DatasetSpec]) -> Plan:
+    """What one level of planning would launch."""
+    return plan_due(this, datasets, now=this.engine.now(), room=RoomLeft(20, 20, Counter()))
 
 
 class Commands:
@@ -73,6 +77,7 @@ class Commands:
         self._old = sizes(partitions).pairs
         self._fresh = partitions
         self._datasets = engine.queries.datasets(LOCATION)
+        self._tick = tick_of(engine, 10_000)
 
     def round(self) -> None:
         self.life()
@@ -111,7 +116,7 @@ class Commands:
         self._handle("success", success({ref: run.job_run_id}))
 
     def _plan_due(self) -> None:
-        found = planned(self.engine, self._datasets, 10_000)
+        found = planned(self._tick, self._datasets)
         assert len(found.launches) == 1
 
     def _canceled(self) -> None:
