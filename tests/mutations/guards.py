@@ -111,8 +111,8 @@ GUARDS = (
         "a job is marked by an executor without its fence token",
         "9.5",
         "model/operations/invokes.py",
-        "is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK",
-        "both(is_running(id), not_exists(id.job(partition).state)), job_state(lease), CAUSE_OF_MARK",
+        "is_mine(id, keys, lease), job_state(lease), CAUSE_OF_MARK",
+        "both(is_running(id), not_exists(keys.state)), job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
     ),
     Guard(

@@ -22,7 +22,7 @@ from databuild_dagster.model.fold import job_runs as job_runs_module
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.meta_storage import both, not_exists
 from databuild_dagster.model.operations import invokes
-from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.keys import JobKeys, OperationId
 from databuild_dagster.model.operations.records import Lease
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import (
@@ -240,8 +240,8 @@ def _with_second_starters() -> Iterator[None]:
 def _without_fence_tokens() -> Iterator[None]:
     """The first mark of a job of a running operation counts, whichever executor makes it."""
 
-    def anybodys(id: OperationId, partition: str, lease: Lease) -> Any:
-        return both(invokes.is_running(id), not_exists(id.job(partition).state))
+    def anybodys(id: OperationId, keys: JobKeys, lease: Lease) -> Any:
+        return both(invokes.is_running(id), not_exists(keys.state))
 
     with patch.object(invokes, "is_mine", anybodys):
         yield

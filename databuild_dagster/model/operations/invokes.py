@@ -22,7 +22,7 @@ from databuild_dagster.model.meta_storage import (
     not_exists,
     value_is,
 )
-from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
+from databuild_dagster.model.operations.keys import DatasetKeys, JobKeys, OperationId
 from databuild_dagster.model.operations.records import (
     RUNNING,
     ArgRecord,
@@ -65,22 +65,20 @@ def start(
     )
 
 
-def is_held(id: OperationId, partition: str, executor: bytes | None) -> Condition:
+def _is_held(id: OperationId, keys: JobKeys, executor: bytes | None) -> Condition:
     """The operation runs, the job has not ended, and its key `executor` has this value; None is no value."""
-    keys = id.job(partition)
     return both(is_running(id), not_exists(keys.state), as_read(Entry(keys.executor, executor, 0)))
 
 
-def is_mine(id: OperationId, partition: str, lease: Lease) -> Condition:
+def is_mine(id: OperationId, keys: JobKeys, lease: Lease) -> Condition:
     """The same with a lease as the fence token."""
-    return is_held(id, partition, to_bytes(lease))
+    return _is_held(id, keys, to_bytes(lease))
 
 
-def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on: JobCause, record: object) -> Statement:
+def _moved(keys: JobKeys, still: Condition, was: JobState, on: JobCause, record: object) -> Statement:
     """The job's move by its table (rule 9.5), if the condition still holds."""
-    keys = id.job(partition)
     ops: tuple[Op, ...]
-    match JOB.next(was, on, entity=f"{id} {partition}"):
+    match JOB.next(was, on, entity=keys.executor):
         case JobState.FREE:
             ops = (Remove(keys.executor),)
         case JobState.TAKEN | JobState.RELEASED:
@@ -92,44 +90,49 @@ def _moved(id: OperationId, partition: str, still: Condition, was: JobState, on:
 
 def take(id: OperationId, partition: str, before: bytes | None, lease: Lease) -> Statement:
     """Rule 9.5: give a job to an executor, if no other has taken it since `before` was read; None is no executor."""
-    was = job_state(None if before is None else lease_of(before))
+    keys, was = id.job(partition), job_state(None if before is None else lease_of(before))
     on = JobCause.TAKEN if before is None else JobCause.ADOPTED
-    return _moved(id, partition, is_held(id, partition, before), was, on, lease)
+    return _moved(keys, _is_held(id, keys, before), was, on, lease)
 
 
 def release(id: OperationId, partition: str, before: bytes) -> Statement:
     """Take a job from a dead executor, whose token is invalid from then on."""
-    lease = lease_of(before)
+    keys, lease = id.job(partition), lease_of(before)
     released = msgspec.structs.replace(lease, released=True)
-    return _moved(id, partition, is_held(id, partition, before), job_state(lease), JobCause.RELEASED, released)
+    return _moved(keys, _is_held(id, keys, before), job_state(lease), JobCause.RELEASED, released)
 
 
 def give_back(id: OperationId, partition: str, lease: Lease) -> Statement:
     """Free a job for the next executor at once, with its progress."""
-    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), JobCause.GIVEN_BACK, None)
+    keys = id.job(partition)
+    return _moved(keys, is_mine(id, keys, lease), job_state(lease), JobCause.GIVEN_BACK, None)
 
 
 def mark(id: OperationId, partition: str, lease: Lease, how: Mark) -> Statement:
     """Rule 9.5: mark the end of a job, if the lease is still this executor's."""
-    return _moved(id, partition, is_mine(id, partition, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
+    keys = id.job(partition)
+    return _moved(keys, is_mine(id, keys, lease), job_state(lease), CAUSE_OF_MARK[how.state], how)
 
 
 def save(id: OperationId, partition: str, lease: Lease, progress: bytes) -> Statement:
-    return iif(is_mine(id, partition, lease), do(Put(id.job(partition).progress, progress), yields=True))
+    keys = id.job(partition)
+    return iif(is_mine(id, keys, lease), do(Put(keys.progress, progress), yields=True))
 
 
 def note_trouble(id: OperationId, partition: str, lease: Lease, trouble: Trouble) -> Statement:
     """Record a failed attempt, so that a view of the operation shows it."""
-    return iif(is_mine(id, partition, lease), do(Put(id.job(partition).trouble, to_bytes(trouble)), yields=True))
-
-
-def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
-    return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
+    keys = id.job(partition)
+    return iif(is_mine(id, keys, lease), do(Put(keys.trouble, to_bytes(trouble)), yields=True))
 
 
 def forget(id: OperationId, partition: str, lease: Lease) -> Statement:
     """Remove the progress before the clean-up of a failing job, so that no executor resumes from removed work."""
-    return iif(is_mine(id, partition, lease), do(Remove(id.job(partition).progress), yields=True))
+    keys = id.job(partition)
+    return iif(is_mine(id, keys, lease), do(Remove(keys.progress), yields=True))
+
+
+def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
+    return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
 
 
 def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[str, Unclean]) -> list[Statement]:

@@ -96,8 +96,9 @@ class OperationId(NamedTuple):
         return f"{HISTORY}{SEPARATOR}{self}"
 
     def job(self, partition: str) -> JobKeys:
-        under = f"{self.under}{escape(partition)}{SEPARATOR}"
-        unclean = f"{UNCLEAN}{SEPARATOR}{self}{SEPARATOR}{escape(partition)}"
+        escaped = escape(partition)
+        under = f"{self.under}{escaped}{SEPARATOR}"
+        unclean = f"{UNCLEAN}{SEPARATOR}{self}{SEPARATOR}{escaped}"
         return JobKeys(under + "executor", under + "state", under + "progress", under + "trouble", unclean)
 
     def ref(self, partition: str) -> PartitionRef:
