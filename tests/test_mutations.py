@@ -8,6 +8,7 @@ import pytest
 
 from tests.mutations.guards import GUARDS
 from tests.mutations.mutant import PACKAGE, ROOT, BadGuard, found_by, without_guard
+from tests.mutations.verdict import Verdict, conclude, try_guard
 
 #: A row with cheap tests, to be spoilt.
 CHEAP = next(guard for guard in GUARDS if guard.file == "model/states.py")
@@ -54,3 +55,24 @@ def test_a_row_whose_text_has_changed_is_refused():
 
     with pytest.raises(BadGuard, match="0 times, not once: update the row"):
         without_guard(stale, (ROOT / PACKAGE / stale.file).read_text())
+
+
+def test_a_row_that_is_out_of_date_fails_make_mutations(capsys):
+    stale = replace(CHEAP, text=CHEAP.text.replace("failed", "has_failed"))
+
+    exit_code = conclude({"found": Verdict("a test", 1.0), stale.name: try_guard(stale)}, seconds=3.0)
+
+    assert exit_code == 2
+    assert capsys.readouterr().out.endswith("\nFAILED: 2 guards in 3 s; 0 survived, 1 out of date.\n")
+
+
+def test_a_guard_that_survives_fails_make_mutations(capsys):
+    exit_code = conclude({"found": Verdict("a test", 1.0), "missed by none": Verdict(None, 1.0)}, seconds=3.0)
+
+    assert exit_code == 1
+    assert capsys.readouterr().out.endswith("\nFAILED: 2 guards in 3 s; 1 survived.\n")
+
+
+def test_make_mutations_passes_when_each_guard_is_missed(capsys):
+    assert conclude({"found": Verdict("a test", 1.0)}, seconds=3.0) == 0
+    assert capsys.readouterr().out == "\npassed: 1 guards in 3 s; 0 survived.\n"

@@ -1,6 +1,7 @@
 """Takes out each guard, one at a time, and prints which test or which seed of the simulation notices.
 
-Exit 1 if a guard is missed by no test, 2 if a row of the table is out of date or a test fails with every guard in place.
+Exit 1 if no test misses a guard, 2 if a row of the table is out of date or a test fails with every guard in place. The last
+line says so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from multiprocessing import get_context
 from tests.simulation.mutations import MUTATIONS
 
 from .guards import GUARDS
-from .verdict import Verdict, try_green, try_guard, try_simulated
+from .verdict import Verdict, conclude, try_green, try_guard, try_simulated
 
 PROCESSES = 2
 
@@ -39,31 +40,20 @@ def main() -> int:
             return 2
         print(f"With every guard in its place the tests pass ({green.result().seconds:.1f} s).\n")
         by_test = [(guard.name, guard.section, pool.submit(try_guard, guard)) for guard in guards]
-        rows = [*by_simulation, *by_test]
-        survived, problems = _print_rows(rows)
-    print(f"\n{len(rows)} guards in {time.monotonic() - began:.0f} s; {len(survived)} survived.")
-    for name in survived:
-        print(f"survived: {name}")
-    for name, problem in problems.items():
-        print(f"\n{name}: {problem}", file=sys.stderr)
-    return 2 if problems else 1 if survived else 0
+        verdicts = _print_rows([*by_simulation, *by_test])
+    return conclude(verdicts, time.monotonic() - began)
 
 
-def _print_rows(rows: list[tuple[str, str, Future[Verdict]]]) -> tuple[list[str], dict[str, str]]:
-    """The names of what survived, and what is wrong with rows that prove nothing."""
+def _print_rows(rows: list[tuple[str, str, Future[Verdict]]]) -> dict[str, Verdict]:
+    """The verdict on each row, by its name."""
     width = max(len(name) for name, _, _ in rows)
     print(f"{'guard taken out':{width}} | section       | seconds | found by")
-    survived: list[str] = []
-    problems: dict[str, str] = {}
+    verdicts: dict[str, Verdict] = {}
     for name, section, future in rows:
-        verdict = future.result()
+        verdict = verdicts[name] = future.result()
         outcome = "ROW IS OUT OF DATE" if verdict.problem else verdict.found_by or "SURVIVED"
         print(f"{name:{width}} | {section:13} | {verdict.seconds:7.1f} | {outcome}", flush=True)
-        if verdict.problem:
-            problems[name] = verdict.problem
-        elif verdict.found_by is None:
-            survived.append(name)
-    return survived, problems
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.simulation.mutations import named, search
@@ -21,6 +21,20 @@ class Verdict:
     seconds: float
     #: Why the row proves nothing.
     problem: str = ""
+
+
+def conclude(verdicts: Mapping[str, Verdict], seconds: float) -> int:
+    """Print what is wrong, and the result as the last line; the exit code is 0 if a test misses each guard."""
+    problems = {name: verdict.problem for name, verdict in verdicts.items() if verdict.problem}
+    survived = [name for name, verdict in verdicts.items() if verdict.found_by is None and not verdict.problem]
+    for name, problem in problems.items():
+        print(f"\n{name}: {problem}")
+    for name in survived:
+        print(f"survived: {name}")
+    result = "FAILED" if problems or survived else "passed"
+    out_of_date = f", {len(problems)} out of date" if problems else ""
+    print(f"\n{result}: {len(verdicts)} guards in {seconds:.0f} s; {len(survived)} survived{out_of_date}.")
+    return 2 if problems else 1 if survived else 0
 
 
 def try_guard(guard: Guard) -> Verdict:
